@@ -1,0 +1,1 @@
+"""Configuration: flags, environment variables, files and defaults merged into one settings object."""

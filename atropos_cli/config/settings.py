@@ -1,0 +1,36 @@
+"""The settings of each command, as one typed model after all sources are merged."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
+
+
+class GenSettings(Frozen):
+    """Everything `atropos gen` can be told, except where the output goes and the environment's own options."""
+
+    model: str | None = Field(
+        default=None, description="Model to sample from; default: the first one the server lists."
+    )
+    backend: str = Field(default="auto", description="Inference backend; auto picks by --model and --base-url.")
+    backend_options: JsonDict = Field(default_factory=dict, description="Options of the backend's own Config.")
+    sampling: Sampling = Field(default_factory=Sampling)
+    logprobs: Literal["auto", "require", "off"] = Field(
+        default="auto", description="Token ids and logprobs: take them if offered, insist, or leave them out."
+    )
+    group_size: int = Field(default=8, ge=1, description="Rollouts per task.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Number of tasks; default: all, or 100 of an endless stream."
+    )
+    split: str = Field(default="train", description="Split of the environment's tasks.")
+    seed: int = Field(default=0, description="Seed of task order and sampling.")
+    rewards: tuple[str, ...] = Field(
+        default=(), description="NAME or NAME=WEIGHT, repeated; default: the environment's own rewards."
+    )
+    advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
+    writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
+    execution: Execution = Field(default_factory=Execution)

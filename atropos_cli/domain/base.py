@@ -1,0 +1,32 @@
+"""The base of all domain models: frozen, and strict about unknown keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+JsonDict = dict[str, JsonValue]
+
+
+class Frozen(BaseModel):
+    """An immutable record. Unknown keys are errors: a misspelt field must not pass silently."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    def replace(self, **changes: Any) -> Any:
+        """A copy with some fields changed (not validated again; for fields the caller just made)."""
+        return self.model_copy(update=changes)
+
+
+def clean_text(text: str) -> str:
+    """Replace lone surrogates by U+FFFD, so that any text can be written as UTF-8.
+
+    Model servers and JSON files may hold an escaped half of a pair; a whole pair is one character
+    already and stays.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,96 @@
+"""The plan: everything a run needs, resolved and serialisable. A cluster executes the same plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+
+AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
+
+
+class ComponentRef(Frozen):
+    """Which component, from which distribution and version, with which config (secrets left out)."""
+
+    name: str
+    dist: str | None = None
+    version: str | None = None
+    config: JsonDict = Field(default_factory=dict)
+
+
+class RewardRef(ComponentRef):
+    weight: float = 1.0
+
+
+class Sampling(Frozen):
+    """Sampling parameters, by their OpenAI names. None leaves the choice to the server."""
+
+    max_tokens: int | None = Field(default=1024, ge=1, description="Most tokens a completion may have.")
+    temperature: float | None = Field(default=1.0, ge=0, description="Sampling temperature; 0 is greedy.")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="Nucleus sampling mass.")
+    top_k: int | None = Field(
+        default=None, ge=-1, description="Sample among the k most likely tokens (SGLang, vLLM, local)."
+    )
+    min_p: float | None = Field(
+        default=None, ge=0, le=1, description="Least probability relative to the top token (SGLang, vLLM, local)."
+    )
+    stop: tuple[str, ...] = Field(default=(), description="Text that ends a completion.")
+
+
+class Execution(Frozen):
+    """How the run is carried out. None of it changes which groups come out, so none of it is in the digest."""
+
+    workers: int = Field(default=8, ge=1, description="Requests kept in flight.")
+    retries: int = Field(default=5, ge=0, description="Retries that the requests of one group may use together.")
+    group_timeout: float = Field(default=3600.0, gt=0, description="Seconds a group may take, pauses not counted.")
+    request_timeout: float = Field(default=600.0, gt=0, description="Seconds to wait for one answer.")
+    max_wait: float = Field(default=45.0, ge=0, description="Seconds to wait for a dead server before giving up.")
+    max_failure_rate: float = Field(
+        default=0.0, ge=0, le=1, description="Share of failed rollouts above which the exit code is 1."
+    )
+    drain: float = Field(default=30.0, ge=0, description="Seconds that running groups get after Ctrl-C or SIGTERM.")
+    fsync: Literal["group", "interval", "never"] = Field(
+        default="interval", description="When written groups are forced to disk."
+    )
+
+
+class Plan(Frozen):
+    """A resolved run. `digest` covers what is produced, not how fast or where."""
+
+    schema_version: int = 1
+    atropos_version: str
+    command: Literal["gen"] = "gen"
+    environment: ComponentRef
+    rewards: tuple[RewardRef, ...] = ()
+    backend: ComponentRef
+    model: str | None = None
+    sampling: Sampling = Field(default_factory=Sampling)
+    logprobs: Literal["auto", "require", "off"] = "auto"
+    group_size: int = Field(default=8, ge=1)
+    split: str = "train"
+    seed: int = 0
+    limit: int | None = Field(default=None, ge=1)
+    advantage: AdvantageKind = "grpo"
+    writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
+    execution: Execution = Field(default_factory=Execution)
+
+    def identity(self) -> JsonDict:
+        """The part of the plan that decides what comes out; two runs with the same identity may be joined.
+
+        `limit` is left out (a run may be made longer), and so is where the model is served.
+        """
+        data = self.model_dump(mode="json", exclude={"execution", "limit", "atropos_version", "writer", "backend"})
+        data["backend"] = {"name": self.backend.name}
+        for ref in (data["environment"], *data["rewards"]):
+            ref.pop("version", None)
+        return data
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the canonical JSON of the identity, in hex."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()

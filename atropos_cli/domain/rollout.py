@@ -1,0 +1,128 @@
+"""A rollout: one attempt at a task, complete or failed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.messages import Message
+
+Stage = Literal["reset", "generate", "environment", "score", "timeout"]
+
+StopReason = Literal[
+    "done",  # the environment ended the episode
+    "step_limit",  # the environment's own limit of steps
+    "length",  # the last completion was cut by max_tokens
+    "context_length",  # the next prompt would not fit the model's context
+    "content_filter",  # the server withheld the completion
+    "incomplete",  # the server ended the completion without saying why
+]
+
+TRUNCATED: frozenset[str] = frozenset({"step_limit", "length", "context_length", "content_filter", "incomplete"})
+
+
+class RolloutFailure(Frozen):
+    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0."""
+
+    stage: Stage
+    type: str
+    message: str
+
+
+class Usage(Frozen):
+    """What an attempt cost. Token counts are the server's own, None when it gave none.
+
+    requests counts HTTP requests (or batch entries) begun for this rollout alone; a request that
+    made all rollouts of a group is counted on the first of them. retries counts repeats among them.
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    requests: int = 0
+    retries: int = 0
+
+
+class Rollout(Frozen):
+    """One attempt at a task.
+
+    rewards: each reward's raw value by name. reward: their weighted sum, None when failed.
+    metrics: values worth reporting that train nothing. info: what the episode reports at its end.
+    """
+
+    id: str
+    task_id: str
+    messages: tuple[Message, ...]
+    rewards: dict[str, float] = Field(default_factory=dict)
+    reward: float | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    info: JsonDict = Field(default_factory=dict)
+    usage: Usage = Field(default_factory=Usage)
+    stop_reason: StopReason | None = None
+    failure: RolloutFailure | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """True when the attempt was cut off rather than ended."""
+        return self.stop_reason in TRUNCATED
+
+    @property
+    def completion(self) -> Message | None:
+        """The last assistant message, or None."""
+        for message in reversed(self.messages):
+            if message.role == "assistant":
+                return message
+        return None
+
+    @property
+    def text(self) -> str:
+        """The content of the last assistant message; empty when there is none."""
+        message = self.completion
+        return message.text if message is not None else ""
+
+
+class TokenSequence(Frozen):
+    """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False."""
+
+    ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    logprobs: tuple[float, ...] | None
+
+
+def token_sequences(rollout: Rollout) -> tuple[TokenSequence, ...]:
+    """Join the rollout's token spans into training sequences; empty when a message lacks its tokens.
+
+    A span marked `restart` begins a new sequence. logprobs is None for a sequence in which any
+    trained token lacks its value.
+    """
+    sequences: list[TokenSequence] = []
+    ids: list[int] = []
+    mask: list[bool] = []
+    logprobs: list[float] = []
+    known = True
+
+    def flush() -> None:
+        if ids and any(mask):
+            sequences.append(
+                TokenSequence(ids=tuple(ids), mask=tuple(mask), logprobs=tuple(logprobs) if known else None)
+            )
+
+    for message in rollout.messages:
+        span = message.tokens
+        if span is None:
+            continue
+        if span.restart:
+            flush()
+            ids, mask, logprobs, known = [], [], [], True
+        n = len(span.ids)
+        trained = (span.mask,) * n if isinstance(span.mask, bool) else span.mask
+        ids.extend(span.ids)
+        mask.extend(trained)
+        if span.logprobs is not None:
+            logprobs.extend(span.logprobs)
+        else:
+            logprobs.extend([0.0] * n)
+            known = known and not any(trained)
+    flush()
+    return tuple(sequences)

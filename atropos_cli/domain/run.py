@@ -1,0 +1,55 @@
+"""What a run reports: the summary, written beside the groups and printed at the end."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+
+RunState = Literal["running", "finished", "interrupted", "failed"]
+
+
+class FailureRecord(Frozen):
+    """One line of failures.jsonl. rollout is None when the whole group failed and was not written."""
+
+    group_id: str
+    task_id: str | None = None
+    rollout: str | None = None
+    stage: str
+    type: str
+    message: str
+    attempt: int = 1
+    time: str
+
+
+class RunSummary(Frozen):
+    """Counts and means of one run folder, over all its attempts (a resumed run counts on)."""
+
+    state: RunState
+    plan_digest: str
+    env: str
+    model: str | None
+    groups_done: int = 0
+    groups_failed: int = 0
+    groups_total: int | None = None
+    groups_resumed: int = 0
+    rollouts: int = 0
+    rollouts_failed: int = 0
+    failures: dict[str, int] = Field(default_factory=dict)
+    stop_reasons: dict[str, int] = Field(default_factory=dict)
+    reward_mean: float | None = None
+    reward_std: float | None = None
+    zero_std_groups: int = 0
+    rewards: dict[str, float] = Field(default_factory=dict)
+    metrics: dict[str, float] = Field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    requests: int = 0
+    retries: int = 0
+    paused_s: float = 0.0
+    max_in_flight: int = 0
+    seconds: float = 0.0
+    backend: JsonDict = Field(default_factory=dict)
+    error: str | None = None

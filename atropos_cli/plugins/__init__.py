@@ -1,0 +1,1 @@
+"""Plugin discovery: hooks, lazy component specs, and a registry that keeps failures as data."""

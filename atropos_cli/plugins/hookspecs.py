@@ -1,0 +1,81 @@
+"""The hooks a plugin may implement. pluggy project name and entry-point group: `atropos`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.group import ScoredGroup
+    from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.run import RunSummary
+    from atropos_cli.plugins.spec import ComponentSpec
+
+PROJECT = "atropos"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def atropos_register_environments() -> Iterable[ComponentSpec | type]:
+    """Environments this plugin offers: ComponentSpec objects, or Environment classes."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_rewards() -> Iterable[ComponentSpec | Any]:
+    """Rewards this plugin offers: ComponentSpec objects, or Reward objects."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_backends() -> Iterable[ComponentSpec | type]:
+    """Inference backends this plugin offers."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_trainers() -> Iterable[ComponentSpec | type]:
+    """Trainers this plugin offers."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_launchers() -> Iterable[ComponentSpec | type]:
+    """Launchers this plugin offers."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_writers() -> Iterable[ComponentSpec | type]:
+    """Writers this plugin offers."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_register_templates() -> Iterable[ComponentSpec]:
+    """Project templates for `atropos new`; the target is a folder path."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_run_started(plan: Plan, folder: str | None) -> None:
+    """A run is about to send its first request. folder is None when groups go to stdout."""
+
+
+@hookspec
+def atropos_group_scored(plan: Plan, group: ScoredGroup) -> None:
+    """A group was written."""
+
+
+@hookspec
+def atropos_run_finished(plan: Plan, summary: RunSummary) -> None:
+    """The run ended: finished, interrupted or failed."""
+
+
+@hookspec
+def atropos_doctor() -> Iterable[tuple[str, str, str]]:
+    """Checks for `atropos doctor`: (name, "ok" | "warn" | "fail" | "info", detail)."""
+    raise AssertionError("a hook specification is never called")

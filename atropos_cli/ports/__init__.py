@@ -1,0 +1,1 @@
+"""The interfaces that plugins implement. Abstract classes and protocols only; no I/O here."""

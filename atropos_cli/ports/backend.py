@@ -1,0 +1,105 @@
+"""Inference backends: whatever turns messages into completions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Sampling
+from atropos_cli.errors import BackendError
+
+
+class NoOptions(BaseModel):
+    """The Config of a component without options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Capabilities(Frozen):
+    """What a backend can give. None means not known before the first answer."""
+
+    logprobs: bool | None = None
+    prompt_logprobs: bool | None = None
+    token_ids: bool | None = None
+    tools: bool | None = None
+    n: bool | None = None
+    weight_sync: bool = False
+
+
+class GenerateRequest(Frozen):
+    """n samples of the continuation of `messages` (or of `prompt_ids`, where a caller has exact tokens)."""
+
+    messages: tuple[Message, ...] = ()
+    prompt_ids: tuple[int, ...] | None = None
+    n: int = 1
+    sampling: Sampling = Field(default_factory=Sampling)
+    seed: int | None = None
+    tools: tuple[JsonDict, ...] | None = None
+    logprobs: Literal["auto", "require", "off"] = "auto"
+
+
+class Completion(Frozen):
+    """One sampled reply. `message.tokens` holds the sampled ids and logprobs when the backend gave them."""
+
+    message: Message
+    finish_reason: str | None
+    completion_tokens: int | None = None
+
+
+class Generation(Frozen):
+    """The answer to one request. May hold fewer than n completions (a server that ignores n).
+
+    prompt_ids: the ids of the whole prompt as the model saw it, None when the backend did not say.
+    """
+
+    completions: tuple[Completion, ...]
+    prompt_ids: tuple[int, ...] | None = None
+    prompt_tokens: int | None = None
+
+
+class InferenceBackend(ABC):
+    """Turns requests into completions. One object serves a whole run, from one event loop.
+
+    generate() makes one attempt and never retries; it tells apart what the engine should do by the
+    exception: TransientBackendError (retry; RateLimited and ServerUnavailable make all workers
+    wait), RequestRejected (this request only; ContextOverflow ends the episode truncated),
+    FatalBackendError (stop the run).
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[BaseModel]] = NoOptions
+
+    def __init__(self, config: Any, *, model: str | None = None) -> None:
+        self.config = config
+        self.model = model
+        self.capabilities = Capabilities()
+
+    async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
+        """Connect or load. Afterwards `self.model` is the served model's name. Raises BackendError."""
+
+    async def close(self) -> None:
+        """Free everything. Called once."""
+
+    @abstractmethod
+    async def generate(self, request: GenerateRequest) -> Generation:
+        """One attempt at the request; see the class for the exceptions."""
+
+    async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """Log-probability of each continuation token given all before it; len(continuation_ids) values.
+
+        Raises BackendError where the backend cannot score (capabilities.prompt_logprobs is False).
+        """
+        raise BackendError(f"backend {self.name!r} cannot score given tokens")
+
+    async def probe(self) -> bool:
+        """Is the backend ready for work? Must be cheap: never a generation. Must not raise."""
+        return True
+
+    def describe(self) -> JsonDict:
+        """What to record in the run: endpoints, capabilities, how completions were made. No secrets."""
+        return {"name": self.name, "capabilities": self.capabilities.model_dump(exclude_none=True)}

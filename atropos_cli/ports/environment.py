@@ -1,0 +1,190 @@
+"""Environments: where tasks come from and how an attempt at one is played."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Sampling
+from atropos_cli.domain.rollout import Rollout, StopReason
+from atropos_cli.domain.task import Task
+from atropos_cli.ports.backend import Completion
+from atropos_cli.ports.reward import Reward
+
+T = TypeVar("T")
+MaybeAwaitable: TypeAlias = T | Awaitable[T]
+
+
+class Config(BaseModel):
+    """Base of every component's options. Each field becomes a flag, a config key and an ATROPOS_* variable.
+
+    Give each field a description: it is the help text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class TaskStream(Sequence[Task]):
+    """Tasks made on demand by index, finite or endless, so that a resumed run skips done ones for free.
+
+    make(i) must give the same task for the same i, in any process. length None means endless:
+    iterating never stops and len() raises TypeError.
+    """
+
+    def __init__(self, make: Callable[[int], Task], length: int | None = None) -> None:
+        self._make = make
+        self.length = length
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError("this task stream is endless")
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            raise TypeError("a task stream is indexed by one integer")
+        if index < 0 or (self.length is not None and index >= self.length):
+            raise IndexError(index)
+        return self._make(index)
+
+    def __iter__(self) -> Iterator[Task]:
+        index = 0
+        while self.length is None or index < self.length:
+            yield self._make(index)
+            index += 1
+
+
+class Episode(ABC):
+    """One attempt at a task. Methods may be plain or async; the engine calls them one at a time.
+
+    An exception fails this one rollout at stage "reset" or "environment" and no other.
+    """
+
+    stop_reason: StopReason | None = None
+    """Set to "step_limit" before returning None from step() when the episode was cut off."""
+
+    @abstractmethod
+    def reset(self) -> MaybeAwaitable[Sequence[Message]]:
+        """The first messages for the model, usually system and user."""
+
+    @abstractmethod
+    def step(self, reply: Message) -> MaybeAwaitable[Sequence[Message] | None]:
+        """Take the model's reply; return what it sees next, or None when the episode is over."""
+
+    def result(self) -> JsonDict:
+        """What rewards and reports should know of the finished episode; becomes `rollout.info`."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers worth reporting; becomes `rollout.metrics`."""
+        return {}
+
+    def close(self) -> MaybeAwaitable[None]:
+        """Free what the episode holds. Called exactly once, whatever happened before."""
+        return None
+
+
+class SingleTurn(Episode):
+    """The default episode: show the prompt, take one reply."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def reset(self) -> Sequence[Message]:
+        return self.task.prompt
+
+    def step(self, reply: Message) -> None:
+        return None
+
+
+@runtime_checkable
+class GroupContext(Protocol):
+    """What the engine offers to an environment that rolls its own groups."""
+
+    group_id: str
+    group_size: int
+    seed: int
+    rng: random.Random
+    sampling: Sampling
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Completion]:
+        """Exactly n completions of the messages, under the run's worker limit, retries and deadline."""
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """Log-probabilities of given tokens after a given prefix; same length as continuation_ids."""
+
+    async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
+        """The rollouts with the run's rewards filled in."""
+
+    def group(
+        self,
+        task: Task,
+        rollouts: Sequence[Rollout],
+        *,
+        episode_id: str | None = None,
+        turn: int | None = None,
+        last: bool = True,
+    ) -> ScoredGroup:
+        """A group with advantages computed as the plan says. All groups but the task's final one need last=False."""
+
+    def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """The default: group_size independent episodes, one group."""
+
+
+class Environment(ABC):
+    """A source of tasks, and the rules by which an attempt is played and rewarded.
+
+    Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
+    objects, or names of installed rewards). One object serves a whole run; it is opened once and
+    may be asked for tasks and episodes concurrently from one event loop.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[BaseModel]] = Config
+    rewards: ClassVar[Sequence[Reward | str]] = ()
+    splits: ClassVar[Sequence[str]] = ("train",)
+    default_limit: ClassVar[int] = 100
+    """Tasks a run takes when the stream is endless and no --limit is given."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    async def open(self, *, workers: int = 1, seed: int = 0) -> None:
+        """Start what the environment needs (processes, pools). Called once, before any task."""
+
+    async def close(self) -> None:
+        """Stop everything open() started. Called once, also after errors."""
+
+    @abstractmethod
+    def tasks(self, split: str) -> Iterable[Task]:
+        """The tasks of a split, in a fixed order. Return a Sequence or TaskStream when an index is cheap."""
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt at the task."""
+        return SingleTurn(task)
+
+    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """Override when a group is not group_size independent episodes (alternatives per turn, self-play)."""
+        return context.roll_independent(self, task)
+
+    def validate(self, task: Task) -> MaybeAwaitable[bool | None]:
+        """Does the task's gold answer earn full marks? None when there is nothing to check. Needs no model."""
+        return None

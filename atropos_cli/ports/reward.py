@@ -1,0 +1,75 @@
+"""Rewards: functions from a rollout (or a whole group) to numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, overload
+
+from atropos_cli.domain.rollout import Rollout
+from atropos_cli.domain.task import Task
+
+RewardFunction = Callable[[Task, Rollout], float | Awaitable[float]]
+GroupRewardFunction = Callable[[Task, Sequence[Rollout]], Sequence[float] | Awaitable[Sequence[float]]]
+
+
+class Reward:
+    """A named, weighted scoring function. Calling it calls the function.
+
+    kind "rollout": fn(task, rollout) -> float. kind "group": fn(task, rollouts) -> one float per
+    rollout. The value must be finite, else the rollout fails at stage "score". The rollout's total
+    is the sum of weight * value; weight 0 reports without training.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        weight: float = 1.0,
+        kind: Literal["rollout", "group"] = "rollout",
+    ) -> None:
+        self.fn = fn
+        self.name = name or fn.__name__
+        self.weight = weight
+        self.kind = kind
+        self.summary = (inspect.getdoc(fn) or "").strip().split("\n", 1)[0]
+        self.__name__ = self.name
+        self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def with_weight(self, weight: float) -> Reward:
+        """The same reward with another weight."""
+        return Reward(self.fn, name=self.name, weight=weight, kind=self.kind)
+
+    def __repr__(self) -> str:
+        return f"Reward({self.name!r}, weight={self.weight:g}, kind={self.kind!r})"
+
+
+@overload
+def reward(fn: RewardFunction, /) -> Reward: ...
+@overload
+def reward(*, name: str | None = None, weight: float = 1.0) -> Callable[[RewardFunction], Reward]: ...
+def reward(
+    fn: RewardFunction | None = None, /, *, name: str | None = None, weight: float = 1.0
+) -> Reward | Callable[[RewardFunction], Reward]:
+    """Make `fn(task, rollout) -> float` a reward. Usable with or without arguments."""
+    if fn is not None:
+        return Reward(fn)
+    return lambda function: Reward(function, name=name, weight=weight)
+
+
+@overload
+def group_reward(fn: GroupRewardFunction, /) -> Reward: ...
+@overload
+def group_reward(*, name: str | None = None, weight: float = 1.0) -> Callable[[GroupRewardFunction], Reward]: ...
+def group_reward(
+    fn: GroupRewardFunction | None = None, /, *, name: str | None = None, weight: float = 1.0
+) -> Reward | Callable[[GroupRewardFunction], Reward]:
+    """Make `fn(task, rollouts) -> list of floats` a reward over a whole group."""
+    if fn is not None:
+        return Reward(fn, kind="group")
+    return lambda function: Reward(function, name=name, weight=weight, kind="group")

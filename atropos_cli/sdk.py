@@ -1,0 +1,105 @@
+"""The one module that plugin authors import.
+
+    from atropos_cli.sdk import Environment, Message, Task, hookimpl, reward
+
+Everything in `__all__` is public and kept stable; nothing else in the package is.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from atropos_cli.domain.base import Frozen, JsonDict, clean_text
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
+from atropos_cli.domain.run import RunSummary
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import (
+    AtroposError,
+    BackendError,
+    ConfigError,
+    ContextOverflow,
+    DataError,
+    ExitCode,
+    FatalBackendError,
+    LaunchError,
+    PluginError,
+    RateLimited,
+    RequestRejected,
+    ServerUnavailable,
+    TrainerError,
+    TransientBackendError,
+)
+from atropos_cli.plugins.hookspecs import hookimpl
+from atropos_cli.plugins.spec import ComponentSpec
+from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
+from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
+from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+from atropos_cli.ports.reward import Reward, group_reward, reward
+from atropos_cli.ports.trainer import Trainer, TrainResult
+from atropos_cli.ports.writer import Writer
+
+__all__ = [
+    "AtroposError",
+    "BackendError",
+    "Capabilities",
+    "Completion",
+    "ComponentRef",
+    "ComponentSpec",
+    "Config",
+    "ConfigError",
+    "ContextOverflow",
+    "DataError",
+    "Environment",
+    "Episode",
+    "ExitCode",
+    "FatalBackendError",
+    "Field",
+    "Frozen",
+    "FunctionCall",
+    "GenerateRequest",
+    "Generation",
+    "GroupContext",
+    "InferenceBackend",
+    "JobSpec",
+    "JobStatus",
+    "JsonDict",
+    "LaunchError",
+    "Launcher",
+    "Message",
+    "Plan",
+    "PluginError",
+    "RateLimited",
+    "RequestRejected",
+    "Reward",
+    "RewardRef",
+    "Rollout",
+    "RolloutFailure",
+    "RunSummary",
+    "Sampling",
+    "ScoredGroup",
+    "SecretStr",
+    "ServerUnavailable",
+    "SingleTurn",
+    "Task",
+    "TaskStream",
+    "TokenSequence",
+    "TokenSpan",
+    "ToolCall",
+    "TrainResult",
+    "Trainer",
+    "TrainerError",
+    "TransientBackendError",
+    "Usage",
+    "Writer",
+    "assistant",
+    "clean_text",
+    "group_reward",
+    "hookimpl",
+    "reward",
+    "system",
+    "token_sequences",
+    "user",
+]
