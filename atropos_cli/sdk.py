@@ -32,6 +32,7 @@ from atropos_cli.errors import (
     TrainerError,
     TransientBackendError,
 )
+from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
@@ -62,6 +63,7 @@ __all__ = [
     "GenerateRequest",
     "Generation",
     "GroupContext",
+    "GroupFile",
     "InferenceBackend",
     "JobSpec",
     "JobStatus",
@@ -94,8 +96,10 @@ __all__ = [
     "TransientBackendError",
     "Usage",
     "Writer",
+    "ZstGroupFile",
     "assistant",
     "clean_text",
+    "encode_group",
     "group_reward",
     "hookimpl",
     "reward",

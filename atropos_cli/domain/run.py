@@ -25,7 +25,11 @@ class FailureRecord(Frozen):
 
 
 class RunSummary(Frozen):
-    """Counts and means of one run folder, over all its attempts (a resumed run counts on)."""
+    """Counts and means of a run.
+
+    groups_done counts every group in the file, groups_resumed those that were there before; all other
+    numbers are of this attempt. zero_std_groups are groups whose rewards do not differ.
+    """
 
     state: RunState
     plan_digest: str

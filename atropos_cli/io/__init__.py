@@ -1,0 +1,1 @@
+"""Reading and writing: durable append, run folders, file formats."""

@@ -16,8 +16,8 @@ from atropos_cli.ports.backend import NoOptions
 class Writer(ABC):
     """Writes groups durably, one at a time, in the order they are finished.
 
-    A writer that can resume reports the ids already written by `open`; the engine never writes an
-    id twice. Errors of the disk are DataError (exit 6), and leave every earlier group whole.
+    A writer that can resume reports the tasks already written by `open`; the engine never writes a
+    task twice. Errors of the disk are DataError (exit 6), and leave every earlier group whole.
     """
 
     name: ClassVar[str]
@@ -29,13 +29,17 @@ class Writer(ABC):
         self.config = config
 
     @abstractmethod
-    def open(self, folder: Path | None, *, fsync: str = "interval") -> Iterator[str]:
-        """Repair what a crash left, yield the ids of all complete tasks' groups, then be ready to append."""
+    def open(self, folder: Path | None, *, prefix: str, fsync: str = "interval") -> Iterator[int]:
+        """Repair what a crash left, yield the index of every complete task, then be ready to append.
+
+        prefix is the digest prefix of the plan's group ids; a group of another plan is a DataError.
+        fsync is "group", "interval" or "never". The iterator must be exhausted before write().
+        """
 
     @abstractmethod
     def write(self, groups: tuple[ScoredGroup, ...]) -> None:
         """Append all groups of one task, together."""
 
     @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # called once, also after errors
         """Flush, force to disk as the policy says, release."""

@@ -1,0 +1,110 @@
+"""Append-only files that survive kill -9, a full disk and two writers.
+
+One record is one os.write. A record that could not be written whole is cut off again, so the file
+always ends at a record boundary as long as the process lives; after a crash `repair_tail` does it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+from atropos_cli.errors import DataError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class AppendLog:
+    """An open file that only grows. fsync: "group" syncs each record, "interval" once a second, "never" not.
+
+    Under "interval" a small thread syncs, so that a slow disk never holds up the event loop.
+    Raises DataError when the disk is full or the write fails; everything written before stays whole.
+    """
+
+    def __init__(self, path: Path, *, fsync: str = "interval", interval: float = 1.0) -> None:
+        self.path = path
+        self.records = 0
+        self._fsync = fsync
+        self._interval = interval
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.size = os.fstat(self._fd).st_size
+        self._dirty = threading.Event()
+        self._closed = threading.Event()
+        self._syncer: threading.Thread | None = None
+
+    def write(self, record: bytes) -> None:
+        """Append one record, whole or not at all."""
+        view = memoryview(record)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            os.ftruncate(self._fd, self.size)
+            reason = "no space left" if error.errno in _FULL else os.strerror(error.errno or 0)
+            raise DataError(
+                f"{self.path}: {reason}; {self.records} records of this run are safe",
+                hint="make room, then run the same command with --resume",
+            ) from error
+        self.size += len(record)
+        self.records += 1
+        if self._fsync == "group":
+            os.fdatasync(self._fd)
+        elif self._fsync == "interval" and not self._dirty.is_set():
+            self._dirty.set()
+            if self._syncer is None:
+                self._syncer = threading.Thread(target=self._sync_loop, name="fsync", daemon=True)
+                self._syncer.start()
+
+    def close(self) -> None:
+        """Sync as the policy says and close; safe to call twice."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._dirty.set()
+        if self._syncer is not None:
+            self._syncer.join()
+        elif self._fsync == "group":
+            os.fdatasync(self._fd)
+        os.close(self._fd)
+
+    def _sync_loop(self) -> None:
+        while True:
+            self._dirty.wait()
+            closing = self._closed.wait(self._interval)
+            self._dirty.clear()
+            os.fdatasync(self._fd)
+            if closing:
+                return
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new, never a part.
+
+    Raises DataError when the disk is full; the old content stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def move_tail(path: Path, offset: int) -> Path:
+    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away."""
+    side = path.with_name(path.name + ".torn")
+    with path.open("r+b") as file:
+        file.seek(offset)
+        with side.open("ab") as torn:
+            while chunk := file.read(1 << 20):
+                torn.write(chunk)
+            torn.write(b"\n")
+        file.truncate(offset)
+        os.fsync(file.fileno())
+    return side

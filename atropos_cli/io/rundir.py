@@ -1,0 +1,180 @@
+"""A run folder: plan.json, groups.jsonl, failures.jsonl, summary.json, log.jsonl, and its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.run import FailureRecord, RunSummary
+from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
+from atropos_cli.io.append import AppendLog, atomic_write
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601 with seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class RunDir:
+    """An opened, locked run folder. Use `open_run` to make one, and `close` in the end."""
+
+    def __init__(self, folder: Path, lock_fd: int, final: Path | None = None) -> None:
+        self.folder = folder
+        self.final = final
+        self._lock_fd = lock_fd
+        self._failures: AppendLog | None = None
+        self._log: AppendLog | None = None
+        self.attempt = 1 + _count_starts(folder / "log.jsonl")
+
+    def write_plan(self, plan: Plan) -> None:
+        """plan.json, with the digest beside the plan."""
+        data: JsonDict = {"digest": plan.digest, **plan.model_dump(mode="json")}
+        atomic_write(self.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+
+    def write_summary(self, summary: RunSummary) -> None:
+        text = summary.model_dump_json(indent=2)
+        atomic_write(self.folder / "summary.json", text.encode() + b"\n")
+
+    def failure(self, record: FailureRecord) -> None:
+        """Append to failures.jsonl."""
+        if self._failures is None:
+            path = self.folder / "failures.jsonl"
+            _end_line(path)
+            self._failures = AppendLog(path, fsync="interval")
+        self._failures.write(record.model_dump_json(exclude_none=True).encode() + b"\n")
+
+    def log(self, event: str, **fields: Any) -> None:
+        """Append an event to log.jsonl."""
+        if self._log is None:
+            path = self.folder / "log.jsonl"
+            _end_line(path)
+            self._log = AppendLog(path, fsync="never")
+        self._log.write(json.dumps({"time": now(), "event": event, **fields}, ensure_ascii=True).encode() + b"\n")
+
+    def promote(self) -> None:
+        """Put an --overwrite run in the place of the old one, now that it ended well."""
+        if self.final is None:
+            return
+        old = self.final.with_name(f".{self.final.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if self.final.exists():
+            self.final.rename(old)
+        self.folder.rename(self.final)
+        self.folder, self.final = self.final, None
+        shutil.rmtree(old, ignore_errors=True)
+
+    def close(self) -> None:
+        """Close the files and release the lock. Safe to call twice."""
+        for file in (self._failures, self._log):
+            if file is not None:
+                file.close()
+        self._failures = self._log = None
+        if self._lock_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock_fd, 0)
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> RunDir:
+    """Lock a run folder for writing; make it when it is not there.
+
+    A folder that holds a run needs resume (go on) or overwrite (a new run is written beside it and takes
+    its place when it ends well). Raises RunExists, RunLocked, or DataError for a path that is no folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
+    holds_run = (folder / "plan.json").exists() or any(folder.glob("groups.jsonl*"))
+    final: Path | None = None
+    if holds_run and overwrite:
+        final, folder = folder, folder.with_name(f"{folder.name}.new")
+        if (folder / "plan.json").exists():
+            os.close(_lock(folder))  # refuses while another --overwrite runs
+        shutil.rmtree(folder, ignore_errors=True)
+    elif holds_run and not resume:
+        raise RunExists(
+            f"{folder} already holds a run",
+            hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
+        )
+    elif not holds_run and folder.exists() and any(p.name != "lock" for p in folder.iterdir()) and not resume:
+        raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be made: {error.strerror}", hint="give another --output") from error
+    return RunDir(folder, _lock(folder), final)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a plan.json. Raises DataError naming the file and what is wrong."""
+    try:
+        data = json.loads(path.read_bytes())
+        data.pop("digest", None)
+        return Plan.model_validate(data)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist", hint="give a run folder's plan.json") from error
+    except (ValidationError, ValueError, AttributeError, OSError) as error:
+        raise DataError(f"{path} is not a plan: {error}") from error
+
+
+def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
+    """Refuse to mix groups of two plans in one file. Raises PlanChanged with the differing keys."""
+    if old.digest == new.digest:
+        return
+    lines = [f"  {key}: {a!r} in the run, {b!r} now" for key, a, b in _differences(old.identity(), new.identity())]
+    raise PlanChanged(
+        f"{folder} was begun with another plan:\n" + "\n".join(lines),
+        hint="repeat the original options, or give another --output",
+    )
+
+
+def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: list[tuple[str, Any, Any]] = []
+        for name in sorted(old.keys() | new.keys()):
+            found += _differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+        return found
+    return [] if old == new else [(key, old, new)]
+
+
+def _lock(folder: Path) -> int:
+    path = folder / "lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 300, 0).decode(errors="replace").strip() or "another process"
+        os.close(fd)
+        raise RunLocked(
+            f"{folder} is being written by {holder}", hint=f"wait for it, or give another --output (lock: {path})"
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()} since {now()}\n".encode(), 0)
+    return fd
+
+
+def _end_line(path: Path) -> None:
+    """A crash may leave half a line in a side file; end it, so that the next record stands on its own."""
+    if path.exists() and path.stat().st_size:
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+
+def _count_starts(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for line in file if b'"event": "started"' in line)
