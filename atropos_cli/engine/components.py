@@ -1,0 +1,120 @@
+"""Open the parts of a run in order, and close them in reverse whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from atropos_cli.domain.plan import Plan
+from atropos_cli.engine.dispatch import Abort, Dispatcher
+from atropos_cli.engine.planner import component_rewards, make_config
+from atropos_cli.errors import BackendError, ServerUnavailable
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.environment import Environment
+from atropos_cli.ports.reward import Reward
+from atropos_cli.ports.writer import Writer
+
+_CLOSE_TIMEOUT = 10.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """The open parts of a run; `plan` has the served model's name filled in."""
+
+    plan: Plan
+    environment: Environment
+    backend: InferenceBackend
+    writer: Writer
+    rewards: list[Reward]
+    dispatcher: Dispatcher
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    plan: Plan,
+    registry: Registry,
+    on_event: Callable[[str, str], None],
+    stop: asyncio.Event,
+    *,
+    to_stdout: bool = False,
+) -> AsyncIterator[Parts]:
+    """Make and open backend and environment, make the writer. Raises AtroposError; closes what it opened."""
+    environment = _environment(plan, registry)
+    rewards = component_rewards(plan, {r.name: r for r in environment.rewards if isinstance(r, Reward)}, registry)
+    writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
+    writer: Writer = writer_class(writer_class.Config())
+    backend = _backend(plan, registry)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(_close, backend)
+        await _open_backend(backend, plan, on_event, stop)
+        stack.push_async_callback(_close, environment)
+        await environment.open(workers=plan.execution.workers, seed=plan.seed)
+        dispatcher = Dispatcher(backend, plan.execution, on_event)
+        stack.push_async_callback(dispatcher.close)
+        stack.callback(writer.close)
+        plan = plan.model_copy(update={"model": backend.model or plan.model})
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher)
+
+
+def _environment(plan: Plan, registry: Registry) -> Environment:
+    registration = registry.find("environment", plan.environment.name)
+    cls = registration.load()
+    config = make_config(
+        cls.Config,
+        plan.environment.config,
+        owner=f"environment {plan.environment.name!r}",
+        env_prefix="ATROPOS_ENV__",
+    )
+    environment: Environment = cls(config)
+    return environment
+
+
+def _backend(plan: Plan, registry: Registry) -> InferenceBackend:
+    cls = registry.find("backend", plan.backend.name).load()
+    config = make_config(
+        cls.Config, plan.backend.config, owner=f"backend {plan.backend.name!r}", env_prefix="ATROPOS_BACKEND__"
+    )
+    backend: InferenceBackend = cls(config, model=plan.model)
+    return backend
+
+
+async def _open_backend(
+    backend: InferenceBackend, plan: Plan, on_event: Callable[[str, str], None], stop: asyncio.Event
+) -> None:
+    """Open the backend; wait up to max_wait for a server that is not there yet."""
+    began = time.monotonic()
+    told = False
+    delay = 0.25
+    while True:
+        try:
+            await backend.open(workers=plan.execution.workers, request_timeout=plan.execution.request_timeout)
+            return
+        except ServerUnavailable as error:
+            waited = time.monotonic() - began
+            if stop.is_set() or waited >= plan.execution.max_wait:
+                raise Abort(
+                    ServerUnavailable(
+                        f"{error}; gave up after {waited:.0f} s",
+                        hint=error.hint or "start a server, or try a small model in process: --model smollm2",
+                        address=error.address,
+                    )
+                ) from error
+            if not told:
+                told = True
+                on_event("paused", f"{error}; waiting for it")
+        except BackendError as error:
+            raise Abort(error) from error
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), min(delay, max(0.0, plan.execution.max_wait - waited)))
+        delay = min(delay * 2, 2.0)
+
+
+async def _close(part: Environment | InferenceBackend) -> None:
+    """Close a part; one that hangs or fails must not keep the rest from closing."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
+            await part.close()

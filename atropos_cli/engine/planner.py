@@ -1,0 +1,172 @@
+"""From settings to a frozen plan: find the components, check their options, leave nothing open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+import atropos_cli
+from atropos_cli.config.settings import GenSettings
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.errors import ConfigError, PluginError, UsageError
+from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.ports.reward import Reward
+
+LOCAL_BACKEND = "local"
+SERVER_BACKEND = "openai"
+
+
+def build_plan(
+    settings: GenSettings, environment: str, environment_options: Mapping[str, Any], registry: Registry
+) -> Plan:
+    """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk."""
+    env = registry.find("environment", environment)
+    env_class = env.load()
+    backend = _choose_backend(settings, registry)
+    return Plan(
+        atropos_version=atropos_cli.__version__,
+        environment=_reference(env, env_class.Config, environment_options),
+        rewards=_rewards(settings.rewards, env_class.rewards, registry),
+        backend=_reference(backend, backend.load().Config, settings.backend_options),
+        model=settings.model,
+        sampling=settings.sampling,
+        logprobs=settings.logprobs,
+        group_size=settings.group_size,
+        split=settings.split,
+        seed=settings.seed,
+        limit=settings.limit,
+        advantage=settings.advantage,
+        writer=ComponentRef(name=registry.find("writer", settings.writer).name),
+        execution=settings.execution,
+    )
+
+
+def make_config(model: type[BaseModel], options: Mapping[str, Any], *, owner: str, env_prefix: str) -> BaseModel:
+    """Validate a component's options; secrets that a plan leaves out come from the environment variables.
+
+    Raises ConfigError listing every wrong key at once, with close matches for unknown ones.
+    """
+    values = dict(options)
+    for name, field in model.model_fields.items():
+        variable = f"{env_prefix}{name.upper()}"
+        if field.annotation is not None and _is_secret(field.annotation) and name not in values:
+            secret = os.environ.get(variable)
+            if secret is not None:
+                values[name] = secret
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(error, model, owner))) from error
+
+
+def public_options(config: BaseModel) -> JsonDict:
+    """A component's options as JSON, without secrets."""
+    secret = {
+        name
+        for name, field in type(config).model_fields.items()
+        if field.annotation is not None and _is_secret(field.annotation)
+    }
+    return config.model_dump(mode="json", exclude=secret)
+
+
+def component_rewards(plan: Plan, own: Mapping[str, Reward], registry: Registry) -> list[Reward]:
+    """The plan's rewards as objects: the environment's own first, then installed ones."""
+    found: list[Reward] = []
+    for ref in plan.rewards:
+        reward = own.get(ref.name)
+        if reward is None:
+            reward = registry.find("reward", ref.name).load()
+        found.append(Reward(reward.fn, name=ref.name, weight=ref.weight, kind=reward.kind))
+    return found
+
+
+def _reference(registration: Registration, config: type[BaseModel], options: Mapping[str, Any]) -> ComponentRef:
+    prefix = "ATROPOS_ENV__" if registration.kind == "environment" else "ATROPOS_BACKEND__"
+    validated = make_config(config, options, owner=f"{registration.kind} {registration.name!r}", env_prefix=prefix)
+    return ComponentRef(
+        name=registration.name,
+        dist=registration.dist,
+        version=registration.version,
+        config=public_options(validated),
+    )
+
+
+def _choose_backend(settings: GenSettings, registry: Registry) -> Registration:
+    """`auto`: the backend that knows the model's name, a local one for files and folders, else a server."""
+    if settings.backend != "auto":
+        return registry.find("backend", settings.backend)
+    model = settings.model
+    if model is not None and "base_url" not in settings.backend_options:
+        known = registry.backend_for_model(model)
+        if known is not None:
+            return known
+        if Path(model).expanduser().exists() or model.endswith(".gguf"):
+            return registry.find("backend", LOCAL_BACKEND)
+    return registry.find("backend", SERVER_BACKEND)
+
+
+def _rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple[RewardRef, ...]:
+    """References for NAME or NAME=WEIGHT texts, or for the environment's own rewards when none are given."""
+    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    if not wanted:
+        refs = [_own_reference(item, registry) for item in own]
+    else:
+        refs = [_wanted_reference(text, by_name, registry) for text in wanted]
+    names = [ref.name for ref in refs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UsageError(f"reward {doubled[0]!r} is given twice", hint="give each reward once, with one weight")
+    return tuple(refs)
+
+
+def _own_reference(item: Any, registry: Registry) -> RewardRef:
+    if isinstance(item, Reward):
+        return RewardRef(name=item.name, weight=item.weight)
+    registration = registry.find("reward", str(item))
+    return _reward_reference(registration, registration.load().weight)
+
+
+def _wanted_reference(text: str, own: Mapping[str, Reward], registry: Registry) -> RewardRef:
+    name, separator, weight_text = text.rpartition("=")
+    weight: float | None = None
+    if separator:
+        try:
+            weight = float(weight_text)
+        except ValueError as error:
+            raise UsageError(f"reward {text!r}: {weight_text!r} is not a number", hint="give NAME=WEIGHT") from error
+    else:
+        name = text
+    if name in own:
+        return RewardRef(name=name, weight=own[name].weight if weight is None else weight)
+    registration = registry.find("reward", name)
+    reward = registration.load()
+    if not isinstance(reward, Reward):
+        raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
+    return _reward_reference(registration, reward.weight if weight is None else weight)
+
+
+def _reward_reference(registration: Registration, weight: float) -> RewardRef:
+    return RewardRef(name=registration.name, dist=registration.dist, version=registration.version, weight=weight)
+
+
+def _is_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or SecretStr in getattr(annotation, "__args__", ())
+
+
+def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> list[str]:
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            close = get_close_matches(key, model.model_fields, n=1)
+            advice = f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(model.model_fields) or 'none'})"
+            lines.append(f"{owner} has no option {key!r}{advice}")
+        else:
+            lines.append(f"{owner}, option {key!r}: {item['msg']}, got {item['input']!r}")
+    return lines

@@ -1,0 +1,364 @@
+"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+
+    run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
+
+Ctrl-C or SIGTERM once: no new groups, running ones get `drain` seconds, then the run ends resumable.
+Twice: at once. kill -9: the next --resume finds whole tasks only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.domain.group import ScoredGroup, make_group_id
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.run import FailureRecord, RunState, RunSummary
+from atropos_cli.domain.task import Task
+from atropos_cli.engine.components import Parts, open_parts
+from atropos_cli.engine.dispatch import Abort, Dispatcher, Draining
+from atropos_cli.engine.report import Reporter, SilentReporter, Snapshot
+from atropos_cli.engine.resume import DoneTasks
+from atropos_cli.engine.rollouts import GroupRoller, Run, failure
+from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.tasks import TaskReader
+from atropos_cli.engine.totals import Totals
+from atropos_cli.errors import AtroposError, DataError
+from atropos_cli.io.rundir import RunDir, check_same_plan, now, open_run, read_plan
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.environment import Environment
+
+_SNAPSHOT_EVERY = 0.5
+_SUMMARY_EVERY = 10.0
+
+
+def run_gen(
+    plan: Plan,
+    *,
+    folder: Path | None,
+    registry: Registry,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+) -> RunSummary:
+    """Generate the plan's groups into a run folder (None: to standard output) and return the summary.
+
+    Raises AtroposError for what ends the whole run; the folder then holds every finished group and can be
+    resumed. The summary's state is "interrupted" after Ctrl-C or SIGTERM, and "failed" when more rollouts
+    failed than the plan allows or none succeeded.
+    """
+    run_dir = None if folder is None else open_run(folder, resume=resume, overwrite=overwrite)
+    try:
+        runner = Runner(plan, run_dir, registry, reporter or SilentReporter())
+        return asyncio.run(runner.run())
+    finally:
+        if run_dir is not None:
+            run_dir.close()
+
+
+class Runner:
+    """One attempt at carrying out a plan."""
+
+    def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
+        self.plan = plan
+        self.run_dir = run_dir
+        self.registry = registry
+        self.reporter = reporter
+        self.totals = Totals()
+        self.done = DoneTasks()
+        self.resumed = 0
+        self.total: int | None = None
+        self.started_at = time.monotonic()
+        self.dispatcher: Dispatcher | None = None
+        self._parts: Parts | None = None
+        self._run: Run | None = None
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._error: AtroposError | BrokenPipeError | None = None
+        self._open: dict[asyncio.Task[None], int] = {}
+        self._starting: set[int] = set()
+
+    async def run(self) -> RunSummary:
+        """Open, roll, close; always leaves a summary behind."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self._on_signal)
+        if self.run_dir is not None and (self.run_dir.folder / "plan.json").exists() and self.plan.model is not None:
+            check_same_plan(read_plan(self.run_dir.folder / "plan.json"), self.plan, self.run_dir.folder)
+        try:
+            parts_of = open_parts(self.plan, self.registry, self._event, self._stop, to_stdout=self.run_dir is None)
+            async with parts_of as parts:
+                self._begin(parts)
+                await self._roll_all(parts)
+        except Abort as abort:
+            self._error = abort.error
+        return self._end()
+
+    def _begin(self, parts: Parts) -> None:
+        """Fix the model in the plan, find what is done, and only then write anything."""
+        self._parts = parts
+        self.plan = parts.plan
+        plan, digest = self.plan, self.plan.digest
+        folder: Path | None = None
+        if self.run_dir is not None:
+            folder = self.run_dir.folder
+            if (folder / "plan.json").exists():
+                check_same_plan(read_plan(folder / "plan.json"), plan, folder)
+        for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
+            self.done.add(index)
+        self.resumed = self.done.count
+        self.reader = TaskReader(parts.environment, plan.split, plan.limit)
+        self.total = self.reader.total
+        if self.run_dir is not None:
+            self.run_dir.write_plan(plan)
+            self.run_dir.log("started", attempt=self.run_dir.attempt, done=self.done.count, total=self.total)
+        self.dispatcher = parts.dispatcher
+        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
+        self.reporter.started(plan, self.total, self.done.count)
+        self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
+        # What is alive now stays alive: the collector need not look at it again for every group.
+        gc.collect()
+        gc.freeze()
+
+    async def _roll_all(self, parts: Parts) -> None:
+        watcher = asyncio.create_task(self._watch())
+        try:
+            await self._pump(parts)
+            await self._drain()
+        finally:
+            watcher.cancel()
+            for task in self._open:
+                task.cancel()
+            if self._open:
+                await asyncio.wait(self._open)
+            gc.unfreeze()
+
+    async def _pump(self, parts: Parts) -> None:
+        """Open a group whenever a worker would be idle otherwise."""
+        dispatcher, workers = parts.dispatcher, self.plan.execution.workers
+        bound = _most_open_groups(parts.environment, workers, self.plan.group_size)
+        index = self.done.next_open(0)
+        while not self._stop.is_set():
+            if len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+                dispatcher.demand_changed.clear()
+                await dispatcher.demand_changed.wait()
+                continue
+            try:
+                task = self.reader.get(index)
+            except AtroposError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a plugin's error, for this one task only
+                self._fail_group(index, None, error)
+                task = None
+                if self.reader.total is None:
+                    return
+            else:
+                if task is None:
+                    return
+                self._start(parts.environment, index, task)
+            index = self.done.next_open(index + 1)
+            await asyncio.sleep(0)
+
+    def _start(self, environment: Environment, index: int, task: Task) -> None:
+        self._starting.add(index)
+        running = asyncio.create_task(self._roll(environment, index, task))
+        self._open[running] = index
+        running.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._starting.discard(self._open.pop(task))
+        assert self.dispatcher is not None
+        self.dispatcher.demand_changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._abort(error)
+
+    async def _roll(self, environment: Environment, index: int, task: Task) -> None:
+        """One task: roll its groups, write them together. What is not the run's end is this task's failure."""
+        assert self._run is not None
+        roller = GroupRoller(self._run, index)
+        roller.on_first_request = lambda: self._starting.discard(index)
+        try:
+            groups = [group async for group in environment.roll_group(task, roller)]
+            if not groups or not groups[-1].last:
+                raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+        except (Abort, Draining, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a plugin's error is this group's failure
+            self._fail_group(index, task, error)
+            return
+        self._write(index, task, tuple(groups))
+
+    def _write(self, index: int, task: Task, groups: tuple[ScoredGroup, ...]) -> None:
+        """Write the groups, or only their failures when no rollout of the task succeeded."""
+        assert self._parts is not None
+        failed = [rollout for group in groups for rollout in group.rollouts if rollout.failure is not None]
+        if self.run_dir is not None:
+            for rollout in failed:
+                self._record(groups[-1].group_id, task.id, rollout.failure, rollout.id)
+        first = failed[0].failure if failed else None
+        if first is not None and len(failed) == sum(len(group.rollouts) for group in groups):
+            self.totals.fail_group(first, len(failed))
+            return
+        self._parts.writer.write(groups)
+        self.done.add(index)
+        for group in groups:
+            self.totals.add(group)
+            self._observe("atropos_group_scored", plan=self.plan, group=group)
+
+    def _fail_group(self, index: int, task: Task | None, error: BaseException) -> None:
+        assert self._run is not None
+        reason = failure("environment", error)
+        self.totals.fail_group(reason, self.plan.group_size)
+        if self.run_dir is not None:
+            group_id = make_group_id(self._run.digest, index)
+            self._record(group_id, task.id if task else None, reason, None)
+
+    def _record(self, group_id: str, task_id: str | None, reason: Any, rollout: str | None) -> None:
+        assert self.run_dir is not None
+        self.run_dir.failure(
+            FailureRecord(
+                group_id=group_id,
+                task_id=task_id,
+                rollout=rollout,
+                stage=reason.stage,
+                type=reason.type,
+                message=reason.message,
+                attempt=self.run_dir.attempt,
+                time=now(),
+            )
+        )
+
+    async def _drain(self) -> None:
+        """Wait for the open groups; after a signal `drain` seconds at most, after a second one not at all."""
+        deadline: float | None = None
+        while self._open and self._error is None:
+            if self._stop.is_set() and deadline is None:
+                deadline = time.monotonic() + self.plan.execution.drain
+            if self._signals > 1 or (deadline is not None and time.monotonic() >= deadline):
+                return
+            await asyncio.wait(self._open, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+
+    def _abort(self, error: BaseException) -> None:
+        if isinstance(error, Abort):
+            self._error = self._error or error.error
+        elif isinstance(error, Draining):
+            return
+        elif isinstance(error, (AtroposError, BrokenPipeError)):
+            self._error = self._error or error
+        else:
+            self._bug = error
+            self._error = self._error or AtroposError(f"{type(error).__name__}: {error}")
+        if self.dispatcher is not None and not isinstance(error, Abort):
+            # No request more after a full disk or a reader that went away.
+            self.dispatcher.fail(AtroposError(str(error)))
+        self._stop.set()
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._event(
+                "stopping", f"stopping: running groups get {self.plan.execution.drain:.0f} s; again to stop now"
+            )
+        self._stop.set()
+        if self.dispatcher is not None:
+            self.dispatcher.draining = True
+            self.dispatcher.demand_changed.set()
+
+    def _event(self, kind: str, message: str) -> None:
+        self.reporter.event(kind, message)
+        if self.run_dir is not None:
+            with contextlib.suppress(DataError):
+                self.run_dir.log(kind, message=message)
+
+    def _observe(self, hook: str, **arguments: Any) -> None:
+        if self.registry.observes(hook):
+            self.registry.call_observers(hook, **arguments)
+
+    async def _watch(self) -> None:
+        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        written = time.monotonic()
+        while True:
+            await asyncio.sleep(_SNAPSHOT_EVERY)
+            self.reporter.progress(self._snapshot())
+            if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
+                written = time.monotonic()
+                with contextlib.suppress(DataError):
+                    self.run_dir.write_summary(self._summary("running"))
+
+    def _snapshot(self) -> Snapshot:
+        totals, dispatcher = self.totals, self.dispatcher
+        return Snapshot(
+            groups_done=self.done.count,
+            groups_failed=totals.groups_failed,
+            groups_total=self.total,
+            rollouts=totals.rollouts,
+            rollouts_failed=totals.rollouts_failed,
+            requests_in_flight=dispatcher.in_flight if dispatcher else 0,
+            completion_tokens=totals.completion_tokens,
+            seconds=time.monotonic() - self.started_at,
+            paused=dispatcher.paused if dispatcher else None,
+        )
+
+    def _summary(self, state: RunState) -> RunSummary:
+        dispatcher = self.dispatcher
+        return RunSummary(
+            state=state,
+            plan_digest=self.plan.digest,
+            env=self._run.env_name if self._run else self.plan.environment.name,
+            model=self.plan.model,
+            groups_done=self.done.count,
+            groups_total=self.total,
+            groups_resumed=self.resumed,
+            requests=dispatcher.requests if dispatcher else 0,
+            retries=dispatcher.retries if dispatcher else 0,
+            paused_s=round(dispatcher.paused_s, 3) if dispatcher else 0.0,
+            max_in_flight=dispatcher.max_in_flight if dispatcher else 0,
+            seconds=round(time.monotonic() - self.started_at, 3),
+            backend=self._parts.backend.describe() if self._parts else {},
+            error=str(self._error) if self._error else None,
+            **self.totals.fields(),
+        )
+
+    def _end(self) -> RunSummary:
+        """Write the summary and tell everybody; raise what ended the run."""
+        state = self._state()
+        summary = self._summary(state)
+        if self.run_dir is not None and self._run is not None:
+            with contextlib.suppress(DataError):
+                self.run_dir.write_summary(summary)
+                self.run_dir.log("ended", state=state, done=self.done.count)
+            if state == "finished":
+                self.run_dir.promote()
+        if self._run is not None:
+            self._observe("atropos_run_finished", plan=self.plan, summary=summary)
+            self.reporter.finished(summary)
+        if self._bug is not None:
+            raise self._bug
+        if self._error is not None:
+            raise self._error
+        return summary
+
+    _bug: BaseException | None = None
+
+    def _state(self) -> RunState:
+        if self._error is not None:
+            return "failed"
+        if self._signals:
+            return "interrupted"
+        totals = self.totals
+        nothing = totals.rollouts > 0 and totals.rollouts_failed == totals.rollouts
+        too_many = totals.failure_rate > self.plan.execution.max_failure_rate
+        return "failed" if nothing or too_many else "finished"
+
+
+def _most_open_groups(environment: Environment, workers: int, group_size: int) -> int:
+    """How many groups may be open: enough to keep the workers busy, not so many that they fill the memory."""
+    if type(environment).episode is Environment.episode:
+        return 2 * workers
+    return max(2, -(-2 * workers // group_size) + 1)
