@@ -1,0 +1,62 @@
+"""The components that come with atropos, registered by the same hooks as anybody's plugin. Imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atropos_cli.sdk import ComponentSpec, hookimpl
+
+
+@hookimpl
+def atropos_register_backends() -> Iterator[ComponentSpec]:
+    yield ComponentSpec(
+        "backend",
+        "openai",
+        "atropos_cli.builtin.openai:OpenAIBackend",
+        summary="Any OpenAI-compatible server: SGLang, vLLM, llama.cpp, hosted APIs.",
+    )
+    yield ComponentSpec(
+        "backend",
+        "scripted",
+        "atropos_cli.builtin.scripted:ScriptedBackend",
+        summary="Replies from a script, without a model: for tests, examples and dry runs.",
+    )
+
+
+@hookimpl
+def atropos_register_writers() -> Iterator[ComponentSpec]:
+    yield ComponentSpec(
+        "writer", "jsonl", "atropos_cli.builtin.writers:JsonlWriter", summary="One JSON line per group; can resume."
+    )
+    yield ComponentSpec(
+        "writer",
+        "jsonl.zst",
+        "atropos_cli.builtin.writers:ZstWriter",
+        summary="The same lines, compressed with Zstandard.",
+        requires=("zstandard",),
+        extra="zst",
+    )
+    yield ComponentSpec(
+        "writer", "stdout", "atropos_cli.builtin.writers:StdoutWriter", summary="One JSON line per group, to stdout."
+    )
+
+
+@hookimpl
+def atropos_register_rewards() -> Iterator[ComponentSpec]:
+    summaries = {
+        "exact_match": "1.0 when the reply is the task's answer, else 0.0.",
+        "contains_answer": "1.0 when the task's answer stands in the reply as whole words, else 0.0.",
+        "numeric_match": "1.0 when the last number of the reply equals the task's answer, else 0.0.",
+        "length": "Number of completion tokens; weight 0 unless one is given.",
+    }
+    for name, summary in summaries.items():
+        yield ComponentSpec("reward", name, f"atropos_cli.builtin.rewards:{name}", summary=summary)
+
+
+@hookimpl
+def atropos_register_templates() -> Iterator[ComponentSpec]:
+    from atropos_cli import resources
+
+    for folder in sorted(resources.folder("templates").iterdir()):
+        if folder.is_dir():
+            yield ComponentSpec("template", folder.name, folder, summary=f"A distribution with one {folder.name}.")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import functools
 import importlib
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,22 +43,37 @@ class ComponentSpec:
         if not attr:
             raise PluginError(f"{self.kind} {self.name!r}: target {self.target!r} is not of the form 'module:attr'")
         try:
-            module = importlib.import_module(module_name)
-        except Exception as error:
+            with stdout_to_stderr():
+                module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{self.kind} {self.name!r} cannot be imported from {module_name}: {type(error).__name__}: {error}",
-                hint=self._install_hint(error, dist),
+                hint=self._install_hint(error, module_name, dist),
             ) from error
         try:
-            return getattr(module, attr)
+            return functools.reduce(getattr, attr.split("."), module)
         except AttributeError as error:
-            raise PluginError(f"{self.kind} {self.name!r}: module {module_name} has no {attr!r}") from error
+            close = difflib.get_close_matches(attr, dir(module), n=1)
+            raise PluginError(
+                f"{self.kind} {self.name!r}: module {module_name} has no {attr!r}",
+                hint=f"it has {close[0]!r}" if close else None,
+            ) from error
 
-    def _install_hint(self, error: Exception, dist: str | None) -> str | None:
-        if not isinstance(error, ModuleNotFoundError):
+    def _install_hint(self, error: BaseException, module_name: str, dist: str | None) -> str | None:
+        if not isinstance(error, ModuleNotFoundError) or not error.name:
             return None
+        if module_name == error.name or module_name.startswith(error.name + "."):
+            # The plugin's own module is gone: installing something of that name would be wrong.
+            return f"pip install --force-reinstall {dist}" if dist else None
         if self.extra and dist:
             return f"pip install '{dist}[{self.extra}]'"
         if self.requires:
             return "pip install " + " ".join(self.requires)
-        return f"pip install {error.name}" if error.name else None
+        return f"pip install {error.name.partition('.')[0]}"
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """While plugin code is imported or its hooks run: standard output is data, so what they print goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

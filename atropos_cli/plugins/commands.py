@@ -1,0 +1,75 @@
+"""Extra commands of plugins: entry points of group `atropos.commands`, found without importing them.
+
+The entry point's name is the command's name; its value is the "module:attr" of a typer.Typer or a
+function. `atropos --help` imports this module, so it imports next to nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from atropos_cli.errors import ComponentClash, ComponentNotFound, PluginError
+from atropos_cli.plugins import entrypoints
+from atropos_cli.plugins.entrypoints import COMMAND_GROUP, DISABLE_VARIABLE, Entry
+
+
+def command_entry_points(environ: Mapping[str, str] | None = None) -> dict[str, tuple[str, metadata.EntryPoint]]:
+    """Extra commands by name: (distribution, entry point). Imports nothing.
+
+    A name that two distributions offer is not there; their full names "dist/name" are (see command_clashes).
+    """
+    commands: dict[str, tuple[str, metadata.EntryPoint]] = {}
+    for name, entries in _commands(environ).items():
+        for entry in entries:
+            key = name if len(entries) == 1 else f"{entry.dist}/{name}"
+            commands[key] = (entry.dist, entry.point)
+    return commands
+
+
+def command_clashes(environ: Mapping[str, str] | None = None) -> dict[str, tuple[str, ...]]:
+    """Command names that more than one distribution offers, with the full names that work."""
+    return {
+        name: tuple(f"{entry.dist}/{name}" for entry in entries)
+        for name, entries in _commands(environ).items()
+        if len(entries) > 1
+    }
+
+
+def load_command(name: str, environ: Mapping[str, str] | None = None) -> Any:
+    """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
+    from atropos_cli.plugins.checks import found
+    from atropos_cli.plugins.records import describe_error
+    from atropos_cli.plugins.spec import stdout_to_stderr
+
+    known = command_entry_points(environ)
+    if name not in known:
+        full_names = command_clashes(environ).get(name)
+        if full_names:
+            raise ComponentClash(
+                f"command {name!r} is offered by {len(full_names)} distributions", hint="use " + " or ".join(full_names)
+            )
+        raise ComponentNotFound(f"no plugin offers a command {name!r}", hint="atropos plugins list")
+    dist, point = known[name]
+    try:
+        with stdout_to_stderr():
+            command = point.load()
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"command {name!r} of {dist} cannot be loaded from {point.value}: {describe_error(error)}",
+            hint=f"pip install --upgrade {dist}, or run without it: {DISABLE_VARIABLE}={dist}",
+        ) from error
+    if not callable(command):
+        raise PluginError(f"command {name!r} of {dist} is neither a typer.Typer nor a function: {found(command)}")
+    return command
+
+
+def _commands(environ: Mapping[str, str] | None) -> dict[str, list[Entry]]:
+    names = entrypoints.disabled_names(None, os.environ if environ is None else environ)
+    commands: dict[str, list[Entry]] = {}
+    for entry in entrypoints.scan()[0]:
+        if entry.point.group == COMMAND_GROUP and not entrypoints.is_disabled(entry, names):
+            commands.setdefault(entry.name, []).append(entry)
+    return commands

@@ -1,0 +1,99 @@
+"""Find the installed plugins and load their manifests, each in its own `try`.
+
+    registry = load_registry()                # reads the environment variables itself
+    registry = get_registry()                 # the same, once per process
+
+A manifest is the module that an entry point of group `atropos` names. Its registration hooks say
+what the plugin offers; the components themselves are imported when used. A plugin that fails is
+kept as a PluginFailure and stops nobody else.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import atropos_cli
+from atropos_cli.errors import PluginError
+from atropos_cli.plugins import entrypoints
+from atropos_cli.plugins.commands import command_clashes, command_entry_points, load_command
+from atropos_cli.plugins.entrypoints import PLUGIN_GROUP, Entry
+from atropos_cli.plugins.loader import Loader
+from atropos_cli.plugins.registry import Registry
+
+__all__ = [
+    "command_clashes",
+    "command_entry_points",
+    "get_registry",
+    "load_command",
+    "load_registry",
+    "reset_registry",
+]
+
+STRICT_VARIABLE = "ATROPOS_STRICT_PLUGINS"
+_BUILTIN_DIST = "atropos-cli"
+_BUILTIN_MODULE = "atropos_cli.builtin"
+
+
+def load_registry(
+    *,
+    strict: bool = False,
+    disabled: Collection[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Registry:
+    """Load the manifests of the built-in components and of all installed plugins.
+
+    disabled: entry-point or distribution names to leave out ("all": every one but the built-in);
+    default: ATROPOS_DISABLE_PLUGINS, separated by commas. strict: raise PluginError at the first failure.
+    """
+    names = entrypoints.disabled_names(disabled, os.environ if environ is None else environ)
+    loader = Loader(strict=strict)
+    # The built-in components are there even when the record of the distribution is not (a bare checkout).
+    loader.load(_builtin())
+    entries, damaged = entrypoints.scan()
+    for entry in entries:
+        if entry.point.group != PLUGIN_GROUP or _is_builtin(entry):
+            continue
+        if entrypoints.is_disabled(entry, names):
+            loader.leave_out(entry)
+        else:
+            loader.load(entry)
+    for record in damaged:
+        loader.unreadable(record)
+    return loader.registry()
+
+
+@functools.lru_cache(maxsize=1)
+def _shared_registry() -> Registry:
+    return load_registry()
+
+
+def get_registry(*, strict: bool | None = None) -> Registry:
+    """The registry of this process, loaded once. strict None: as ATROPOS_STRICT_PLUGINS says (1, true, yes or on).
+
+    Raises PluginError when strict and a plugin failed.
+    """
+    registry = _shared_registry()
+    if strict is None:
+        strict = os.environ.get(STRICT_VARIABLE, "").strip().lower() in {"1", "true", "yes", "on"}
+    if strict and registry.failures:
+        failure = registry.failures[0]
+        raise PluginError(failure.message, hint=failure.hint)
+    return registry
+
+
+def reset_registry() -> None:
+    """Forget the registry of this process (for tests, and after an installation)."""
+    _shared_registry.cache_clear()
+
+
+def _builtin() -> Entry:
+    point = metadata.EntryPoint("builtin", _BUILTIN_MODULE, PLUGIN_GROUP)
+    return Entry(point, _BUILTIN_DIST, atropos_cli.__version__, Path(atropos_cli.__file__).parent)
+
+
+def _is_builtin(entry: Entry) -> bool:
+    return entry.point.value == _BUILTIN_MODULE and entrypoints.normalized(entry.dist) == _BUILTIN_DIST
