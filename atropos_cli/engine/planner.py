@@ -28,7 +28,7 @@ def build_plan(
     """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk."""
     env = registry.find("environment", environment)
     env_class = env.load()
-    backend = _choose_backend(settings, registry)
+    backend = choose_backend(settings, registry)
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
@@ -97,7 +97,7 @@ def _reference(registration: Registration, config: type[BaseModel], options: Map
     )
 
 
-def _choose_backend(settings: GenSettings, registry: Registry) -> Registration:
+def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
     """`auto`: the backend that knows the model's name, a local one for files and folders, else a server."""
     if settings.backend != "auto":
         return registry.find("backend", settings.backend)
