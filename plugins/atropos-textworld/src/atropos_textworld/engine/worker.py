@@ -1,0 +1,156 @@
+"""The program of a worker process: plays games, or builds them.
+
+    python -m atropos_textworld.engine.worker play|build     (started by `process.WorkerProcess`)
+
+Standard input is a socket to the parent. The working directory is a private folder. When the
+parent goes, however it goes, the socket closes: the worker then removes its folder and ends,
+together with any compiler it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from atropos_textworld.engine.protocol import Frame, ProtocolError, encode, receive
+
+PLAY_THREADS = 4
+"""Steps at a time in one process; more than half of a step runs without Python's lock."""
+
+PR_SET_PDEATHSIG = 1
+
+Handler = Callable[[Frame, Callable[[str], None]], Any]
+
+
+def play_handlers() -> dict[str, Handler]:
+    """Operations of a process that plays games."""
+    from atropos_textworld.engine.session import GameSession, Library
+
+    library = Library()
+    library.warm()
+    sessions: dict[str, GameSession] = {}
+
+    def open_(frame: Frame, phase: Callable[[str], None]) -> Any:
+        session = GameSession(library, Path(frame["path"]))
+        try:
+            for command in frame["commands"]:
+                session.step(command)
+                phase("replay")
+        except BaseException:
+            session.close()
+            raise
+        sessions[frame["session"]] = session
+        return session.last.as_json()
+
+    def step(frame: Frame, phase: Callable[[str], None]) -> Any:
+        return sessions[frame["session"]].step(frame["command"]).as_json()
+
+    def close(frame: Frame, phase: Callable[[str], None]) -> Any:
+        session = sessions.pop(frame["session"], None)
+        if session is not None:
+            session.close()
+        return len(sessions)
+
+    return {"open": open_, "step": step, "close": close}
+
+
+def build_handlers() -> dict[str, Handler]:
+    """Operations of a process that builds games. One at a time: generating is not thread-safe."""
+    from atropos_textworld.engine.build import build
+    from atropos_textworld.engine.cache import GameCache
+    from atropos_textworld.games.knowledge import share_knowledge_bases
+    from atropos_textworld.games.spec import GameSpec
+
+    share_knowledge_bases()
+    os.nice(5)  # Playing comes first.
+
+    def make(frame: Frame, phase: Callable[[str], None]) -> Any:
+        cache = GameCache(Path(frame["cache"]), frame["max_bytes"])
+        return build(GameSpec.from_json(frame["spec"]), cache, phase).as_json()
+
+    return {"build": make}
+
+
+class Worker:
+    """Answers requests until the parent closes the socket."""
+
+    def __init__(self, connection: socket.socket, handlers: dict[str, Handler], threads: int) -> None:
+        self.connection = connection
+        self.handlers = handlers
+        self._threads = ThreadPoolExecutor(threads)
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Returns when the parent is gone."""
+        while (frame := receive(self.connection)) is not None:
+            self._threads.submit(self._answer, frame)
+
+    def _answer(self, frame: Frame) -> None:
+        def phase(name: str) -> None:
+            self._send({"id": frame["id"], "phase": name})
+
+        try:
+            answer: Frame = {"id": frame["id"], "value": self.handlers[frame["op"]](frame, phase)}
+        except Exception as error:  # noqa: BLE001  the parent decides what an error means
+            traceback.print_exc()
+            answer = {"id": frame["id"], "error": {"type": type(error).__name__, "message": str(error)}}
+        self._send(answer)
+
+    def _send(self, frame: Frame) -> None:
+        try:
+            with self._sending:
+                self.connection.sendall(encode(frame))
+        except OSError:
+            return  # The parent is gone; run() sees it too.
+
+
+def leave() -> None:
+    """Stop the compilers this process started, remove its folder and end at once.
+
+    Threads are not waited for: one may be lost in the interpreter for good. The folder of the
+    whole run goes with the last worker that leaves.
+    """
+    if os.getpgrp() == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+    folder = Path.cwd()
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
+    os._exit(0)
+
+
+def main() -> None:
+    """Set up the process and serve. Arguments: the role and the parent's process id."""
+    role, parent = sys.argv[1], int(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
+    signal.signal(signal.SIGTERM, lambda *_: leave())
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        leave()
+    connection = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    try:
+        handlers, threads = (build_handlers(), 1) if role == "build" else (play_handlers(), PLAY_THREADS)
+        Worker(connection, handlers, threads).run()
+    except (OSError, ProtocolError):
+        traceback.print_exc()
+    leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What this distribution offers to atropos. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from atropos_cli.sdk import ComponentSpec, hookimpl
+
+REQUIRES = ("textworld",)
+
+
+@hookimpl
+def atropos_register_environments() -> Iterable[ComponentSpec]:
+    """The environment `textworld`."""
+    return [
+        ComponentSpec(
+            "environment",
+            "textworld",
+            "atropos_textworld.environment:TextWorldEnvironment",
+            summary="Text adventure games: generated quests and TextWorld's challenges, played turn by turn.",
+            requires=REQUIRES,
+        )
+    ]
+
+
+@hookimpl
+def atropos_register_rewards() -> Iterable[ComponentSpec]:
+    """The environment's rewards, also by name."""
+    module = "atropos_textworld.rewards"
+    return [
+        ComponentSpec("reward", "textworld_score", f"{module}:score", "Share of a game's points that was reached."),
+        ComponentSpec("reward", "textworld_won", f"{module}:won", "1 for a game that was won."),
+        ComponentSpec("reward", "textworld_lost", f"{module}:lost", "-1 for a game that was lost."),
+    ]
+
+
+@hookimpl
+def atropos_doctor() -> Iterable[tuple[str, str, str]]:
+    """Is TextWorld here, and can games be kept?"""
+    from atropos_textworld.doctor import checks
+
+    return checks()

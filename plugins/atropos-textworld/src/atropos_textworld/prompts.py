@@ -1,0 +1,44 @@
+"""What the model is told."""
+
+from __future__ import annotations
+
+from atropos_textworld.commands import Refusal
+from atropos_textworld.engine.observation import Observation
+from atropos_textworld.replies import Fault
+
+SYSTEM = """\
+You are playing a text adventure game. You see what happens, and you answer with one command.
+
+Commands are short and in the imperative: look, inventory, go north, examine THING, open THING, \
+close THING, take THING, take THING from PLACE, drop THING, put THING on PLACE, insert THING into PLACE, \
+unlock THING with KEY, lock THING with KEY, eat THING. `goal` repeats what you have to do.
+
+Think first if you like. Then write the command alone on the last line, after a > sign:
+> open chest"""
+
+REFUSED: dict[Refusal, str] = {
+    "empty": "You say nothing.",
+    "chain": "One command at a time, please. Nothing happens.",
+    "system": "That is not a command of this game. Nothing happens.",
+}
+
+_FORM = "Write one command alone on the last line, after a > sign. Nothing happens."
+MALFORMED: dict[Fault, str] = {
+    "empty": f"Your reply is empty. {_FORM}",
+    "unclosed_think": f"Your reply ends inside <think>. {_FORM}",
+    "bad_json": f"The tool call in your reply is not a JSON object. {_FORM}",
+    "wrong_tool": f"There is no such tool; the only one is execute_command. {_FORM}",
+    "no_command": f'The tool call in your reply has no text "command" among its arguments. {_FORM}',
+    "too_long": f"The last line of your reply is too long for a command. {_FORM}",
+}
+
+
+def screen(text: str, observation: Observation, *, commands: bool, score: str, turns: str) -> str:
+    """One observation as the model sees it; `score` and `turns` are left out when empty."""
+    parts = [text or "Nothing happens."]
+    status = "   ".join(part for part in (score, turns) if part)
+    if status:
+        parts.append(status)
+    if commands:
+        parts.append("You can: " + ", ".join(observation.commands))
+    return "\n\n".join(parts)
