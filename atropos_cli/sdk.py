@@ -16,6 +16,8 @@ from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.task import Task
+from atropos_cli.domain.thinking import split_thinking
+from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.errors import (
     AtroposError,
     BackendError,
@@ -71,6 +73,7 @@ __all__ = [
     "LaunchError",
     "Launcher",
     "Message",
+    "ParsedCall",
     "Plan",
     "PluginError",
     "RateLimited",
@@ -90,6 +93,8 @@ __all__ = [
     "TokenSequence",
     "TokenSpan",
     "ToolCall",
+    "ToolFormat",
+    "ToolParse",
     "TrainResult",
     "Trainer",
     "TrainerError",
@@ -102,7 +107,9 @@ __all__ = [
     "encode_group",
     "group_reward",
     "hookimpl",
+    "parse_tool_calls",
     "reward",
+    "split_thinking",
     "system",
     "token_sequences",
     "user",
