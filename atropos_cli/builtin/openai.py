@@ -1,0 +1,301 @@
+"""The OpenAI-compatible backend: SGLang, vLLM, llama.cpp and everything else that speaks /v1.
+
+How one request goes:
+
+    build the body (openai_request, openai_prompt) -> pick a server (openai_servers) -> one HTTP request
+    (openai_http) -> an error by status and wording (openai_errors) or a Generation (openai_answer)
+
+Token ids and logprobs are asked for with every request unless told otherwise; a server that refuses the
+field is asked without it from then on. Whatever a server cannot do is learnt from its answers, kept in
+`capabilities`, told once in the log and recorded by `describe()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from atropos_cli.builtin.openai_answer import NoAnswer, Notes, read_answer
+from atropos_cli.builtin.openai_config import OpenAIConfig, api_key, public_url, request_headers
+from atropos_cli.builtin.openai_errors import Asked, ErrorWords, classify, code_inside, read_error
+from atropos_cli.builtin.openai_prompt import Render, make_render, stop_texts
+from atropos_cli.builtin.openai_request import (
+    RequestFields,
+    build_body,
+    encode,
+    message_json,
+    prompt_content,
+    refused_setting,
+)
+from atropos_cli.builtin.openai_score import TokenScorer
+from atropos_cli.builtin.openai_servers import Server, ServerPool
+from atropos_cli.sdk import (
+    BackendError,
+    Capabilities,
+    FatalBackendError,
+    GenerateRequest,
+    Generation,
+    InferenceBackend,
+    JsonDict,
+    RequestRejected,
+    TransientBackendError,
+)
+
+log = logging.getLogger("atropos.backend")
+
+# Requests wait this long for the very first one to tell which optional fields the server takes. A refusal
+# comes at once; a server that is still generating after this time has accepted the fields.
+_HEAD_START = 2.0
+
+__all__ = ["OpenAIBackend", "OpenAIConfig"]
+
+
+class OpenAIBackend(InferenceBackend):
+    """Requests to one or several OpenAI-compatible servers of one model."""
+
+    name: ClassVar[str] = "openai"
+    Config: ClassVar[type[OpenAIConfig]] = OpenAIConfig
+
+    def __init__(self, config: OpenAIConfig, *, model: str | None = None) -> None:
+        super().__init__(config, model=model)
+        self._fields = RequestFields()
+        self._counts: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._first: asyncio.Event | None = None
+        self._timeout = 600.0
+        self._pool: ServerPool | None = None
+        self._render: Render | None = None
+        self._scorer: TokenScorer | None = None
+        self._path = "/chat/completions" if config.endpoint == "chat" else "/completions"
+
+    async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
+        """Read key and template, ask the servers for their models.
+
+        Raises ConfigError, ServerUnavailable (nobody listens yet), FatalBackendError (key, model).
+        """
+        config = self.config
+        self._timeout = request_timeout
+        if config.endpoint == "completions" and self._render is None:
+            self._render = await asyncio.to_thread(make_render, config.chat_template, config.tokenizer)
+        if self._pool is not None:
+            await self._pool.close()
+        self._pool = ServerPool([self._server(url) for url in config.base_url])
+        self.model = await self._pool.open(self.model)
+        self._scorer = TokenScorer(self._pool, self.model, request_timeout)
+        if self._pool.servers[0].kind in ("vllm", "sglang"):
+            self._fields.logprobs_value = 0  # the sampled token alone; 0 means none at all to some others
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def generate(self, request: GenerateRequest) -> Generation:
+        """One attempt; see the module for what is tried within it, and openai_errors for what it raises."""
+        assert self._pool is not None, "generate() before open()"
+        if self.capabilities.n is False and request.n > 1:
+            request = request.replace(n=1)
+        content = self._content(request)
+        if self._first is None and request.logprobs != "off":
+            # The first request goes ahead, to learn which optional fields are taken, while others wait a little.
+            self._first = first = asyncio.Event()
+            timer = asyncio.get_running_loop().call_later(_HEAD_START, first.set)
+            try:
+                return await self._pool.call(lambda server: self._attempt(server, request, content))
+            finally:
+                timer.cancel()
+                first.set()
+        if self._first is not None and not self._first.is_set():
+            await self._first.wait()
+            if self.capabilities.n is False and request.n > 1:
+                request = request.replace(n=1)
+        return await self._pool.call(lambda server: self._attempt(server, request, content))
+
+    async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """See the port, and openai_score for the ways it is done."""
+        assert self._scorer is not None, "score() before open()"
+        try:
+            values = await self._scorer.score(prefix_ids, continuation_ids)
+        except FatalBackendError:
+            self._learn(prompt_logprobs=False)
+            raise
+        if self.capabilities.prompt_logprobs is None:
+            self._learn(prompt_logprobs=True)
+        return values
+
+    async def probe(self) -> bool:
+        """Does any server answer, ready for work?"""
+        if self._pool is None:
+            return False
+        return await self._pool.probe()
+
+    def describe(self) -> JsonDict:
+        """Servers, what they can do, which fields were asked for, and what was missing how often."""
+        counts: Counter[str] = Counter(self._counts)
+        servers: list[Any] = [{"url": public_url(url)} for url in self.config.base_url]
+        if self._pool is not None:
+            servers = [server.describe() for server in self._pool.servers]
+            counts["failovers"] = self._pool.failovers
+            counts["stale_connections"] = sum(self._pool.stale_retries())
+        if self._scorer is not None:
+            counts["score_requests"] = self._scorer.requests
+        asked = ("return_token_ids", "logprobs") if self._first is not None else ()
+        fields = [name for name in asked if name not in self._fields.dropped]
+        return {
+            **super().describe(),
+            "model": self.model,
+            "endpoint": self.config.endpoint,
+            "servers": servers,
+            "request_fields": [*fields, self._fields.max_tokens],
+            "dropped_fields": dict(self._fields.dropped),
+            "prompt_scoring": self._scorer.way if self._scorer is not None else None,
+            "counts": {name: count for name, count in counts.items() if count},
+        }
+
+    def _server(self, url: str) -> Server:
+        key, key_env = api_key(self.config, url)
+        return Server(url, request_headers(self.config, key), key, key_env)
+
+    def _content(self, request: GenerateRequest) -> dict[str, Any]:
+        """The part of the body that holds the conversation. Encoded once, however often it is sent."""
+        if self.config.endpoint == "completions" and request.prompt_ids is not None:
+            return prompt_content(request.prompt_ids, (), request)
+        messages = [message_json(m, send_reasoning=self.config.send_reasoning) for m in request.messages]
+        if self._render is not None:
+            prompt = self._render(messages, request.tools)
+            return prompt_content(prompt, stop_texts(self.config.chat_template), request)
+        if not messages:
+            raise RequestRejected(
+                "the chat endpoint needs messages, not token ids", hint="use --endpoint completions to send token ids"
+            )
+        return {"messages": messages}
+
+    async def _attempt(self, server: Server, request: GenerateRequest, content: dict[str, Any]) -> Generation:
+        """Send the request to one server; without the optional fields that it refuses."""
+        assert self.model is not None
+        asked = server.asked(self.model, self._path, endpoint=self.config.endpoint, with_tools=bool(request.tools))
+        while True:
+            body = build_body(request, self.model, self._fields, content, extra=self.config.extra_body)
+            data = encode(body)
+            self._counts["n_requests"] += 1
+            response = await server.post(self._path, data, self._timeout)
+            if response.status == 200:
+                return self._read(server, response.body, request, body, asked)
+            words = read_error(server.redacted(response.body))
+            if response.status in (400, 403, 422, 501):
+                if self._fields.learn(words, body):
+                    continue
+                if request.n > 1 and words.refuses_n:
+                    request = request.replace(n=1)
+                    self._note_n_ignored(f"the server refuses n ({words.message})")
+                    continue
+            raise self._error(response.status, words, asked, body, response.headers)
+
+    def _error(
+        self, status: int, words: ErrorWords, asked: Asked, body: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> BackendError:
+        error = classify(status, words, asked, headers=headers)
+        if isinstance(error, RequestRejected) and (name := refused_setting(words, body)) is not None:
+            return FatalBackendError(
+                f"the server does not take the request field {name!r} ({error})",
+                hint=f"leave out --{name.replace('_', '-')}",
+            )
+        return error
+
+    def _read(
+        self, server: Server, data: bytes, request: GenerateRequest, body: dict[str, Any], asked: Asked
+    ) -> Generation:
+        chat = self.config.endpoint == "chat"
+        prompt = body.get("prompt")
+        sent_ids = tuple(prompt) if isinstance(prompt, list | tuple) else None
+        with_tokens = request.logprobs != "off"
+        try:
+            generation, notes = read_answer(data, n=request.n, chat=chat, with_tokens=with_tokens, prompt_ids=sent_ids)
+        except NoAnswer as none:
+            self._counts["no_answer"] += 1
+            if none.words is not None:
+                words = read_error(server.redacted(data))
+                if (status := code_inside(words)) is not None:
+                    raise self._error(status, words, asked, body) from none
+                reason = f"{none.reason}: {words.message}"
+            else:
+                reason = none.reason
+            raise TransientBackendError(f"{server.address} answered 200 with {reason}") from none
+        if asked.with_tools and self.capabilities.tools is None:
+            self._learn(tools=True)
+        self._note_count(request, notes)
+        if with_tokens:
+            self._note_tokens(request, notes, server)
+        return generation
+
+    def _note_count(self, request: GenerateRequest, notes: Notes) -> None:
+        """How many choices came, and how whole they were."""
+        counts = self._counts
+        if request.n > 1:
+            if notes.choices < request.n:
+                counts["n_ignored"] += 1
+                self._note_n_ignored(f"{request.n} completions were asked for and {notes.choices} came")
+            elif self.capabilities.n is None:
+                self._learn(n=True)
+        elif self.capabilities.n is False:
+            counts["single_requests"] += 1
+        if notes.no_finish_reason:
+            counts["no_finish_reason"] += notes.no_finish_reason
+        if notes.bad_tool_calls:
+            counts["bad_tool_calls"] += notes.bad_tool_calls
+
+    def _note_n_ignored(self, reason: str) -> None:
+        self._learn(n=False)
+        self._tell_once("n", f"{reason}: from now on each request asks for one")
+
+    def _note_tokens(self, request: GenerateRequest, notes: Notes, server: Server) -> None:
+        """Which of the ids and logprobs came. Raises FatalBackendError where they are required and missing."""
+        if not (notes.null_logprobs or notes.no_token_ids or notes.bad_logprobs):
+            if self.capabilities.logprobs is None or self.capabilities.token_ids is None:
+                self._learn(logprobs=True, token_ids=True)
+            return
+        counts = self._counts
+        counts["null_logprobs"] += notes.null_logprobs
+        counts["no_token_ids"] += notes.no_token_ids
+        counts["bad_logprobs"] += notes.bad_logprobs
+        if notes.null_logprobs:
+            self._learn(logprobs=False)
+            self._missing(request, "logprobs", self._logprobs_hint())
+        elif self.capabilities.logprobs is None:
+            self._learn(logprobs=True)
+        if notes.no_token_ids:
+            self._learn(token_ids=False)
+            self._missing(
+                request, "token_ids", "return_token_ids needs vLLM 0.10.2 or later, or SGLang 0.5.17 or later"
+            )
+        elif self.capabilities.token_ids is None:
+            self._learn(token_ids=True)
+        if notes.bad_logprobs:
+            text = f"{server.address} sent logprobs that do not fit the tokens or are not finite"
+            if request.logprobs == "require":
+                raise TransientBackendError(text)
+            self._tell_once("bad", f"{text}: they are left out and counted")
+
+    def _logprobs_hint(self) -> str:
+        if (said := self._fields.dropped.get("logprobs")) is not None:
+            return f"the server refused the field: {said}"
+        return "some servers need one more request field: --extra-body '{\"top_logprobs\": 1}'"
+
+    def _missing(self, request: GenerateRequest, what: str, hint: str) -> None:
+        """A field did not come: stop the run if it is required, else say so once."""
+        field = {"logprobs": "choices[].logprobs", "token_ids": "choices[].token_ids"}[what]
+        if request.logprobs == "require":
+            raise FatalBackendError(f"logprobs are required, but {field} is missing in the answer", hint=hint)
+        self._tell_once(what, f"the server gives no {field}; rollouts are recorded without ({hint})")
+
+    def _learn(self, **known: bool) -> None:
+        capabilities: Capabilities = self.capabilities.replace(**known)
+        self.capabilities = capabilities
+
+    def _tell_once(self, kind: str, message: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning("%s", message)

@@ -1,0 +1,285 @@
+"""Answers of an OpenAI-compatible server, read into a Generation. Pure: bytes in, Generation and notes out.
+
+Servers differ in where they put things; what each key is called where:
+
+    sampled token ids     choices[].token_ids            vLLM, SGLang completions
+                          choices[].response_token_ids   SGLang 0.5 chat
+                          logprobs.content[].id          llama.cpp
+                          "token_id:123" as the token    vLLM --return-tokens-as-token-ids
+    prompt token ids      prompt_token_ids               vLLM chat; per choice elsewhere
+    logprobs              logprobs.content[].logprob     chat;  logprobs.token_logprobs in completions
+    thinking apart        message.reasoning_content, .reasoning, content parts of type "thinking"
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from atropos_cli.builtin.openai_errors import ErrorWords, error_words
+from atropos_cli.sdk import (
+    Completion,
+    FunctionCall,
+    Generation,
+    Message,
+    TokenSpan,
+    ToolCall,
+    clean_text,
+)
+
+# vLLM writes -9999 where a logprob is -inf or missing.
+LEAST_LOGPROB = -9998.0
+_FINISH_REASONS = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "function_call": "tool_calls",
+    "": None,
+}
+
+
+class NoAnswer(Exception):
+    """The body holds no answer. `words` when it holds an error instead."""
+
+    def __init__(self, reason: str, words: ErrorWords | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.words = words
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was missing or wrong in the choices of one answer, in numbers of choices."""
+
+    choices: int = 0
+    no_token_ids: int = 0
+    null_logprobs: int = 0
+    bad_logprobs: int = 0
+    no_finish_reason: int = 0
+    bad_tool_calls: int = 0
+
+
+def read_json(body: bytes) -> Any:
+    """Parse a body. Raises ValueError. Lone surrogates and bytes that are not UTF-8 do not make it fail."""
+    try:
+        return from_json(body)
+    except ValueError:
+        return json.loads(body.decode("utf-8", "replace"))
+
+
+def read_answer(
+    body: bytes, *, n: int, chat: bool, with_tokens: bool, prompt_ids: tuple[int, ...] | None = None
+) -> tuple[Generation, Notes]:
+    """The answer of a 200. `prompt_ids`: the exact ids that were sent, where ids were sent. Raises NoAnswer."""
+    try:
+        data = read_json(body)
+    except ValueError:
+        raise NoAnswer(_not_json(body)) from None
+    choices = data.get("choices") if isinstance(data, dict) else None
+    if not isinstance(choices, list) or not choices or data.get("error"):
+        if isinstance(data, dict) and (data.get("error") or data.get("object") == "error" or "message" in data):
+            raise NoAnswer("an error instead of an answer", error_words(data))
+        raise NoAnswer("no choices" if isinstance(data, dict) else "JSON that is not an answer")
+    if not all(isinstance(choice, dict) for choice in choices):
+        raise NoAnswer("choices that are not objects")
+    choices = _in_order(choices)[:n]
+    notes = Notes(choices=len(choices))
+    usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
+    tokens_used = usage.get("completion_tokens") if n == 1 else None
+    completions = tuple(_completion(choice, chat, with_tokens, tokens_used, notes) for choice in choices)
+    if prompt_ids is None and with_tokens:
+        prompt_ids = _ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"))
+    prompt_tokens = usage.get("prompt_tokens")
+    if not isinstance(prompt_tokens, int):
+        prompt_tokens = len(prompt_ids) if prompt_ids is not None else None
+    try:
+        return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens), notes
+    except ValidationError as error:
+        raise NoAnswer(f"prompt token ids that are not numbers ({error.error_count()} errors)") from None
+
+
+def _not_json(body: bytes) -> str:
+    if not body.strip():
+        return "an empty body"
+    if body.startswith(b"data:"):
+        return "an event stream, although none was asked for"
+    text = " ".join(body[:120].decode("utf-8", "replace").split())
+    printable = "".join(character for character in text if character.isprintable())
+    return f"a body that is not JSON: {printable}"
+
+
+def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Choices by their index; as they came when the indices are no use."""
+    indices = [choice.get("index") for choice in choices]
+    if all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices):
+        return sorted(choices, key=lambda choice: choice["index"])
+    return choices
+
+
+def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: Any, notes: Notes) -> Completion:
+    finish_reason = choice.get("finish_reason")
+    if isinstance(finish_reason, dict):  # SGLang's native shape
+        finish_reason = finish_reason.get("type")
+    finish_reason = _FINISH_REASONS.get(finish_reason, finish_reason) if isinstance(finish_reason, str) else None
+    if finish_reason in ("abort", "error"):
+        raise NoAnswer(f"a completion with finish_reason {finish_reason!r}")
+    if finish_reason is None:
+        notes.no_finish_reason += 1
+    span = _span(choice, notes) if with_tokens else None
+    if span is not None:
+        count: int | None = len(span.ids)
+    else:
+        count = tokens_used if isinstance(tokens_used, int) else None
+    if chat:
+        message = _message(choice.get("message"), finish_reason, span, notes)
+    else:
+        text = choice.get("text")
+        if text is not None and not isinstance(text, str):
+            raise NoAnswer(f"a text of type {type(text).__name__}")
+        message = Message(role="assistant", content=clean_text(text or ""), finish_reason=finish_reason, tokens=span)
+    return Completion(message=message, finish_reason=finish_reason, completion_tokens=count)
+
+
+def _message(source: Any, finish_reason: str | None, span: TokenSpan | None, notes: Notes) -> Message:
+    if not isinstance(source, dict):
+        raise NoAnswer("a choice without a message")
+    content = source.get("content")
+    reasoning = source.get("reasoning_content") or source.get("reasoning")
+    if isinstance(content, list):
+        thinking = _joined(content, "thinking")
+        content = _joined(content, "text")
+        reasoning = reasoning or thinking
+    if content is None:
+        content = source.get("refusal")
+    if content is not None and not isinstance(content, str):
+        raise NoAnswer(f"a content of type {type(content).__name__}")
+    calls = _tool_calls(source, notes)
+    if content is None and calls is None:
+        content = ""
+    return Message(
+        role="assistant",
+        content=None if content is None else clean_text(content),
+        reasoning=clean_text(reasoning) if isinstance(reasoning, str) and reasoning else None,
+        tool_calls=calls,
+        finish_reason=finish_reason,
+        tokens=span,
+    )
+
+
+def _joined(parts: list[Any], kind: str) -> str:
+    """The text of the content parts of one kind; a "thinking" part may hold parts itself."""
+    texts = []
+    for part in parts:
+        if isinstance(part, str) and kind == "text":
+            texts.append(part)
+        elif isinstance(part, dict) and part.get("type") == kind:
+            inner = part.get(kind)
+            texts.append(_joined(inner, "text") if isinstance(inner, list) else str(inner or ""))
+    return "".join(texts)
+
+
+def _tool_calls(source: dict[str, Any], notes: Notes) -> tuple[ToolCall, ...] | None:
+    raw = source.get("tool_calls")
+    if not raw and isinstance(source.get("function_call"), dict):
+        raw = [{"function": source["function_call"]}]
+    if not isinstance(raw, list) or not raw:
+        return None
+    calls = []
+    for item in raw:
+        function = item.get("function") if isinstance(item, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            notes.bad_tool_calls += 1
+            continue
+        arguments = function.get("arguments")
+        if arguments is None or arguments == "":
+            arguments = "{}"
+        elif not isinstance(arguments, str):
+            arguments = to_json(arguments).decode()
+        call_id = item.get("id")
+        calls.append(
+            ToolCall(
+                id=call_id if isinstance(call_id, str) and call_id else None,
+                function=FunctionCall(name=clean_text(function["name"]), arguments=clean_text(arguments)),
+            )
+        )
+    return tuple(calls) or None
+
+
+def _ids(value: Any) -> tuple[int, ...] | None:
+    return tuple(value) if isinstance(value, list) else None
+
+
+def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
+    """The sampled ids with their logprobs. Logprobs that cannot be right are left out, never filled in."""
+    logprobs, inline_ids = _logprobs(choice.get("logprobs"))
+    ids = choice.get("token_ids")
+    if ids is None:
+        ids = choice.get("response_token_ids")
+    if not isinstance(ids, list):
+        ids = inline_ids
+    if logprobs is None and not (isinstance(ids, list) and not ids):
+        notes.null_logprobs += 1
+    if ids is None:
+        notes.no_token_ids += 1
+        return None
+    if logprobs is not None and (len(logprobs) != len(ids) or not _sound(logprobs)):
+        notes.bad_logprobs += 1
+        logprobs = None
+    if logprobs is None and not ids:
+        logprobs = []
+    try:
+        return TokenSpan(ids=tuple(ids), mask=True, logprobs=None if logprobs is None else tuple(logprobs))
+    except ValidationError:
+        notes.no_token_ids += 1
+        return None
+
+
+def _logprobs(source: Any) -> tuple[list[Any] | None, list[int] | None]:
+    """The logprob of each sampled token, and their ids where they stand beside or inside the token texts."""
+    if not isinstance(source, dict):
+        return None, None
+    content = source.get("content")
+    if isinstance(content, list):
+        try:
+            values = [token["logprob"] for token in content]
+            if content and "id" in content[0]:
+                return values, [token["id"] for token in content]
+            texts = [token["token"] for token in content] if content and _is_id(content[0].get("token")) else []
+        except (KeyError, TypeError, AttributeError):
+            return None, None
+        return values, _ids_from_texts(texts)
+    token_logprobs = source.get("token_logprobs")
+    if not isinstance(token_logprobs, list):
+        return None, None
+    tokens = source.get("tokens")
+    texts = tokens if isinstance(tokens, list) and tokens and _is_id(tokens[0]) else []
+    return token_logprobs, _ids_from_texts(texts)
+
+
+def _is_id(token: Any) -> bool:
+    return isinstance(token, str) and token.startswith("token_id:")
+
+
+def _ids_from_texts(texts: list[Any]) -> list[int] | None:
+    if not texts:
+        return None
+    try:
+        return [int(text.removeprefix("token_id:")) for text in texts]
+    except (ValueError, AttributeError):
+        return None
+
+
+def _sound(logprobs: list[Any]) -> bool:
+    """Are all of them finite numbers a sampler can have? Three passes in C: this runs for every token."""
+    try:
+        # min() and max() may pass over a NaN; a sum keeps it.
+        return not logprobs or (min(logprobs) > LEAST_LOGPROB and max(logprobs) < 1e-3 and isfinite(sum(logprobs)))
+    except TypeError:
+        return False

@@ -1,0 +1,148 @@
+"""Options of the OpenAI-compatible backend, and the request headers they stand for.
+
+Secrets never stand in the options: a key is named by its environment variable, and read when the backend opens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import field_validator
+
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+
+_SECRET_HEADER = re.compile(r"authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
+
+
+class OpenAIConfig(Config):
+    base_url: tuple[str, ...] = Field(
+        default=("http://127.0.0.1:8000/v1",),
+        description="Base URL of the server, repeated or separated by commas for several servers of one model.",
+    )
+    api_key_env: str | None = Field(
+        default=None,
+        description="Environment variable that holds the API key; default: OPENAI_API_KEY for api.openai.com, "
+        "none for other hosts.",
+    )
+    endpoint: Literal["chat", "completions"] = Field(
+        default="chat", description="chat: the server applies its chat template; completions: we do."
+    )
+    chat_template: str | None = Field(
+        default=None, description="For completions: plain, chatml, or a jinja file; default: the tokenizer's, or plain."
+    )
+    tokenizer: str | None = Field(
+        default=None, description="For completions: folder or hub id of a tokenizer; exact token ids are sent then."
+    )
+    send_reasoning: bool = Field(
+        default=False, description="Send earlier thinking back as reasoning_content in multi-turn episodes."
+    )
+    extra_body: JsonDict = Field(default_factory=dict, description="More request fields, merged last.")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="More request headers; ${NAME} stands for an environment variable."
+    )
+
+    @field_validator("base_url", mode="before")
+    @classmethod
+    def _split_urls(cls, value: Any) -> Any:
+        return [url for url in value.replace(",", " ").split() if url] if isinstance(value, str) else value
+
+    @field_validator("base_url")
+    @classmethod
+    def _normal_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("give at least one URL")
+        return tuple(_normal_url(url) for url in value)
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(text):
+                raise ValueError(f"header {name!r} is not a valid HTTP header")
+            if _SECRET_HEADER.search(name) and not _VARIABLE.search(text):
+                raise ConfigError(
+                    f"header {name!r} holds a secret in the configuration",
+                    hint=f"put it into an environment variable and write {name} = '${{NAME}}'",
+                )
+        return value
+
+    @field_validator("extra_body")
+    @classmethod
+    def _no_stream(cls, value: JsonDict) -> JsonDict:
+        for name in ("stream", "n", "messages", "prompt"):
+            if name in value:
+                raise ValueError(f"extra_body cannot set {name!r}")
+        return value
+
+
+def _normal_url(url: str) -> str:
+    """The URL with a scheme, a path (/v1 if there is none) and no slash at the end. Credentials are refused."""
+    text = url.strip() if "://" in url else f"http://{url.strip()}"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{text.rpartition('@')[2]!r} is not a URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError(f"{public_url(text)!r} is not an http:// or https:// URL")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{public_url(text)!r} must not have a query or fragment")
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"the base URL {public_url(text)!r} holds a user name or password",
+            hint="set the header Authorization = 'Basic ${NAME}' instead, with the value in the environment",
+        )
+    path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
+
+
+def public_url(url: str) -> str:
+    """The URL without user name and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
+    """The key for a URL and the variable it stands in; (None, None) without. Raises ConfigError when it is not set."""
+    name = config.api_key_env
+    if name is None and urlsplit(url).hostname == "api.openai.com":
+        name = "OPENAI_API_KEY"
+    if name is None:
+        return None, None
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=...")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the environment variable {name} does not hold a valid API key")
+    return key, name
+
+
+def request_headers(config: OpenAIConfig, key: str | None) -> dict[str, str]:
+    """The headers of every request. Raises ConfigError for a header's variable that is not set."""
+    headers = {"Accept": "application/json", "User-Agent": "atropos-cli"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers | {name: _expand(name, text) for name, text in config.headers.items()}
+
+
+def _expand(name: str, text: str) -> str:
+    """A header value with its ${NAME} replaced. Raises ConfigError for a variable that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match.group(1))
+        if found is None:
+            raise ConfigError(
+                f"header {name!r} needs the environment variable {match.group(1)}", hint=f"export {match.group(1)}=..."
+            )
+        return found.strip()
+
+    result = _VARIABLE.sub(value, text)
+    if not _HEADER_VALUE.fullmatch(result):
+        raise ConfigError(f"the value of header {name!r} is not valid in HTTP")
+    return result
