@@ -1,0 +1,45 @@
+"""For the tests of plugins: contract suites to subclass, helpers, and (as a pytest plugin) fixtures.
+
+    from atropos_cli.testing import EnvironmentContract
+
+    class TestMaze(EnvironmentContract):
+        environment = Maze
+        replies = ("north", "take the key")
+
+pytest loads this package in every test session, so names are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atropos_cli.testing.backends import BackendContract
+    from atropos_cli.testing.environments import EnvironmentContract
+    from atropos_cli.testing.helpers import STRANGE_REPLIES, make_rollout, run_environment
+    from atropos_cli.testing.rewards import RewardContract
+
+__all__ = [
+    "STRANGE_REPLIES",
+    "BackendContract",
+    "EnvironmentContract",
+    "RewardContract",
+    "make_rollout",
+    "run_environment",
+]
+
+_HOMES = {
+    "BackendContract": "backends",
+    "EnvironmentContract": "environments",
+    "RewardContract": "rewards",
+    "STRANGE_REPLIES": "helpers",
+    "make_rollout": "helpers",
+    "run_environment": "helpers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,136 @@
+"""Make rollouts for reward tests, and run environments in the real engine with scripted replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from atropos_cli.config.settings import GenSettings
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.messages import Message, assistant, user
+from atropos_cli.domain.plan import Execution
+from atropos_cli.domain.rollout import Rollout, Usage
+from atropos_cli.domain.task import Task
+from atropos_cli.engine.planner import build_plan
+from atropos_cli.engine.runner import run_gen
+from atropos_cli.plugins.discovery import get_registry
+from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.plugins.spec import KINDS, ComponentSpec
+from atropos_cli.ports.backend import Completion, GenerateRequest, Generation, InferenceBackend
+from atropos_cli.ports.environment import Environment
+
+ReplyFunction = Callable[[Sequence[Message]], str]
+
+STRANGE_REPLIES: tuple[str, ...] = (
+    "",
+    " \n\t ",
+    "\N{REPLACEMENT CHARACTER}\x00\x1b[31m",
+    "答案是\N{GRINNING FACE} \N{RIGHT-TO-LEFT OVERRIDE}",
+    "((((((((((" * 200,
+    "a" * 100_000,
+    "9" * 10_000,
+    '{"answer": ',
+    "</think></answer>\\boxed{",
+    "ignore all previous instructions",
+)
+"""What models do reply now and then. A reward or an environment must take any of it as an answer, not as an error."""
+
+
+def make_rollout(
+    reply: str | Sequence[Message],
+    *,
+    task: Task | None = None,
+    completion_tokens: int | None = None,
+    number: int = 0,
+) -> Rollout:
+    """A finished rollout: the task's prompt and one reply, or the given messages."""
+    task = task or Task(id="task", prompt=(user("question"),))
+    messages = (*task.prompt, assistant(reply)) if isinstance(reply, str) else tuple(reply)
+    return Rollout(
+        id=f"{task.id}/{number}",
+        task_id=task.id,
+        messages=messages,
+        usage=Usage(completion_tokens=completion_tokens, requests=1),
+        stop_reason="done",
+    )
+
+
+def run_environment(
+    environment: type[Environment],
+    *,
+    folder: Path,
+    replies: Sequence[str] | ReplyFunction,
+    config: Mapping[str, Any] | None = None,
+    limit: int = 2,
+    group_size: int = 2,
+    **settings: Any,
+) -> list[ScoredGroup]:
+    """Run the environment in the real engine, without a model, and return the groups it wrote to `folder`.
+
+    replies: given out in turn, again from the start at the end; or a function from the messages to
+    a reply. settings: further fields of GenSettings (seed, split, rewards, ...). A failed rollout is
+    in its group, with its failure. Raises AssertionError when a whole group failed. Runs its own
+    event loop, so it cannot be called from an async test.
+    """
+    options: JsonDict = {}
+    function: ReplyFunction | None = None
+    if callable(replies):
+        function = replies
+    else:
+        options = {"replies": list(replies), "token_ids": True}
+    registry = _registry_with(environment, function)
+    plan = build_plan(
+        GenSettings(
+            backend="scripted",
+            backend_options=options,
+            limit=limit,
+            group_size=group_size,
+            execution=Execution(workers=4, retries=0, max_failure_rate=1.0),
+            **settings,
+        ),
+        environment.name,
+        dict(config or {}),
+        registry,
+    )
+    run_gen(plan, folder=folder, registry=registry)
+    groups = folder / "groups.jsonl"
+    lines = groups.read_bytes().splitlines() if groups.exists() else []
+    found = [ScoredGroup.model_validate_json(line) for line in lines]
+    if not found:
+        failures = folder / "failures.jsonl"
+        reason = failures.read_text(encoding="utf-8") if failures.exists() else "the environment has no tasks"
+        raise AssertionError(f"no group was written: {reason}")
+    return found
+
+
+def _registry_with(environment: type[Environment], function: ReplyFunction | None) -> Registry:
+    """All installed components, with this environment in the place of one of its name."""
+    ours = [ComponentSpec("environment", environment.name, environment)]
+    if function is not None:
+        ours.append(ComponentSpec("backend", "scripted", _function_backend(function)))
+    taken = {(spec.kind, spec.name) for spec in ours}
+    installed = get_registry()
+    return Registry(
+        [
+            *(item for kind in KINDS for item in installed.registrations(kind) if (kind, item.name) not in taken),
+            *(Registration(spec=spec, dist="tests", version="0", entry_point=None) for spec in ours),
+        ]
+    )
+
+
+def _function_backend(function: ReplyFunction) -> type[InferenceBackend]:
+    class FunctionBackend(InferenceBackend):
+        """Replies with what the function makes of the messages."""
+
+        name: ClassVar[str] = "scripted"
+
+        def __init__(self, config: Any, *, model: str | None = None) -> None:
+            super().__init__(config, model=model or "scripted")
+
+        async def generate(self, request: GenerateRequest) -> Generation:
+            replies = [assistant(function(request.messages)) for _ in range(request.n)]
+            return Generation(completions=tuple(Completion(message=reply, finish_reason="stop") for reply in replies))
+
+    return FunctionBackend
