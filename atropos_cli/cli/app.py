@@ -1,0 +1,98 @@
+"""The entry point: `atropos COMMAND ...`. Imports typer and nothing heavier; commands come in when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import atropos_cli
+from atropos_cli.cli.failure import report
+from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import ExitCode
+
+_COMMANDS = "atropos_cli.cli.commands"
+ROLLOUTS, COMPONENTS, SETUP = "Rollouts", "Environments, rewards, plugins", "Set-up"
+
+COMMANDS: dict[str, LazyCommand] = {
+    "gen": LazyCommand(
+        f"{_COMMANDS}.gen:app", "Roll out an environment against a model; write scored groups.", ROLLOUTS
+    ),
+    "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
+    "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
+    "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
+    "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),
+    "new": LazyCommand(f"{_COMMANDS}.new:new", "Start a plugin from a template.", COMPONENTS),
+    "config": LazyCommand(f"{_COMMANDS}.config:app", "Show each setting and where it comes from.", SETUP),
+    "doctor": LazyCommand(f"{_COMMANDS}.doctor:doctor", "Check this installation.", SETUP),
+}
+
+
+class RootGroup(LazyGroup):
+    table = COMMANDS
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"atropos {atropos_cli.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """LLM reinforcement-learning data on the command line: generate, score, filter, convert, train, launch."""
+
+
+def root_group() -> Any:
+    """The whole command line as one command object."""
+    app = new_app(
+        cls=RootGroup,
+        add_completion=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    group = typer.main.get_command(app)
+    add_common(group)
+    return group
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; returns the exit code and lets no exception out but SystemExit."""
+    session = Session(args)
+    try:
+        group = root_group()
+        with group.make_context("atropos", list(args), obj=session) as ctx:
+            result = group.invoke(ctx)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return _flushed(stop.exit_code, session)
+    except Help as help_text:
+        session.out.note(help_text.message)
+        return ExitCode.USAGE
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place that turns errors into exit codes)
+        return report(error, session)
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _flushed(code: int, session: Session) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        return report(error, session)
+    return code
+
+
+def main() -> None:
+    """The installed script."""
+    if os.environ.get("_ATROPOS_COMPLETE"):  # the shell asks for completions; typer answers
+        root_group().main(prog_name="atropos", obj=Session())
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))

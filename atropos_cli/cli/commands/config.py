@@ -1,0 +1,62 @@
+"""`atropos config show`: every setting in force and where it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
+from atropos_cli.cli.lazy import new_app
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.output import Output
+from atropos_cli.cli.session import session_of
+
+if TYPE_CHECKING:
+    from atropos_cli.config.resolve import Resolved
+
+app = new_app(help="Show each setting and where it comes from.")
+show = new_app(invoke_without_command=True, subcommand_metavar="[gen ENV [OPTIONS]]")
+
+
+@app.callback()
+def _config() -> None:
+    return None
+
+
+@show.callback()
+def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print every setting with its source: flag, ATROPOS_* variable, file and line, or default.
+
+    `atropos config show gen ENV` takes the flags of `atropos gen ENV` and shows the environment's options too.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    session = session_of(ctx)
+    args = ["--config", str(config)] if config else []
+    backend = pick_backend(session.registry, args, lenient=True)
+    print_resolved(settle(gen_buckets(session.registry, None, None, backend), config, ()), session.out, as_json=as_json)
+
+
+def show_gen(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """What `atropos gen ENV` would use."""
+    print_resolved(chosen.resolved, chosen.session.out, as_json=as_json)
+
+
+def print_resolved(resolved: Resolved, out: Output, *, as_json: bool) -> None:
+    """One line per option: key, value, source."""
+    from atropos_cli.config.show import rows
+    from atropos_cli.config.sources import PROJECT_FILE, user_file
+
+    found = rows(resolved)
+    if as_json:
+        out.json([row.as_json() for row in found])
+        return
+    out.table([(row.key, row.text, str(row.origin)) for row in found], header=("setting", "value", "source"))
+    for path in (user_file(), Path(PROJECT_FILE)):
+        out.note(f"{path}: {'read' if path.is_file() else 'not there'}")
+
+
+show.add_typer(environment_app(show_gen, "What `atropos gen ENV` would use.", full=True), name="gen")
+app.add_typer(show, name="show")

@@ -1,0 +1,169 @@
+"""`atropos doctor`: is everything here that a run needs? Looks only; imports no model library."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from atropos_cli.plugins.records import CheckStatus
+
+NEEDED = ("typer", "rich", "pluggy", "pydantic", "httpx", "pyyaml")
+USEFUL = ("zstandard", "torch", "transformers", "trl", "vllm", "sglang", "textworld")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, how it stands, what was found."""
+
+    name: str
+    status: CheckStatus
+    detail: str
+
+
+def doctor(
+    ctx: typer.Context,
+    base_url: Annotated[
+        list[str] | None, typer.Option("--base-url", metavar="URL", help="Also ask this server. Repeatable.")
+    ] = None,
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that runs are written to.")] = Path(
+        "runs"
+    ),
+    as_json: JsonOption = False,
+) -> int:
+    """Check this installation. Exit code 1 when a check fails."""
+    session = session_of(ctx)
+    session.quiet_about_plugins()
+    findings = [*system(), *packages(), run_folder(runs), *tools(), *plugins(session)]
+    findings += [server(url) for url in base_url or ()]
+    failed = [finding for finding in findings if finding.status == "fail"]
+    if as_json:
+        session.out.json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        session.out.table([(finding.status, f"{finding.name}: {finding.detail}") for finding in findings])
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def system() -> Iterator[Finding]:
+    """The interpreter and ourselves."""
+    import atropos_cli
+
+    yield Finding("atropos-cli", "ok", f"{atropos_cli.__version__} ({Path(atropos_cli.__file__).parent})")
+    old = sys.version_info < (3, 11)
+    yield Finding(
+        "python", "fail" if old else "ok", f"{platform.python_version()} ({sys.executable}), {platform.platform()}"
+    )
+
+
+def packages() -> Iterator[Finding]:
+    """Versions by the metadata of the distributions; nothing is imported."""
+    for name in NEEDED:
+        version = _version(name)
+        yield Finding(name, "ok" if version else "fail", version or f"not installed: pip install {name}")
+    for name in USEFUL:
+        version = _version(name)
+        yield Finding(name, "ok" if version else "info", version or "not installed (optional)")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def run_folder(runs: Path) -> Finding:
+    """Can we write where runs go? Looks at the closest folder that exists, and leaves nothing behind."""
+    place = runs.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding("run folder", "fail", f"cannot write to {place}: {error.strerror or error}")
+    status: CheckStatus = "warn" if free < 1 << 30 else "ok"
+    return Finding("run folder", status, f"{runs} ({free / 1e9:.1f} GB free)")
+
+
+def tools() -> Iterator[Finding]:
+    """The GPU and what launches jobs."""
+    yield gpu()
+    for tool, arguments, use in (("tmux", "-V", "atropos launch in a terminal"), ("sbatch", "--version", "SLURM")):
+        path = shutil.which(tool)
+        if path is None:
+            yield Finding(tool, "info", f"not found (needed for {use})")
+        else:
+            yield Finding(tool, "ok", _first_line([path, arguments]) or path)
+
+
+def gpu() -> Finding:
+    """What nvidia-smi says, if it is there."""
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return Finding("gpu", "info", "nvidia-smi not found")
+    line = _first_line([path, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+    return Finding("gpu", "ok", line) if line else Finding("gpu", "warn", "nvidia-smi is there but names no GPU")
+
+
+def _first_line(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = done.stdout.strip().splitlines()
+    return lines[0] + (f" and {len(lines) - 1} more" if len(lines) > 1 else "") if lines else None
+
+
+def plugins(session: Session) -> Iterator[Finding]:
+    """Broken plugins, and the checks that plugins bring."""
+    registry = session.registry
+    for plugin in registry.plugins:
+        broken = [f for f in registry.failures if (f.entry_point, f.dist) == (plugin.entry_point, plugin.dist)]
+        name = f"plugin {plugin.entry_point}"
+        if plugin.disabled:
+            yield Finding(name, "info", f"{plugin.dist} {plugin.version}, disabled")
+        elif not broken:
+            yield Finding(name, "ok", f"{plugin.dist} {plugin.version}, {plugin.components} components")
+        for failure in broken:
+            yield Finding(name, "fail", failure.message + (f"; hint: {failure.hint}" if failure.hint else ""))
+    for check in registry.doctor():
+        yield Finding(f"{check.plugin}: {check.name}", check.status, check.detail)
+
+
+def server(url: str) -> Finding:
+    """Does an OpenAI-compatible server answer GET /models, and with which models?"""
+    import httpx
+
+    name = f"server {url}"
+    # A key goes only where it belongs: OPENAI_API_KEY to its own host, ATROPOS_API_KEY where the user points us.
+    openai = httpx.URL(url).host == "api.openai.com"
+    key = os.environ.get("OPENAI_API_KEY") if openai else os.environ.get("ATROPOS_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/models", headers=headers, timeout=5.0)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        return Finding(name, "fail", f"no answer: {error or type(error).__name__}")
+    if answer.status_code != 200:
+        return Finding(name, "fail", f"GET /models: status {answer.status_code}")
+    try:
+        models = [str(item["id"]) for item in answer.json()["data"]]
+    except (ValueError, KeyError, TypeError):
+        return Finding(name, "fail", "GET /models: not the answer of an OpenAI-compatible server")
+    return Finding(name, "ok", f"models: {', '.join(models) or 'none'}")

@@ -1,0 +1,195 @@
+"""`atropos env check ENV`: open the environment, make tasks, prove gold answers, start episodes. No model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.environments import Chosen
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.errors import AtroposError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.task import Task
+
+SHOWN = 5
+"""Problems of a kind that are printed; --json has them all."""
+
+
+@dataclass
+class Report:
+    """What was checked and what was found. Each problem is (task id or None, what is wrong)."""
+
+    tasks: int = 0
+    endless: bool = False
+    gold_ok: int = 0
+    gold_failed: int = 0
+    gold_none: int = 0
+    episodes: int = 0
+    seconds: float = 0.0
+    problems: list[tuple[str | None, str]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.tasks > 0 and not self.problems
+
+
+def check(
+    chosen: Chosen,
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Tasks to look at.")] = 20,
+    split: Annotated[
+        str | None, typer.Option("--split", help="Split; default: the first one.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed given to open().")] = 0,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> int:
+    """Check an environment."""
+    from atropos_cli.engine.planner import make_config
+
+    cls = chosen.environment
+    wanted = split or cls.splits[0]
+    if wanted not in cls.splits:
+        raise UsageError(f"{chosen.registration.name} has no split {wanted!r}", hint=f"splits: {', '.join(cls.splits)}")
+    owner = f"environment {chosen.registration.name!r}"
+    environment = cls(make_config(cls.Config, chosen.options, owner=owner, env_prefix="ATROPOS_ENV__"))
+    report = asyncio.run(examine(environment, wanted, limit, seed))
+    if as_json:
+        chosen.session.out.json(_as_json(chosen.registration.name, wanted, report))
+    else:
+        _print(chosen, wanted, report)
+    return ExitCode.OK if report.ok else ExitCode.FAILED
+
+
+async def examine(environment: Any, split: str, limit: int, seed: int) -> Report:
+    """Open, look at `limit` tasks one after the other, close."""
+    report = Report()
+    started = time.monotonic()
+    await environment.open(workers=1, seed=seed)
+    try:
+        seen: dict[str, int] = {}
+        for number, task in enumerate(itertools.islice(_tasks(environment, split, report), limit)):
+            report.tasks += 1
+            first = seen.setdefault(task.id, number)
+            if first != number:
+                report.problems.append((task.id, f"tasks {first} and {number} have the same id"))
+            _round_trip(task, report)
+            await _gold(environment, task, report)
+            await _episode(environment, task, report)
+        if report.tasks == 0:
+            report.problems.append((None, f"split {split!r} has no tasks"))
+    finally:
+        await environment.close()
+        report.seconds = round(time.monotonic() - started, 3)
+    return report
+
+
+def _tasks(environment: Any, split: str, report: Report) -> Iterator[Task]:
+    """The tasks, until one cannot be made."""
+    from atropos_cli.domain.task import Task
+
+    try:
+        for task in environment.tasks(split):
+            if not isinstance(task, Task):
+                report.problems.append((None, f"tasks() gave {type(task).__name__} instead of Task"))
+                return
+            yield task
+    except AtroposError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the environment's own error is the finding)
+        report.problems.append((None, f"tasks() failed: {_text(error)}"))
+
+
+def _round_trip(task: Task, report: Report) -> None:
+    try:
+        again = type(task).model_validate_json(task.model_dump_json())
+    except Exception as error:  # noqa: BLE001 (whatever cannot be written or read is the finding)
+        report.problems.append((task.id, f"does not survive JSON: {_text(error)}"))
+        return
+    if again != task:
+        report.problems.append((task.id, "is another task after a round trip through JSON"))
+
+
+async def _gold(environment: Any, task: Task, report: Report) -> None:
+    try:
+        verdict = await _value(environment.validate(task))
+    except Exception as error:  # noqa: BLE001 (a validate() that raises proves nothing)
+        report.gold_failed += 1
+        report.problems.append((task.id, f"validate() failed: {_text(error)}"))
+        return
+    if verdict is None:
+        report.gold_none += 1
+    elif verdict:
+        report.gold_ok += 1
+    else:
+        report.gold_failed += 1
+        report.problems.append((task.id, "the gold answer does not earn full marks"))
+
+
+async def _episode(environment: Any, task: Task, report: Report) -> None:
+    from atropos_cli.domain.messages import Message
+
+    episode: Any = None
+    try:
+        episode = environment.episode(task)
+        first = list(await _value(episode.reset()))
+        if not first:
+            report.problems.append((task.id, "reset() gave no message"))
+        elif not all(isinstance(message, Message) for message in first):
+            report.problems.append((task.id, "reset() gave something other than messages"))
+        report.episodes += 1
+    except Exception as error:  # noqa: BLE001 (the episode's own error is the finding)
+        report.problems.append((task.id, f"reset() failed: {_text(error)}"))
+    finally:
+        if episode is not None:
+            with contextlib.suppress(Exception):
+                await _value(episode.close())
+
+
+async def _value(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _as_json(name: str, split: str, report: Report) -> dict[str, Any]:
+    return {
+        "environment": name,
+        "split": split,
+        "ok": report.ok,
+        "tasks": report.tasks,
+        "gold": {"ok": report.gold_ok, "failed": report.gold_failed, "unchecked": report.gold_none},
+        "episodes": report.episodes,
+        "seconds": report.seconds,
+        "problems": [{"task": task, "message": message} for task, message in report.problems],
+    }
+
+
+def _print(chosen: Chosen, split: str, report: Report) -> None:
+    out = chosen.session.out
+    out.details(
+        {
+            "environment": chosen.registration.name,
+            "split": split,
+            "tasks": str(report.tasks),
+            "gold answers": f"{report.gold_ok} ok, {report.gold_failed} failed, {report.gold_none} not checked",
+            "episodes": f"{report.episodes} started",
+            "seconds": f"{report.seconds:.2f}",
+            "result": "ok" if report.ok else f"{len(report.problems)} problems",
+        }
+    )
+    for task, message in report.problems[:SHOWN]:
+        out.data(f"  {f'task {task}' if task is not None else split}: {message}")
+    if len(report.problems) > SHOWN:
+        out.data(f"  and {len(report.problems) - SHOWN} more (--json shows all)")

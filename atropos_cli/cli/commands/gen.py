@@ -1,0 +1,66 @@
+"""`atropos gen ENV`: settings -> plan -> run. The engine does the work; this file decides where it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atropos_cli.cli.environments import Chosen, environment_app
+from atropos_cli.cli.names import default_run_folder
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.errors import UsageError
+
+OUTPUT = "Output"
+
+
+def gen(
+    chosen: Chosen,
+    *,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RUN",
+            help="Run folder, or - for groups on stdout.  [default: runs/ENV-DATE-TIME]",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run.", rich_help_panel=OUTPUT)] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run, once the new one is done.", rich_help_panel=OUTPUT)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> int:
+    """Generate scored groups."""
+    from atropos_cli.engine.planner import build_plan
+
+    out = chosen.session.out
+    to_stdout = output == "-"
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+    if resume and (output is None or to_stdout):
+        raise UsageError("--resume needs the run folder to go on with", hint="add --output runs/NAME")
+    if to_stdout and as_json and not dry_run:
+        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a run folder")
+    plan = build_plan(chosen.settings, chosen.given_name, chosen.options, chosen.session.registry)
+    if dry_run:
+        print_plan(plan, out, as_json=as_json)
+        return 0
+    folder: Path | None = None
+    if not to_stdout:
+        folder = Path(output) if output else default_run_folder(chosen.environment.name)
+    return carry_out(plan, folder, chosen.session, as_json=as_json, resume=resume, overwrite=overwrite)
+
+
+app: Any = environment_app(
+    gen, "Roll out an environment against a model and write scored groups. `atropos gen ENV --help` lists all options."
+)

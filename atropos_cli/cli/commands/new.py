@@ -1,0 +1,75 @@
+"""`atropos new environment|reward|... NAME`: start a plugin from a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import ComponentNotFound, DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def new(
+    ctx: typer.Context,
+    kind: Annotated[
+        str, typer.Argument(metavar="TEMPLATE", help="environment, reward, or a plugin's template.", show_default=False)
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new component.", show_default=False)],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="DIR", help="Folder to make the project in; default: here.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made and stop.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a small project of your own: code, test, packaging, README."""
+    session = session_of(ctx)
+    template = find_template(session, kind)
+    folder = (into or Path()) / name
+    if Path(name).name != name or name in (".", ".."):
+        raise UsageError(f"{name!r} is not a name", hint="give the folder with --into DIR")
+    if folder.exists():
+        raise DataError(f"{folder} is already there", hint="choose another name, or another folder with --into DIR")
+    if dry_run:
+        files = sorted(str(path.relative_to(template)) for path in template.rglob("*") if path.is_file())
+    else:
+        from atropos_cli.plugins.scaffold import instantiate
+
+        instantiate(template, folder, name)
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    if as_json:
+        session.out.json({"folder": str(folder), "template": kind, "files": files, "made": not dry_run})
+        return
+    session.out.data(str(folder))
+    for file in files:
+        session.out.note(f"  {file}")
+    if not dry_run:
+        session.out.note(f"next: cd {folder} && pip install -e . && pytest")
+
+
+def find_template(session: Session, name: str) -> Path:
+    """The folder of a template: a plugin's by name, else one that ships with the product."""
+    from atropos_cli.resources import folder
+
+    registry = session.registry
+    offered = [item.name for item in registry.registrations("template")]
+    if name in offered or "/" in name:
+        found: Path = registry.find("template", name).load()
+        return found
+    try:
+        shipped = folder("templates")
+    except FileNotFoundError as error:
+        raise DataError(str(error), hint="pip install --force-reinstall atropos-cli") from error
+    names = sorted({*offered, *_folders(shipped.iterdir())})
+    if name not in names:
+        raise ComponentNotFound(f"there is no template {name!r}", hint=f"templates: {', '.join(names) or 'none'}")
+    return shipped / name
+
+
+def _folders(paths: Iterable[Path]) -> list[str]:
+    return [path.name for path in paths if path.is_dir() and not path.name.startswith((".", "_"))]

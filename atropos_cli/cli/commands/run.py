@@ -1,0 +1,53 @@
+"""`atropos run RUN/plan.json`: carry out a plan that another command wrote. What a cluster job calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import AtroposError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.plan import ComponentRef, Plan
+
+
+def run(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A run folder or its plan.json.", show_default=False)],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Begin anew instead of going on with what is there.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Carry out a plan.json in its folder; a run that was begun there is gone on with."""
+    from atropos_cli.io.rundir import read_plan
+
+    session = session_of(ctx)
+    path = plan / "plan.json" if plan.is_dir() else plan
+    found = read_plan(path)
+    warn_of_other_versions(found, session)
+    if dry_run:
+        print_plan(found, session.out, as_json=as_json)
+        return 0
+    return carry_out(found, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite)
+
+
+def warn_of_other_versions(plan: Plan, session: Session) -> None:
+    """Say which components of the plan are installed in another version than it was made with."""
+    refs: list[tuple[str, ComponentRef]] = [("environment", plan.environment), ("backend", plan.backend)]
+    refs += [("reward", reward) for reward in plan.rewards if reward.dist is not None]
+    for kind, ref in refs:
+        try:
+            installed = session.registry.find(kind, ref.name)  # type: ignore[arg-type]
+        except AtroposError:
+            continue  # the run itself reports it
+        if ref.version and installed.version and ref.version != installed.version:
+            session.out.warning(
+                f"{kind} {ref.name!r} is {installed.version} here, the plan was made with {ref.version}"
+            )

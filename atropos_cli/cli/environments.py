@@ -1,0 +1,238 @@
+"""Commands whose subcommand is the name of an environment: `gen ENV`, `env check ENV`, `config show gen ENV`.
+
+The environment is found while the command line is parsed, and its options become flags of the command.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import AtroposError, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.config.resolve import Resolved
+    from atropos_cli.config.settings import GenSettings
+    from atropos_cli.config.sources import Bucket, Entry
+    from atropos_cli.plugins.registry import Registration, Registry
+
+_HELP_WORDS = {"--help", "-h"}
+_SECOND_NAME = re.compile(r", --(?:env|backend)\.[\w.-]+")
+FOOTER = (
+    "An option of the environment is also reachable as --env.NAME, and only so when a run option has its name. "
+    "Everything can be set in ./atropos.toml and by ATROPOS_* variables as well: see atropos config show gen."
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The environment a command was called with, and everything that was configured."""
+
+    session: Session
+    registration: Registration
+    environment: Any
+    resolved: Resolved
+    given_name: str
+
+    @property
+    def settings(self) -> GenSettings:
+        """The run's settings, with the backend's options filled in."""
+        settings: Any = self.resolved.models["settings"]
+        result: GenSettings = settings.model_copy(update={"backend_options": self.resolved.given["backend"]})
+        return result
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The environment's options that were given; its own defaults are left to it."""
+        return self.resolved.given["env"]
+
+
+Action = Callable[..., int | None]
+"""action(chosen, *, own options...) -> exit code."""
+
+
+class EnvironmentCommand(Command):
+    """Hides the long second names of options in help: each would double its line."""
+
+    def shown_name(self, name: str) -> str:
+        first, slash, second = name.partition(" / ")
+        return _SECOND_NAME.sub("", first) + slash + _SECOND_NAME.sub("", second)
+
+
+class EnvironmentGroup(Group):
+    """Subclasses give the action. `full`: run options and backend options are wanted too."""
+
+    action: Action
+    full = True
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        return name, build_command(session_of(ctx), name, args[1:], type(self).action, full=self.full), args[1:]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [registration.name for registration in session_of(ctx).registry.registrations("environment")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return build_command(session_of(ctx), cmd_name, ["--help"], type(self).action, full=self.full)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(item.name, item.summary) for item in session_of(ctx).registry.registrations("environment")]
+        rows.append(("./FILE.py:NAME", "An environment class in a file of yours."))
+        with formatter.section("Environments"):
+            formatter.write_dl(rows)
+
+
+def environment_app(action: Action, doc: str, *, full: bool = True) -> typer.Typer:
+    """A command group with one command per environment."""
+    cls = type("_Environments", (EnvironmentGroup,), {"action": staticmethod(action), "full": full})
+    app = new_app(cls=cls, subcommand_metavar="ENV [OPTIONS]", help=doc)
+
+    def group() -> None:
+        return None
+
+    app.callback(help=doc)(group)
+    return app
+
+
+def build_command(session: Session, name: str, args: Sequence[str], action: Action, *, full: bool) -> Any:
+    """The command for one environment, its flags made from the models of the environment and the backend."""
+    from atropos_cli.cli.options import all_flags, foreign_flags, signature_of
+
+    registry = session.registry
+    registration = registry.find("environment", name)
+    environment = registration.load()
+    lenient = not full or not _HELP_WORDS.isdisjoint(args)
+    backend = pick_backend(registry, args, lenient=lenient)
+    buckets = gen_buckets(registry, registration, environment, backend)
+    extra = signature_of(action)
+    shown = buckets if full else [bucket for bucket in buckets if bucket.name == "env"]
+    flags = all_flags(shown, extra)
+    foreign = foreign_flags(buckets) if full else {}
+
+    def call(**given: Any) -> int | None:
+        from atropos_cli.cli.options import entries_of
+
+        for flag in foreign:
+            if given[flag] is not None:
+                raise UsageError(
+                    f"{buckets[-1].label} has no option --{flag.replace('_', '-')}",
+                    hint="drop it, or choose another --backend (atropos plugins list)",
+                )
+        own = {key: given[key] for key in extra}
+        resolved = settle(buckets, given.get("config"), entries_of(flags, given))
+        return action(Chosen(session, registration, environment, resolved, name), **own)
+
+    parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
+    _set_signature(call, parameters)
+    doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
+    command = command_of(
+        call,
+        name=name,
+        cls=EnvironmentCommand,
+        help=doc or registration.summary or f"Environment {registration.name}.",
+        short_help=registration.summary,
+        epilog=FOOTER if full else None,
+        context_settings={"token_normalize_func": _dashes},
+    )
+    add_common(command)
+    return command
+
+
+def gen_buckets(registry: Registry, registration: Registration | None, environment: Any, backend: Any) -> list[Bucket]:
+    """The option groups in force. environment None: only the settings and the backend."""
+    from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
+
+    model = None if environment is None else environment.Config
+    return [
+        settings_bucket(),
+        environment_bucket(model, _names(registration, environment), _installed(registry, "environment")),
+        backend_bucket(
+            None if backend is None else backend.load().Config, _names(backend), _installed(registry, "backend")
+        ),
+    ]
+
+
+def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> Registration | None:
+    """The backend whose options apply, by what flags, variables and files say of backend, model and base_url.
+
+    lenient: for help; whatever is wrong is passed over, and None means that no backend could be told.
+    """
+    from atropos_cli.cli.options import glance
+    from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
+    from atropos_cli.config.problems import Origin
+    from atropos_cli.config.settings import GenSettings
+    from atropos_cli.config.sources import Entry, collect
+    from atropos_cli.engine.planner import SERVER_BACKEND, choose_backend
+
+    flags = []
+    for name in ("backend", "model", "base-url"):
+        for value in glance(args, name):
+            bucket = BACKEND if name == "base-url" else "settings"
+            flags.append(Entry(bucket, (name.replace("-", "_"),), value, Origin("flag", f"--{name}"), text=True))
+    configs = glance(args, "config")
+    try:
+        server = registry.find("backend", SERVER_BACKEND)
+        buckets = [settings_bucket(), environment_bucket(None), backend_bucket(server.load().Config, _names(server))]
+        said = collect(buckets, config=Path(configs[-1]) if configs else None, flags=flags)
+        values = {(entry.bucket, entry.path): entry.value for entry in said.entries}
+        wanted = {key: values.get(("settings", (key,))) for key in ("backend", "model")}
+        url = values.get((BACKEND, ("base_url",)))
+        settings = GenSettings(
+            backend=str(wanted["backend"] or "auto"),
+            model=str(wanted["model"]) if wanted["model"] is not None else None,
+            backend_options={} if url is None else {"base_url": str(url)},
+        )
+        return choose_backend(settings, registry)
+    except AtroposError:
+        if lenient:
+            return None
+        raise
+
+
+def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry]) -> Resolved:
+    """Merge and check everything. Secrets from files are handed on as variables, since a plan must not hold them."""
+    import os
+
+    from atropos_cli.config.resolve import resolve
+    from atropos_cli.config.sources import PREFIX, collect
+
+    resolved = resolve(buckets, collect(buckets, config=config, flags=flags))
+    for bucket in resolved.buckets:
+        for option in bucket.options:
+            if option.secret and len(option.path) == 1 and bucket.prefix:
+                value = resolved.given[bucket.name].pop(option.path[0], None)
+                if value is not None:
+                    os.environ[f"{PREFIX}{bucket.prefix}{option.path[0].upper()}"] = str(value)
+    return resolved
+
+
+def _names(registration: Registration | None, environment: Any = None) -> tuple[str, ...]:
+    """The names a component goes by in files, the one for messages first."""
+    if registration is None:
+        return ()
+    own = (environment.name,) if environment is not None and registration.file is not None else ()
+    return tuple(dict.fromkeys((*own, registration.name, registration.qualified)))
+
+
+def _installed(registry: Registry, kind: Any) -> frozenset[str]:
+    return frozenset(name for item in registry.registrations(kind) for name in (item.name, item.qualified))
+
+
+def _dashes(name: str) -> str:
+    """Options may be written with underscores, as many tools do."""
+    return name.replace("_", "-")
+
+
+def _set_signature(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    function.__signature__ = inspect.Signature(list(parameters))
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -1,0 +1,121 @@
+"""How failures look and which exit code they end with.
+
+    error: what went wrong, with the value
+    hint: a command or an edit to try
+
+Tracebacks are shown with --debug, and for defects (exit code 70). A reader that closes our standard
+output early (`atropos ... | head`) is no failure: the exit code is 0 and nothing is said.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import AtroposError, ExitCode
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+_DATA_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.EIO,
+}
+
+
+def report(error: BaseException, session: Session) -> int:
+    """Say what went wrong on stderr and return the exit code."""
+    out = session.out
+    if isinstance(error, BrokenPipeError):
+        return silence_stdout()
+    if isinstance(error, (KeyboardInterrupt, EOFError)) or type(error).__name__ == "Abort":
+        out.note("interrupted")
+        return ExitCode.INTERRUPTED
+    code, message, hint = _explain(error)
+    out.error(message, hint)
+    if session.debug or code == ExitCode.BUG:
+        out.trace("".join(traceback.format_exception(error)))
+    if code == ExitCode.BUG:
+        out.note("This is a defect in atropos or in a plugin. Please report it with the lines above.")
+    return code
+
+
+def _explain(error: BaseException) -> tuple[int, str, str | None]:
+    """(exit code, message, hint)."""
+    if isinstance(error, AtroposError):
+        return error.exit_code, error.message, error.hint
+    if (usage := _usage(error)) is not None:
+        return usage
+    if (invalid := _as_validation(error)) is not None:
+        return ExitCode.CONFIG, validation_text(invalid), None
+    if isinstance(error, OSError) and error.errno in _DATA_ERRNOS:
+        where = f"{error.filename}: " if error.filename else ""
+        return ExitCode.DATA, f"{where}{error.strerror or error}", None
+    if isinstance(error, RecursionError | MemoryError):
+        return ExitCode.BUG, f"{type(error).__name__}: {error}".rstrip(": "), None
+    return ExitCode.BUG, f"unexpected {type(error).__name__}: {error}".rstrip(": "), None
+
+
+def _usage(error: BaseException) -> tuple[int, str, str | None] | None:
+    """The parser's own errors: their text in our form, with the closest option as the hint."""
+    import typer
+
+    # TyperException is the public base of all errors of the parser; the finer classes are private.
+    if not isinstance(error, (typer.BadParameter, _parser_error())):
+        return None
+    found: Any = error
+    context = getattr(found, "ctx", None)
+    message = str(found.message) if getattr(found, "possibilities", None) else str(found.format_message())
+    message = message.rstrip(".")
+    hint = f"{context.command_path} --help" if context is not None else None
+    possibilities = [name for name in getattr(found, "possibilities", None) or () if "." not in name] or getattr(
+        found, "possibilities", None
+    )  # --env.x is the long name of --x
+    if possibilities:
+        hint = f"did you mean {' or '.join(possibilities[:2])}?"
+    return int(found.exit_code), message[:1].lower() + message[1:], hint
+
+
+def _parser_error() -> type[BaseException]:
+    import typer
+
+    # BadParameter <- UsageError <- ClickException, in every version of typer
+    return typer.BadParameter.__mro__[2]
+
+
+def _as_validation(error: BaseException) -> ValidationError | None:
+    pydantic = sys.modules.get("pydantic")  # an error of a module that was never imported cannot be there
+    found: ValidationError | None = error if pydantic and isinstance(error, pydantic.ValidationError) else None
+    return found
+
+
+def validation_text(error: ValidationError) -> str:
+    """A model's errors in lines of: key, what was expected, what was there."""
+    from atropos_cli.config.explain import failures
+
+    lines = [f"{'.'.join(path) or error.title}: {text}" for path, text in failures(error, {})]
+    return lines[0] if len(lines) == 1 else "\n".join([f"{error.title} is not valid", *(f"  {line}" for line in lines)])
+
+
+def silence_stdout() -> int:
+    """The reader is gone: let what is still buffered go nowhere, so that the interpreter's exit is quiet too."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        pass
+    return ExitCode.OK

@@ -1,0 +1,185 @@
+"""Commands that are imported when they run, so that `atropos --help` stays quick whatever is installed.
+
+A command is a row of a static table: name, section of the help, "module:attr", one line. The attribute
+is a typer.Typer or a function. Commands of plugins (entry-point group `atropos.commands`) are
+listed from the metadata of the installed distributions, without importing them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from atropos_cli.errors import PluginError, UsageError
+
+PLUGIN_SECTION = "Commands of plugins"
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command by name: where it is, and what help says of it."""
+
+    target: str
+    summary: str
+    section: str = "Commands"
+
+
+class Help(UsageError):
+    """A command group was called without a command: the answer is its help."""
+
+
+class Command(TyperCommand):
+    """A command whose help shows its options in sections (`rich_help_panel`), in plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                default = "Arguments" if param.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
+        general = panels.pop("Options")
+        for title, rows in [*panels.items(), ("Options", general)]:
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([(self.shown_name(name), text) for name, text in rows])
+
+    def shown_name(self, name: str) -> str:
+        """The first column of an option's help, as the parser would print it."""
+        return name
+
+
+class Group(TyperGroup):
+    """A group that says what it offers when it is called alone or with an unknown command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:
+            raise Help(ctx.get_help())
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is not None:
+            return name, command, args[1:]
+        if name.startswith("-"):
+            raise UsageError(f"{name!r} is not an option of {ctx.command_path}", hint=f"{ctx.command_path} --help")
+        close = _close(name, self.list_commands(ctx))
+        hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help"
+        raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
+
+
+class LazyGroup(Group):
+    """The top of the command line. Subclasses give `table`."""
+
+    table: dict[str, LazyCommand] = {}  # noqa: RUF012 (replaced, never changed)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.table, *(name for name in plugin_commands() if name not in self.table)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = self.table.get(cmd_name)
+        if known is not None:
+            return as_command(_load(known.target), cmd_name, known.summary)
+        from atropos_cli.plugins.commands import command_clashes, load_command
+
+        if cmd_name in plugin_commands() or cmd_name in command_clashes():
+            return _plugin_command(cmd_name, load_command(cmd_name))
+        return None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.table.items():
+            sections.setdefault(command.section, []).append((name, command.summary))
+        for name, dist in plugin_commands().items():
+            if name not in self.table:
+                sections.setdefault(PLUGIN_SECTION, []).append((name, f"from {dist}"))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def plugin_commands() -> dict[str, str]:
+    """Names of the commands that plugins offer, and their distributions. Reads metadata only."""
+    from atropos_cli.plugins.commands import command_entry_points
+
+    return {name: dist for name, (dist, _) in command_entry_points().items()}
+
+
+def _close(name: str, names: Sequence[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(name, names, n=2)
+
+
+def _load(target: str) -> Any:
+    module, _, attr = target.partition(":")
+    return getattr(importlib.import_module(module), attr)
+
+
+def _plugin_command(name: str, loaded: Any) -> Any:
+    try:
+        return as_command(loaded, name, None)
+    except Exception as error:
+        raise PluginError(
+            f"command {name!r} of a plugin cannot be used: {type(error).__name__}: {error}",
+            hint="the entry point must name a typer.Typer or a function; see atropos plugins list",
+        ) from error
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """A typer application in the plain style all commands share."""
+    settings.setdefault("cls", Group)
+    settings.setdefault("add_completion", False)
+    return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
+
+
+def as_command(loaded: Any, name: str, summary: str | None) -> Any:
+    """A runnable command made of a typer.Typer, a function or a finished command, with the common options added."""
+    if isinstance(loaded, typer.Typer):
+        loaded.rich_markup_mode = None
+        command: Any = typer.main.get_command(loaded)
+    elif hasattr(loaded, "make_context"):
+        command = loaded
+    elif callable(loaded):
+        command = command_of(loaded, name=name)
+    else:
+        raise TypeError(f"expected a typer.Typer or a function, got {type(loaded).__name__}")
+    command.name = name
+    command.short_help = command.short_help or summary
+    add_common(command)
+    return command
+
+
+def command_of(function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any) -> Any:
+    """One command made of one function."""
+    app = new_app(cls=None)
+    app.command(name=name, cls=cls, **settings)(function)
+    return typer.main.get_command(app)
+
+
+def _common(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks.", expose_value=False, show_default=False)
+    ] = False,
+    strict_plugins: Annotated[
+        bool,
+        typer.Option("--strict-plugins", help="A broken plugin is an error.", expose_value=False, show_default=False),
+    ] = False,
+) -> None:
+    """Switches that every command takes; Session reads them from the arguments."""
+
+
+def add_common(command: Any) -> None:
+    """Let the command, and every command in it, take the common switches. Names it has already stay its own."""
+    for sub in getattr(command, "commands", {}).values():
+        add_common(sub)
+    taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    for param in command_of(_common, name="common").params:
+        if taken.isdisjoint(param.opts):
+            command.params.append(param)

@@ -1,0 +1,38 @@
+"""Lists of installed components, read without importing them."""
+
+from __future__ import annotations
+
+from atropos_cli.cli.session import Session
+from atropos_cli.plugins.spec import Kind
+
+
+def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
+    """Name, distribution and summary of every component of a kind."""
+    items = session.registry.registrations(kind)
+    if as_json:
+        session.out.json(
+            [
+                {
+                    "name": item.name,
+                    "qualified": item.qualified,
+                    "dist": item.dist,
+                    "version": item.version,
+                    "summary": item.summary,
+                }
+                for item in items
+            ]
+        )
+        return
+    if not items:
+        session.out.note(f"no {kind} is installed")
+        return
+    names = [item.name for item in items]
+    rows = [
+        (
+            item.name if names.count(item.name) == 1 else item.qualified,
+            f"{item.dist} {item.version}",
+            item.summary,
+        )
+        for item in items
+    ]
+    session.out.table(rows)

@@ -1,0 +1,99 @@
+"""The one place that writes to the terminal. stdout is data; stderr is everything else.
+
+Tables and JSON are plain text in both a terminal and a pipe. Colour is used for the words `error`,
+`warning` and `hint` only, on a terminal, unless NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+RED, YELLOW, CYAN = "31", "33", "36"
+
+
+class Output:
+    """Writes data to stdout and messages to stderr, whatever these are at the time of the call."""
+
+    def data(self, text: str) -> None:
+        """A line of data."""
+        print(printable(text), file=sys.stdout)  # noqa: T201
+
+    def json(self, value: Any) -> None:
+        """A JSON document, indented."""
+        print(json.dumps(value, indent=2, ensure_ascii=False, default=str), file=sys.stdout)  # noqa: T201
+
+    def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
+        """Columns aligned by spaces; the last one is not padded. Prints nothing for no rows."""
+        if not rows:
+            return
+        lines = [[printable(cell, lines=False) for cell in row] for row in ([header, *rows] if header else rows)]
+        widths = [max(len(row[column]) for row in lines) for column in range(len(lines[0]))]
+        for row in lines:
+            cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+            print("  ".join([*cells, row[-1]]).rstrip(), file=sys.stdout)  # noqa: T201
+
+    def details(self, values: Mapping[str, str]) -> None:
+        """Lines of `name: value`, aligned."""
+        width = max((len(name) for name in values), default=0) + 1
+        for name, value in values.items():
+            self.data(f"{name + ':':<{width}} {value}".rstrip())
+
+    def note(self, text: str) -> None:
+        """A message, as it is."""
+        self._message(printable(text))
+
+    def warning(self, text: str, hint: str | None = None) -> None:
+        self._labelled("warning", YELLOW, text, hint)
+
+    def error(self, text: str, hint: str | None = None) -> None:
+        self._labelled("error", RED, text, hint)
+
+    def trace(self, text: str) -> None:
+        """A traceback."""
+        self._message(printable(text.rstrip("\n")))
+
+    def _labelled(self, label: str, color: str, text: str, hint: str | None) -> None:
+        self._message(f"{painted(label + ':', color)} {printable(text)}")
+        if hint:
+            self._message(f"{painted('hint:', CYAN)} {printable(hint)}")
+
+    def _message(self, text: str) -> None:
+        try:
+            print(text, file=sys.stderr)  # noqa: T201
+        except OSError:
+            return  # nobody reads our messages: not a reason to stop the work
+
+
+def painted(text: str, color: str, stream: TextIO | None = None) -> str:
+    """The text in a colour, where colours are wanted."""
+    return f"\x1b[{color}m{text}\x1b[0m" if is_rich_terminal(stream or sys.stderr) and not no_color() else text
+
+
+def no_color() -> bool:
+    """https://no-color.org: any value but the empty one."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def is_rich_terminal(stream: TextIO) -> bool:
+    """A terminal that understands cursor movement."""
+    try:
+        return stream.isatty() and os.environ.get("TERM", "") != "dumb"
+    except ValueError:  # closed
+        return False
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    """The text with control characters made visible: names and errors come from strangers."""
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return " " if char in "\n\t\r" else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

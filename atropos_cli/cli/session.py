@@ -1,0 +1,60 @@
+"""What one invocation of the program carries along: its output, its debug switch, its registry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from atropos_cli.cli.output import Output
+
+if TYPE_CHECKING:
+    import typer
+
+    from atropos_cli.plugins.registry import Registry
+
+_TRUE = {"1", "true", "yes", "on"}
+
+
+def truthy(name: str) -> bool:
+    """Is the environment variable set to 1, true, yes or on?"""
+    return os.environ.get(name, "").strip().lower() in _TRUE
+
+
+class Session:
+    """One per call of main(); hangs on the context as `ctx.obj`."""
+
+    def __init__(self, args: Sequence[str] = ()) -> None:
+        # Both switches are wanted before the options of the innermost command are parsed, which may be made from
+        # a plugin: so they are looked for here, wherever they stand.
+        words = args[: args.index("--")] if "--" in args else args
+        self.debug = "--debug" in words or truthy("ATROPOS_DEBUG")
+        self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
+        self.out = Output()
+        self._warned = False
+
+    @property
+    def registry(self) -> Registry:
+        """The installed components. The first use warns of broken plugins, or fails with --strict-plugins."""
+        from atropos_cli.plugins.discovery import get_registry
+
+        registry = get_registry(strict=self.strict)
+        if not self._warned:
+            self._warned = True
+            for failure in registry.failures:
+                self.out.warning(failure.message, failure.hint)
+                if self.debug and failure.traceback:
+                    self.out.trace(failure.traceback)
+        return registry
+
+    def quiet_about_plugins(self) -> None:
+        """For commands that list broken plugins themselves."""
+        self._warned = True
+
+
+def session_of(ctx: typer.Context) -> Session:
+    """The session of a command's context."""
+    found = ctx.find_root().obj
+    if not isinstance(found, Session):
+        raise TypeError("the context carries no session: start commands through atropos_cli.cli.app.main")
+    return found
