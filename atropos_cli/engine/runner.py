@@ -277,8 +277,8 @@ class Runner:
                 self.run_dir.log(kind, message=message)
 
     def _observe(self, hook: str, **arguments: Any) -> None:
-        if self.registry.observes(hook):
-            self.registry.call_observers(hook, **arguments)
+        for problem in self.registry.call_observers(hook, **arguments):
+            self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
         """Report now and then, and keep summary.json fresh for whoever looks from outside."""

@@ -145,11 +145,9 @@ class StaticRegistry:
     def backend_for_model(self, model: str) -> None:
         return None
 
-    def observes(self, hook: str) -> bool:
-        return True
-
-    def call_observers(self, hook: str, **arguments: Any) -> None:
+    def call_observers(self, hook: str, **arguments: Any) -> tuple[()]:
         self.observed.append(hook)
+        return ()
 
 
 class Bench:

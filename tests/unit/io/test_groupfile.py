@@ -103,7 +103,9 @@ def test_a_group_of_another_plan_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("line", [b"null", b"[1,2]", b'{"a":1}', b'{"group_id":"x-1","la', b"\xff\xfe", b'{"group_id":"x"}'])
+@pytest.mark.parametrize(
+    "line", [b"null", b"[1,2]", b'{"a":1}', b'{"group_id":"x-1","la', b"\xff\xfe", b'{"group_id":"x"}']
+)
 def test_broken_lines_are_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "groups.jsonl"
     path.write_bytes(encode_group(group(1)) + b"\n" + line + b"\n" + encode_group(group(2)) + b"\n")
