@@ -14,7 +14,6 @@ import functools
 import os
 from collections.abc import Collection, Mapping
 from importlib import metadata
-from pathlib import Path
 
 import atropos_cli
 from atropos_cli.errors import PluginError
@@ -92,7 +91,7 @@ def reset_registry() -> None:
 
 def _builtin() -> Entry:
     point = metadata.EntryPoint("builtin", _BUILTIN_MODULE, PLUGIN_GROUP)
-    return Entry(point, _BUILTIN_DIST, atropos_cli.__version__, Path(atropos_cli.__file__).parent)
+    return Entry(point, _BUILTIN_DIST, atropos_cli.__version__)
 
 
 def _is_builtin(entry: Entry) -> bool:

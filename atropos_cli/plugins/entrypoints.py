@@ -21,12 +21,12 @@ _GROUPS = (PLUGIN_GROUP, COMMAND_GROUP)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry point. place: the folder that holds its record (`*.dist-info`), or the one above."""
+    """One entry point. record: the distribution as found; None for the built-in one, which needs no record."""
 
     point: metadata.EntryPoint
     dist: str
     version: str
-    place: Path
+    record: metadata.Distribution | None = None
 
     @property
     def name(self) -> str:
@@ -36,6 +36,11 @@ class Entry:
     def module(self) -> str:
         """The module part of the entry point's value, "pkg.mod" of "pkg.mod:attr"."""
         return self.point.value.partition(":")[0].strip()
+
+    @property
+    def place(self) -> Path | None:
+        """The folder that holds the record, for messages: looked for only then, as it means reading folders."""
+        return None if self.record is None else record_folder(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,14 @@ def scan() -> tuple[list[Entry], list[Damaged]]:
         try:
             points = [point for point in dist.entry_points if point.group in _GROUPS]
         except Exception as error:  # noqa: BLE001 - whatever a damaged file does to the parser, go on
-            damaged.append(Damaged(name, version, record_folder(dist, text), error))
+            damaged.append(Damaged(name, version, record_folder(dist), error))
             continue
         if not points or _hidden(dist, name):
             continue
-        place = record_folder(dist, text)
         for point in points:
             # Two records of one distribution in one folder (a broken upgrade) say the same thing twice.
             entries.setdefault(
-                (point.group, normalized(name), point.name, point.value), Entry(point, name, version, place)
+                (point.group, normalized(name), point.name, point.value), Entry(point, name, version, dist)
             )
     return [entries[key] for key in sorted(entries)], sorted(damaged, key=lambda item: (item.dist, str(item.place)))
 
@@ -89,8 +93,9 @@ def is_disabled(entry: Entry, disabled: frozenset[str]) -> bool:
     return not disabled.isdisjoint({"all", normalized(entry.name), normalized(entry.dist)})
 
 
-def record_folder(dist: metadata.Distribution, text: str) -> Path:
-    """Where the distribution's record lies: what to delete when pip cannot uninstall it."""
+def record_folder(dist: metadata.Distribution) -> Path:
+    """Where the distribution's record (`*.dist-info`) lies, or the folder above: what to delete when pip cannot."""
+    text = _entry_points_text(dist)
     root = Path(str(dist.locate_file("")))
     for folder in _records(root):
         try:

@@ -69,11 +69,14 @@ class Registry:
         """All components of a kind, sorted by name; a name may occur once per distribution."""
         return list(self._by_kind[kind])
 
-    def find(self, kind: Kind, name: str) -> Registration:
+    def find(self, kind: Kind, name: str, *, dist: str | None = None) -> Registration:
         """The component called `name`: "name", "dist/name", "dist:name" or "./file.py:Attr".
 
+        dist: the distribution, where it is known apart from the name (a plan's ComponentRef).
         Raises ComponentNotFound with close matches, or ComponentClash when the short name is not unique.
         """
+        if dist is not None and "/" not in name and ":" not in name:
+            name = f"{dist}/{name}"
         if kind != "template" and names_a_file(name):
             spec, file, version = file_component(kind, name)
             return Registration(spec=spec, dist=None, version=version, entry_point=None, file=file)

@@ -164,9 +164,12 @@ class EnvironmentContract:
     def test_strange_replies_are_answers_not_errors(self, tmp_path: Path) -> None:
         """A model may say anything. That is worth little, perhaps, but it is no failure of the environment."""
         for number, reply in enumerate(STRANGE_REPLIES):
-            for group in self._run(tmp_path / f"run-{number}", (reply,), limit=1):
-                for rollout in group.rollouts:
-                    assert rollout.failure is None, f"reply {reply[:40]!r}: {rollout.failure}"
+            try:
+                groups = self._run(tmp_path / f"run-{number}", (reply,), limit=1)
+            except AssertionError as error:
+                raise AssertionError(f"reply {reply[:40]!r}: {error}") from None
+            for rollout in (rollout for group in groups for rollout in group.rollouts):
+                assert rollout.failure is None, f"reply {reply[:40]!r}: {rollout.failure}"
 
     # -- how the tests reach the environment
 

@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message, assistant, user
 from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.rollout import Rollout, Usage
+from atropos_cli.domain.run import FailureRecord
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.planner import build_plan
 from atropos_cli.engine.runner import run_gen
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.plugins.spec import KINDS, ComponentSpec
-from atropos_cli.ports.backend import Completion, GenerateRequest, Generation, InferenceBackend
+from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Environment
 
 ReplyFunction = Callable[[Sequence[Message]], str]
@@ -74,12 +76,12 @@ def run_environment(
     in its group, with its failure. Raises AssertionError when a whole group failed. Runs its own
     event loop, so it cannot be called from an async test.
     """
-    options: JsonDict = {}
+    options: JsonDict = {"token_ids": True}
     function: ReplyFunction | None = None
     if callable(replies):
         function = replies
     else:
-        options = {"replies": list(replies), "token_ids": True}
+        options["replies"] = list(replies)
     registry = _registry_with(environment, function)
     plan = build_plan(
         GenSettings(
@@ -95,14 +97,18 @@ def run_environment(
         registry,
     )
     run_gen(plan, folder=folder, registry=registry)
-    groups = folder / "groups.jsonl"
-    lines = groups.read_bytes().splitlines() if groups.exists() else []
-    found = [ScoredGroup.model_validate_json(line) for line in lines]
+    found = [ScoredGroup.model_validate_json(line) for line in _lines(folder / "groups.jsonl")]
     if not found:
-        failures = folder / "failures.jsonl"
-        reason = failures.read_text(encoding="utf-8") if failures.exists() else "the environment has no tasks"
-        raise AssertionError(f"no group was written: {reason}")
+        # A group is not written when all its rollouts failed; why they did is in the other file.
+        first = next(iter(_lines(folder / "failures.jsonl")), None)
+        record = None if first is None else FailureRecord.model_validate_json(first)
+        reason = f"at stage {record.stage}: {record.type}: {record.message}" if record else "for no known reason"
+        raise AssertionError(f"no rollout succeeded, {reason}")
     return found
+
+
+def _lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines() if file.exists() else []
 
 
 def _registry_with(environment: type[Environment], function: ReplyFunction | None) -> Registry:
@@ -122,15 +128,22 @@ def _registry_with(environment: type[Environment], function: ReplyFunction | Non
 
 def _function_backend(function: ReplyFunction) -> type[InferenceBackend]:
     class FunctionBackend(InferenceBackend):
-        """Replies with what the function makes of the messages."""
+        """The scripted backend, as a class whose objects all have this function."""
 
         name: ClassVar[str] = "scripted"
+        Config: ClassVar[type[ScriptedConfig]] = ScriptedConfig
 
-        def __init__(self, config: Any, *, model: str | None = None) -> None:
-            super().__init__(config, model=model or "scripted")
+        def __init__(self, config: ScriptedConfig, *, model: str | None = None) -> None:
+            self._scripted = ScriptedBackend.from_function(
+                lambda messages, request: function(messages), config=config, model=model
+            )
+            super().__init__(config, model=self._scripted.model)
+            self.capabilities = self._scripted.capabilities
 
         async def generate(self, request: GenerateRequest) -> Generation:
-            replies = [assistant(function(request.messages)) for _ in range(request.n)]
-            return Generation(completions=tuple(Completion(message=reply, finish_reason="stop") for reply in replies))
+            return await self._scripted.generate(request)
+
+        async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+            return await self._scripted.score(prefix_ids, continuation_ids)
 
     return FunctionBackend

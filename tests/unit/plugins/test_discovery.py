@@ -353,7 +353,9 @@ def test_get_registry_is_loaded_once_and_reads_the_variables(site, monkeypatch):
 
 
 def _modules_after(code: str, folder: Path) -> set[str]:
-    script = f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}\nimport json\nprint(json.dumps(list(sys.modules)))"
+    script = (
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}\nimport json\nprint(json.dumps(list(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
@@ -366,8 +368,7 @@ def test_discovery_itself_imports_nothing_large(site):
 def test_extra_commands_are_found_without_pluggy_or_pydantic(site):
     site.install("good")
     loaded = _modules_after(
-        "from atropos_cli.plugins.commands import command_entry_points\n"
-        "assert 'good-hello' in command_entry_points()",
+        "from atropos_cli.plugins.commands import command_entry_points\nassert 'good-hello' in command_entry_points()",
         site.folder,
     )
     assert not loaded & {"pluggy", "pydantic", "httpx", "rich", "good_plugin"}

@@ -48,6 +48,15 @@ def test_a_clash_names_both_distributions_and_the_full_names_that_work(site):
             assert found.load().__name__ == name
 
 
+def test_a_plan_finds_the_component_of_its_distribution():
+    registry = Registry([*writers("w", dist="p1"), *writers("w", dist="p2")])
+    assert registry.find("writer", "w", dist="p2").qualified == "p2/w"
+    assert registry.find("writer", "p1/w", dist="p2").qualified == "p1/w"
+    with pytest.raises(ComponentNotFound) as caught:
+        registry.find("writer", "w", dist="p3")
+    assert caught.value.message == "there is no writer 'p3/w'"
+
+
 def test_close_matches_are_suggested():
     registry = Registry(writers("jsonl", "parquet"))
     with pytest.raises(ComponentNotFound) as caught:
@@ -124,8 +133,10 @@ def test_a_backend_is_found_by_the_model_it_serves():
         ),
         (
             "environment",
-            "from atropos_cli.sdk import Environment\nclass E(Environment):\n    name = 'x'\n"
-            "    def tasks(self, split): return []\nX = E(None)",
+            (
+                "from atropos_cli.sdk import Environment\nclass E(Environment):\n    name = 'x'\n"
+                "    def tasks(self, split): return []\nX = E(None)"
+            ),
             ["found E", "name the class"],
         ),
         ("reward", "def X(task, rollout): return 1.0", ["found function X", "@reward"]),

@@ -1,6 +1,6 @@
 """The component that needs the large library, at import time on purpose."""
 
-import torch  # noqa: TID253 - what this plugin is for
+import torch
 
 from atropos_cli.sdk import Completion, GenerateRequest, Generation, InferenceBackend, assistant
 
