@@ -33,7 +33,7 @@ _SYSTEM_PREFIX = "tw-"
 _SYSTEM_PHRASES = ("print state",)
 
 _QUOTES = "\"'`*_"
-_CHAIN = re.compile(r"[.;,!?:|&/\\]|\bthen\b")
+_CHAIN = re.compile(r"[.;,&|]|\bthen\b")
 _KEPT = re.compile(r"[^a-z0-9 '-]+")
 
 
