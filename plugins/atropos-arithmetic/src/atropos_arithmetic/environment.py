@@ -11,6 +11,7 @@ from atropos_cli.sdk import (
     Config,
     Environment,
     Field,
+    JsonDict,
     Message,
     Rollout,
     Task,
