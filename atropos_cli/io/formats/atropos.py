@@ -1,0 +1,149 @@
+"""Groups as NousResearch's atroposlib writes them: parallel lists, one entry for each attempt.
+
+    {"tokens": [[...]], "masks": [[...]], "scores": [...], "messages": [[...]], "inference_logprobs": [[...]], ...}
+
+tokens and masks may be absent (`{item_id, messages, scores}`). masks hold -100 where a token is not
+trained on and the token id elsewhere; inference_logprobs hold 1.0 at masked positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from atropos_cli.io.formats.common import (
+    Format,
+    RowError,
+    expect_list,
+    first_reply,
+    new_record,
+    read_messages,
+    read_score,
+    side_fields,
+)
+from atropos_cli.io.jsonvalue import kind_of
+from atropos_cli.io.records import Attempt, Record, Row, TokenSeq
+
+_STRUCTURE = frozenset({
+    "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides",
+    "group_overrides", "generation_params", "images", "distill_token_ids", "distill_logprobs", "finish_reasons",
+    "token_scores", "token_weights",
+})  # fmt: skip
+_WHOLE = frozenset({
+    "tools", "tests", "choices", "tags", "path", "question", "prompt", "history", "metadata", "info", "answer",
+    "ground_truth", "answer_key", "generation_params", "group_overrides",
+})  # fmt: skip
+
+
+def matches(raw: Row) -> bool:
+    if "scores" in raw and ("messages" in raw or "tokens" in raw):
+        return True
+    if "tokens" in raw and "masks" in raw:
+        return True
+    messages = raw.get("messages")
+    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
+
+
+def read(raw: Row, source: str, line: int) -> Record:
+    """A Record of a group with parallel lists. Raises RowError when a list has another length."""
+    conversations = raw.get("messages")
+    tokens = raw.get("tokens")
+    if conversations is None and tokens is None:
+        raise RowError("messages", "a list of conversations", kind_of(None))
+    name = "messages" if conversations is not None else "tokens"
+    count = len(
+        expect_list(raw[name], name, "a list of conversations" if name == "messages" else "a list of token lists")
+    )
+    scores = _parallel(raw, "scores", count, name)
+    masks = _parallel(raw, "masks", count, name)
+    tokens = _parallel(raw, "tokens", count, name)
+    finish = _parallel(raw, "finish_reasons", count, name)
+    _parallel(raw, "inference_logprobs", count, name)
+    _parallel(raw, "advantages", count, name)
+    record = new_record(raw, "atropos", source, line)
+    record.info = side_fields(raw, _STRUCTURE)
+    record.cut = cut
+    for i in range(count):
+        messages = read_messages(conversations[i], f"messages[{i}]") if conversations is not None else []
+        score, odd = read_score(scores[i], f"scores[{i}]") if scores is not None else (None, False)
+        if odd:
+            record.non_finite.append(i)
+        if tokens is not None:
+            _check_tokens(tokens[i], masks[i] if masks is not None else None, i)
+        reason = finish[i] if finish is not None else messages[-1].get("finish_reason") if messages else None
+        record.attempts.append(
+            Attempt(
+                messages=messages,
+                score=score,
+                raw=raw,
+                index=i,
+                prompt_length=first_reply(messages),
+                finish_reason=reason if isinstance(reason, str) else None,
+                read_tokens=read_tokens if tokens is not None else _none,
+            )
+        )
+    return record
+
+
+def _parallel(raw: Row, key: str, count: int, other: str) -> list[Any] | None:
+    value = raw.get(key)
+    if value is None or (value == [] and key != "scores" and count):  # atroposlib writes [] for an absent field
+        return None
+    items = expect_list(value, key)
+    if len(items) != count:
+        raise RowError(key, f"{count} {'entry' if count == 1 else 'entries'}, as many as {other}", str(len(items)))
+    return items
+
+
+def _check_tokens(ids: Any, mask: Any, i: int) -> None:
+    expect_list(ids, f"tokens[{i}]", "a list of token ids")
+    if mask is not None and len(expect_list(mask, f"masks[{i}]")) != len(ids):
+        raise RowError(f"masks[{i}]", f"{len(ids)} entries, as many as tokens[{i}]", str(len(mask)))
+
+
+def _none(attempt: Attempt) -> tuple[TokenSeq, ...]:
+    return ()
+
+
+def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
+    """The attempt's stored tokens as one training sequence; none without masks."""
+    ids = attempt.raw["tokens"][attempt.index]
+    masks = attempt.raw.get("masks")
+    if not isinstance(masks, list) or attempt.index >= len(masks):
+        return ()
+    labels = masks[attempt.index]
+    if labels and -100 not in labels and all(label in (0, 1) for label in labels):
+        mask = [label == 1 for label in labels]  # a 0/1 mask instead of labels
+    else:
+        mask = [label != -100 for label in labels]
+    stored = attempt.raw.get("inference_logprobs")
+    values = stored[attempt.index] if isinstance(stored, list) and len(stored) > attempt.index else None
+    logprobs = None
+    if isinstance(values, list) and len(values) == len(ids):
+        pairs = list(zip(values, mask, strict=True))
+        if all(value is not None and math.isfinite(value) for value, used in pairs if used):
+            logprobs = [float(value) if used else 0.0 for value, used in pairs]
+    return (TokenSeq(ids, mask, logprobs),) if any(mask) else ()
+
+
+def parallel_keys(raw: Row, count: int) -> list[str]:
+    """The fields that hold one entry for each attempt, and so are cut with the attempts.
+
+    Known names, and any other list of the same length that is not a field of the whole group by its name.
+    """
+    return [key for key, value in raw.items() if isinstance(value, list) and len(value) == count and key not in _WHOLE]
+
+
+def cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
+    """The group with some attempts left out: all parallel lists are cut alike, other fields stay."""
+    raw = dict(record.raw)
+    count = len(record.attempts)
+    for key in parallel_keys(raw, count):
+        raw[key] = [raw[key][attempt.index] for attempt in kept]
+    return [raw]
+
+
+FORMAT = Format(
+    "atropos", True, matches, read, "groups of parallel lists: {messages: [[...]], scores: [...], tokens?, masks?}"
+)

@@ -1,0 +1,46 @@
+"""OpenAI messages rows: {messages: [{role, content}], tools?, score?}; `history` (SWE-agent) is read alike."""
+
+from __future__ import annotations
+
+from atropos_cli.io.formats.common import (
+    Format,
+    first_reply,
+    is_dicts,
+    new_record,
+    read_finish,
+    read_messages,
+    read_score,
+    side_fields,
+    whole_rows,
+)
+from atropos_cli.io.records import Attempt, Record, Row
+
+_STRUCTURE = frozenset({"messages", "history", "tools", "score", "reward", "trajectory"})
+
+
+def matches(raw: Row) -> bool:
+    return isinstance(raw.get("messages"), list) or is_dicts(raw.get("history"))
+
+
+def read(raw: Row, source: str, line: int) -> Record:
+    """A Record of one conversation. Raises RowError."""
+    key = "messages" if "messages" in raw else "history"
+    messages = read_messages(raw[key], key)
+    record = new_record(raw, "messages", source, line)
+    record.info = side_fields(raw, _STRUCTURE)
+    score, odd = read_score(raw.get("score", raw.get("reward")), "score" if "score" in raw else "reward")
+    record.non_finite = [0] if odd else []
+    record.attempts.append(
+        Attempt(
+            messages=messages,
+            score=score,
+            raw=raw,
+            prompt_length=first_reply(messages),
+            finish_reason=read_finish(raw, messages),
+        )
+    )
+    record.cut = whole_rows
+    return record
+
+
+FORMAT = Format("messages", False, matches, read, "OpenAI messages rows: {messages: [{role, content}]}")

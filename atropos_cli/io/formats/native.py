@@ -1,0 +1,233 @@
+"""The product's own format: one ScoredGroup a line, as `gen` writes it (domain.group)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from atropos_cli.domain.group import SCHEMA_VERSION
+from atropos_cli.io.formats.common import Format, RowError, expect_list, read_score, read_tools
+from atropos_cli.io.jsonvalue import kind_of
+from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_MESSAGE_KEYS = frozenset({"role", "content", "reasoning", "tool_calls", "tool_call_id", "name", "finish_reason"})
+
+
+def matches(raw: Row) -> bool:
+    return "rollouts" in raw and ("group_id" in raw or "schema_version" in raw)
+
+
+def read(raw: Row, source: str, line: int) -> Record:
+    """A Record of a ScoredGroup object. Raises RowError."""
+    version = raw.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise RowError("schema_version", f"at most {SCHEMA_VERSION} (a newer atropos wrote this)", kind_of(version))
+    group_id = raw.get("group_id")
+    if not isinstance(group_id, str):
+        raise RowError("group_id", "text", kind_of(group_id))
+    task = raw.get("task")
+    if not isinstance(task, dict):
+        raise RowError("task", "a task object", kind_of(task))
+    rollouts = expect_list(raw.get("rollouts"), "rollouts", "a list of rollouts")
+    advantages = raw.get("advantages")
+    if isinstance(advantages, list) and len(advantages) != len(rollouts):
+        raise RowError("advantages", f"{len(rollouts)} entries, as many as rollouts", f"{len(advantages)}")
+    prompt = _messages(task.get("prompt", []), "task.prompt")
+    raw_info = task.get("info")
+    info: Row = raw_info if isinstance(raw_info, dict) else {}
+    env, name = raw.get("env"), info.get("task_name")
+    record = Record(
+        id=group_id,
+        raw=raw,
+        format="native",
+        task_id=str(task["id"]) if task.get("id") is not None else None,
+        env=env if isinstance(env, str) else None,
+        task_name=name if isinstance(name, str) else None,
+        source=source,
+        line=line,
+        model=raw.get("model"),
+        seed=raw.get("seed"),
+        episode_id=raw.get("episode_id"),
+        turn=raw.get("turn"),
+        answer=task.get("answer"),
+        info=info,
+        tools=read_tools(info["tools"], "task.info.tools") if info.get("tools") else None,
+        prompt_messages=prompt or None,
+        cut=cut,
+    )
+    for i, rollout in enumerate(rollouts):
+        record.attempts.append(_attempt(rollout, i, record))
+    return record
+
+
+def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
+    field = f"rollouts[{index}]"
+    if not isinstance(rollout, dict):
+        raise RowError(field, "a rollout object", kind_of(rollout))
+    messages = _messages(rollout.get("messages"), f"{field}.messages")
+    score, odd = read_score(rollout.get("reward"), f"{field}.reward")
+    if odd:
+        record.non_finite.append(index)
+    failure, rewards = rollout.get("failure"), rollout.get("rewards")
+    return Attempt(
+        messages=messages,
+        score=score,
+        raw=rollout,
+        index=index,
+        prompt_length=_prompt_length(messages, record),
+        finish_reason=next((m.get("finish_reason") for m in reversed(messages) if m["role"] == "assistant"), None),
+        stop_reason=rollout.get("stop_reason"),
+        failure=failure if isinstance(failure, dict) else None,
+        rewards=rewards if isinstance(rewards, dict) else {},
+        read_tokens=tokens,
+    )
+
+
+def _messages(value: Any, field: str) -> list[Message]:
+    messages = expect_list(value, field, "a list of messages")
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise RowError(f"{field}[{i}]", "a message", kind_of(message))
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise RowError(f"{field}[{i}].role", "one of " + ", ".join(sorted(_ROLES)), kind_of(role))
+        content = message.get("content")
+        if not (isinstance(content, str | list) or content is None):
+            raise RowError(f"{field}[{i}].content", "text, content parts or null", kind_of(content))
+    return messages
+
+
+def _prompt_length(messages: list[Message], record: Record) -> int:
+    """Where the first trained reply stands: history of a group that is one turn of an episode is prompt."""
+    start = len(record.prompt_messages) if record.prompt_messages else 0
+    if start and not _begins_with(messages, record.prompt_messages or []):
+        start = 0
+    first = None
+    for i in range(start, len(messages)):
+        message = messages[i]
+        if message["role"] == "assistant":
+            first = i if first is None else first
+            if _trained(message.get("tokens")):
+                return i
+    if first is None:
+        return len(messages)
+    if record.turn is not None:
+        return max(i for i in range(first, len(messages)) if messages[i]["role"] == "assistant")
+    return first
+
+
+def _begins_with(messages: list[Message], prompt: list[Message]) -> bool:
+    return len(messages) >= len(prompt) and all(
+        a["role"] == b["role"] and a.get("content") == b.get("content") for a, b in zip(messages, prompt, strict=False)
+    )
+
+
+def _trained(span: Any) -> bool:
+    if not isinstance(span, dict):
+        return False
+    mask = span.get("mask", False)
+    return any(mask) if isinstance(mask, list) else bool(mask)
+
+
+def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
+    """The message's token spans joined; a span marked `restart` begins a new sequence (domain.rollout)."""
+    sequences: list[TokenSeq] = []
+    ids: list[int] = []
+    mask: list[bool] = []
+    logprobs: list[float] = []
+    known = True
+
+    def flush() -> None:
+        if ids and any(mask):
+            sequences.append(TokenSeq(ids, mask, logprobs if known else None))
+
+    for message in attempt.messages:
+        span = message.get("tokens")
+        if not isinstance(span, dict) or not isinstance(span.get("ids"), list):
+            continue
+        if span.get("restart"):
+            flush()
+            ids, mask, logprobs, known = [], [], [], True
+        n = len(span["ids"])
+        trained = span.get("mask", False)
+        trained = trained if isinstance(trained, list) else [bool(trained)] * n
+        ids += span["ids"]
+        mask += trained
+        if isinstance(span.get("logprobs"), list):
+            logprobs += span["logprobs"]
+        else:
+            logprobs += [0.0] * n
+            known = known and not any(trained)
+    flush()
+    return tuple(sequences)
+
+
+def cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
+    """The group with some rollouts left out; advantages stay those of the whole group."""
+    raw = dict(record.raw)
+    raw["rollouts"] = [attempt.raw for attempt in kept]
+    if isinstance(raw.get("advantages"), list):
+        raw["advantages"] = [raw["advantages"][attempt.index] for attempt in kept]
+    return [raw]
+
+
+def native_group(record: Record) -> Row:
+    """Any record as a ScoredGroup object."""
+    if record.format == "native":
+        return record.raw
+    task_id = record.task_id or record.id
+    task: Row = {"id": task_id, "prompt": [_plain(m) for m in record.prompt], "answer": record.answer}
+    info = dict(record.info)
+    if record.task_name is not None:
+        info.setdefault("task_name", record.task_name)
+    if record.tools is not None:
+        info.setdefault("tools", record.tools)
+    task["info"] = info
+    group: Row = {
+        "schema_version": SCHEMA_VERSION,
+        "group_id": record.id,
+        "last": True,
+        "env": record.env or "unknown",
+        "task": task,
+        "rollouts": [_rollout(record, attempt, task_id) for attempt in record.attempts],
+        "model": record.model or "unknown",
+    }
+    for key in ("seed", "episode_id", "turn"):
+        value = getattr(record, key)
+        if value is not None:
+            group[key] = value
+    return group
+
+
+def _rollout(record: Record, attempt: Attempt, task_id: str) -> Row:
+    messages = [_plain(message) for message in attempt.messages]
+    last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
+    if last is not None:
+        if attempt.finish_reason is not None:
+            last.setdefault("finish_reason", attempt.finish_reason)
+        if len(attempt.sequences) == 1:
+            ids, mask, logprobs = attempt.sequences[0]
+            last["tokens"] = {"ids": ids, "mask": mask, "logprobs": logprobs, "restart": True}
+    rollout: Row = {
+        "id": f"{record.id}/{attempt.index}",
+        "task_id": task_id,
+        "messages": messages,
+        "rewards": dict(attempt.rewards),
+        "reward": attempt.score,
+    }
+    if attempt.failure is not None:
+        rollout["failure"] = attempt.failure
+    if attempt.finish_reason in ("length", "content_filter"):
+        rollout["stop_reason"] = attempt.finish_reason
+    elif attempt.truncated:
+        rollout["stop_reason"] = "step_limit"
+    return rollout
+
+
+def _plain(message: Message) -> Message:
+    """A copy with the keys of domain.messages.Message only."""
+    return {key: value for key, value in message.items() if key in _MESSAGE_KEYS}
+
+
+FORMAT = Format("native", True, matches, read, "atropos groups: {group_id, task, rollouts: [{messages, reward}]}")

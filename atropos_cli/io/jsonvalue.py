@@ -1,0 +1,79 @@
+"""JSON values from untrusted lines, and strict JSON lines out of them.
+
+Reading takes what other tools write: NaN and Infinity tokens, escaped halves of surrogate pairs. What is
+written is strict JSON in UTF-8: non-finite numbers become null, a lone half becomes U+FFFD.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from atropos_cli.domain.base import clean_text
+
+
+class NotJson(ValueError):
+    """A line that holds no JSON value; the text says where it breaks."""
+
+
+def parse(line: bytes) -> tuple[Any, bool]:
+    """(value, strict): strict is False when the line itself may not be copied into an output.
+
+    Raises NotJson.
+    """
+    try:
+        value = from_json(line)
+    except ValueError as error:
+        if b"\\u" not in line:
+            raise NotJson(_reason(line, error)) from error
+        return _parse_surrogates(line), False
+    return value, b"NaN" not in line and b"Infinity" not in line
+
+
+def _parse_surrogates(line: bytes) -> Any:
+    """The standard reader accepts lone halves of pairs; they are replaced here, keys included."""
+    try:
+        return clean_tree(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        raise NotJson(_reason(line, error)) from error
+
+
+def _reason(line: bytes, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        return f"not UTF-8 at byte {bad.start}"
+    return str(error).replace(" at line 1 column", " at column")
+
+
+def clean_tree(value: Any) -> Any:
+    """The same value with every text cleaned of lone surrogates."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean_tree(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): clean_tree(item) for key, item in value.items()}
+    return value
+
+
+def dump(value: Any) -> bytes:
+    """One line of strict JSON, without the newline. The value must come from `parse` or hold clean text."""
+    return to_json(value, inf_nan_mode="null")
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for messages to people."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value if len(value) <= 30 else value[:27] + '...'!r}"
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else type(value).__name__
