@@ -73,27 +73,19 @@ def _usage(error: BaseException) -> tuple[int, str, str | None] | None:
     """The parser's own errors: their text in our form, with the closest option as the hint."""
     import typer
 
-    # TyperException is the public base of all errors of the parser; the finer classes are private.
-    if not isinstance(error, (typer.BadParameter, _parser_error())):
+    # The parser's base class is public by its child only: BadParameter <- UsageError <- base, in every version.
+    if not isinstance(error, typer.BadParameter.__mro__[2]):
         return None
     found: Any = error
     context = getattr(found, "ctx", None)
-    message = str(found.message) if getattr(found, "possibilities", None) else str(found.format_message())
-    message = message.rstrip(".")
+    close = list(getattr(found, "possibilities", None) or ())
+    # --env.x is only the long name of --x
+    close = [name for name in close if "." not in name or f"--{name.partition('.')[2]}" not in close]
+    message = str(found.message if close else found.format_message()).rstrip(".")
     hint = f"{context.command_path} --help" if context is not None else None
-    possibilities = [name for name in getattr(found, "possibilities", None) or () if "." not in name] or getattr(
-        found, "possibilities", None
-    )  # --env.x is the long name of --x
-    if possibilities:
-        hint = f"did you mean {' or '.join(possibilities[:2])}?"
-    return int(found.exit_code), message[:1].lower() + message[1:], hint
-
-
-def _parser_error() -> type[BaseException]:
-    import typer
-
-    # BadParameter <- UsageError <- ClickException, in every version of typer
-    return typer.BadParameter.__mro__[2]
+    if close:
+        hint = f"did you mean {' or '.join(close[:2])}?"
+    return ExitCode.USAGE, message[:1].lower() + message[1:], hint
 
 
 def _as_validation(error: BaseException) -> ValidationError | None:

@@ -22,7 +22,8 @@ def safe_name(name: str, limit: int = LIMIT) -> str:
     """
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")
     changed = (
-        cleaned != name
+        not cleaned
+        or cleaned != name
         or cleaned != cleaned.lower()
         or len(cleaned) > limit
         or _RESERVED.match(cleaned) is not None

@@ -129,7 +129,12 @@ def read_plan(path: Path) -> Plan:
 
 
 def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
-    """Refuse to mix groups of two plans in one file. Raises PlanChanged with the differing keys."""
+    """Refuse to mix groups of two plans in one file. Raises PlanChanged with the differing keys.
+
+    A plan that left the model to the server (one that a launcher wrote and nobody began) agrees with any model.
+    """
+    if old.model is None:
+        old = old.model_copy(update={"model": new.model})
     if old.digest == new.digest:
         return
     lines = [f"  {key}: {a!r} in the run, {b!r} now" for key, a, b in _differences(old.identity(), new.identity())]

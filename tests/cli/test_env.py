@@ -1,0 +1,179 @@
+"""`atropos env`, `atropos reward`, `atropos new`, `atropos doctor`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_lists(cli: Any) -> None:
+    rewards = cli("reward", "list", "--json").json
+    assert {item["name"] for item in rewards} >= {"exact_match", "numeric_match"}
+    assert "exact_match" in cli("reward", "list").stdout
+    assert cli("env", "list", "--json").code == 0
+
+
+def test_info(cli: Any, sums: str) -> None:
+    got = cli("env", "info", sums)
+    assert got.code == 0
+    assert "splits:  train, test" in got.stdout
+    assert "rewards: exact=1" in got.stdout
+    assert "A longer text." in got.stdout
+    assert "inner.depth" in got.stdout
+    data = cli("env", "info", sums, "--json").json
+    options = {option["name"]: option for option in data["options"]}
+    assert options["count"] == {
+        "name": "count",
+        "flag": "--env.count",
+        "type": "INTEGER",
+        "repeatable": False,
+        "required": False,
+        "default": 5,
+        "range": ">= 1",
+        "description": "Number of sums.",
+    }
+    assert options["token"]["flag"] is None
+    assert data["rewards"] == [{"name": "exact", "weight": 1.0, "kind": "rollout", "summary": "1.0 for the sum."}]
+
+
+def test_check_proves_gold_answers(cli: Any, sums: str) -> None:
+    good = cli("env", "check", sums, "--limit", "3", "--json")
+    assert good.code == 0, good.stderr
+    assert good.json["tasks"] == 3
+    assert good.json["gold"] == {"ok": 3, "failed": 0, "unchecked": 0}
+    assert good.json["episodes"] == 3
+    bad = cli("env", "check", sums, "--wrong", "--count", "2", "--split", "test")
+    assert bad.code == 1
+    assert "0 ok, 2 failed" in bad.stdout
+    assert "task test-0: the gold answer does not earn full marks" in bad.stdout
+    assert cli("env", "check", sums, "--split", "nope").code == 2
+    assert cli("env", "check", sums, "--cuont", "2").code == 2
+    assert "--workers" in cli("env", "check", sums, "--help").stdout  # free here: no run options stand in its way
+
+
+BAD = """
+from atropos_cli.sdk import Environment, Episode, Task, user
+
+class Twice(Environment):
+    name = "twice"
+    def tasks(self, split):
+        yield Task(id="a", prompt=(user("x"),))
+        yield Task(id="a", prompt=(user("y"),))
+        raise RuntimeError("source is gone")
+
+class NoReset(Environment):
+    name = "no-reset"
+    closed = []
+    def tasks(self, split):
+        return [Task(id="a")]
+    def episode(self, task):
+        class Broken(Episode):
+            async def reset(self):
+                raise ValueError("cannot begin")
+            def step(self, reply):
+                return None
+            def close(self):
+                NoReset.closed.append(1)
+        return Broken()
+    async def validate(self, task):
+        raise KeyError("answer")
+
+class Empty(Environment):
+    name = "empty"
+    def tasks(self, split):
+        return []
+"""
+
+
+def test_check_finds_what_is_broken(cli: Any, isolation: Path) -> None:
+    (isolation / "bad.py").write_text(BAD)
+    twice = cli("env", "check", "./bad.py:Twice", "--json")
+    assert twice.code == 1
+    assert [problem["message"] for problem in twice.json["problems"]] == [
+        "tasks 0 and 1 have the same id",
+        "tasks() failed: RuntimeError: source is gone",
+    ]
+    reset = cli("env", "check", "./bad.py:NoReset", "--json")
+    assert reset.code == 1
+    assert [problem["message"] for problem in reset.json["problems"]] == [
+        "validate() failed: KeyError: 'answer'",
+        "reset() failed: ValueError: cannot begin",
+    ]
+    empty = cli("env", "check", "./bad.py:Empty", "--json")
+    assert empty.code == 1
+    assert empty.json["problems"][0]["message"] == "split 'train' has no tasks"
+
+
+def test_doctor_on_this_machine(cli: Any) -> None:
+    got = cli("doctor", "--json")
+    assert got.code == 0, got.stdout
+    checks = {check["name"]: check for check in got.json["checks"]}
+    assert checks["python"]["status"] == "ok"
+    assert checks["run folder"]["status"] in ("ok", "warn")
+    assert checks["plugin builtin"]["status"] == "ok"
+    assert not Path("runs").exists()
+    assert {"gpu", "tmux", "sbatch", "pydantic"} <= set(checks)
+    assert "\x1b" not in cli("doctor").stdout
+
+
+def test_doctor_fails_for_a_broken_plugin_and_an_unwritable_folder(cli: Any, install: Any) -> None:
+    install("sick-dist", {"sick_x.py": "raise RuntimeError('sick')"}, {"atropos": {"sick": "sick_x"}})
+    got = cli("doctor")
+    assert got.code == 1
+    assert "fail  plugin sick: " in got.stdout
+    Path("file").write_text("")
+    checks = {check["name"]: check for check in cli("doctor", "--runs", "file/runs", "--json").json["checks"]}
+    assert checks["run folder"]["status"] == "fail"
+
+
+class Models(BaseHTTPRequestHandler):
+    seen: list[str | None] = []  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        Models.seen.append(self.headers.get("Authorization"))
+        body = json.dumps({"data": [{"id": "tiny"}]}).encode() if self.path == "/v1/models" else b"<html>"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    Models.seen.clear()
+    httpd = HTTPServer(("127.0.0.1", 0), Models)
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_port}"
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+def test_doctor_asks_a_server_only_when_told(cli: Any, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
+    assert cli("doctor").code == 0
+    assert Models.seen == []
+    got = cli("doctor", "--base-url", f"{server}/v1")
+    assert got.code == 0
+    assert "models: tiny" in got.stdout
+    assert Models.seen == [None]
+    assert cli("doctor", "--base-url", f"{server}/other").code == 1
+    down = cli("doctor", "--base-url", "http://127.0.0.1:9/v1")
+    assert down.code == 1
+    assert "no answer" in down.stdout
+    assert cli("doctor", "--base-url", "nonsense").code == 1
+
+
+def test_new_refuses_what_it_cannot_make(cli: Any) -> None:
+    got = cli("new", "nonsense", "x")
+    assert got.code == 4
+    assert got.stderr.startswith("error: there is no template 'nonsense'")

@@ -1,0 +1,182 @@
+"""Commands that plugins bring, and plugins that are broken (field cases H01, H03, H04)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+TYPER = """
+import typer
+app = typer.Typer()
+
+@app.command()
+def one(n: int = 1):
+    "First."
+    print("one", n)
+
+@app.command()
+def two():
+    raise ValueError("inside")
+"""
+
+
+def test_a_plugins_commands_are_listed_and_run(cli: Any, install: Any) -> None:
+    install(
+        "more-commands",
+        {"more_commands_x.py": TYPER, "more_function.py": "def hello(name: str = 'you'):\n    print('hi', name)\n"},
+        {"atropos.commands": {"extra": "more_commands_x:app", "hello": "more_function:hello"}},
+    )
+    text = cli("--help").stdout
+    assert "Commands of plugins:" in text
+    assert "from more-commands" in text
+    assert cli("extra", "one", "--n", "3").stdout == "one 3\n"
+    assert cli("hello", "--name", "me").stdout == "hi me\n"
+    assert cli("hello", "--debug").code == 0
+    assert cli("hell").stderr.splitlines()[1] == "hint: did you mean hello?"
+
+
+def test_a_command_that_raises_is_a_defect_with_a_traceback(cli: Any, install: Any) -> None:
+    install("raising-commands", {"raising_x.py": TYPER}, {"atropos.commands": {"extra": "raising_x:app"}})
+    got = cli("extra", "two")
+    assert got.code == 70
+    assert "error: unexpected ValueError: inside" in got.stderr
+    assert "Traceback" in got.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "target", "expected"),
+    [
+        ("import no_such_lib", "bad_cmd_a:app", "no_such_lib"),
+        ("x = 1", "bad_cmd_b:app", "bad_cmd_b"),
+        ("app = 5", "bad_cmd_c:app", "neither a typer.Typer nor a function"),
+        ("def app(x: complex = 1j): ...", "bad_cmd_d:app", None),
+    ],
+)
+def test_a_broken_command_harms_nothing_else(
+    cli: Any, install: Any, code: str, target: str, expected: str | None
+) -> None:
+    install("bad-command", {f"{target.split(':')[0]}.py": code}, {"atropos.commands": {"bad": target}})
+    assert cli("--help").code == 0
+    assert cli("env", "list").code == 0
+    got = cli("bad")
+    if expected is None:
+        return
+    assert got.code == 4
+    assert got.stderr.startswith("error: command 'bad' of bad-command")
+    assert expected in got.stderr
+    assert "Traceback" not in got.stderr
+    assert "Traceback" in cli("bad", "--debug").stderr
+
+
+def test_two_plugins_with_one_command_name_are_told_apart(cli: Any, install: Any) -> None:
+    for dist, module in (("dist-a", "clash_a"), ("dist-b", "clash_b")):
+        install(
+            dist,
+            {f"{module}.py": f"def run():\n    print({dist!r})\n"},
+            {"atropos.commands": {"same": f"{module}:run"}},
+        )
+    got = cli("same")
+    assert got.code == 4
+    assert "dist-a/same" in got.stderr
+    assert "dist-b/same" in got.stderr
+    assert cli("dist-b/same").stdout == "dist-b\n"
+
+
+def test_a_built_in_command_is_never_replaced(cli: Any, install: Any) -> None:
+    install("taker", {"taker_x.py": "def run():\n    print('taken')\n"}, {"atropos.commands": {"env": "taker_x:run"}})
+    assert "taken" not in cli("env", "list").stdout
+
+
+@pytest.fixture
+def broken(install: Any) -> None:
+    install("broken-dist", {"broken_manifest.py": "import no_such_lib"}, {"atropos": {"broken": "broken_manifest"}})
+    install("ghost-dist", {}, {"atropos": {"ghost": "ghost_pkg.mod"}})
+
+
+def test_broken_plugins_are_one_warning_each(cli: Any, broken: None) -> None:
+    got = cli("env", "list")
+    assert got.code == 0
+    warnings = [line for line in got.stderr.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == 2
+    assert "'broken' (broken-dist 1.0)" in warnings[0]
+    assert "no_such_lib" in warnings[0]
+    assert "'ghost' (ghost-dist 1.0)" in warnings[1]
+    assert "pip uninstall ghost-dist" in got.stderr
+    assert "Traceback" not in got.stderr
+    assert cli("--help").stderr == ""
+
+
+def test_debug_shows_the_traceback_of_a_broken_plugin(cli: Any, broken: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" in cli("env", "list", "--debug").stderr
+    assert "Traceback" in cli("--debug", "env", "list").stderr
+    monkeypatch.setenv("ATROPOS_DEBUG", "1")
+    assert "Traceback" in cli("env", "list").stderr
+
+
+def test_strict_plugins_make_it_an_error(cli: Any, broken: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for args in (("env", "list", "--strict-plugins"), ("--strict-plugins", "env", "list")):
+        got = cli(*args)
+        assert got.code == 4
+        assert got.stderr.startswith("error: plugin 'broken'")
+    monkeypatch.setenv("ATROPOS_STRICT_PLUGINS", "true")
+    assert cli("env", "list").code == 4
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "broken, ghost")
+    assert cli("env", "list").code == 0
+
+
+def test_listing_plugins_shows_what_is_broken(cli: Any, broken: None) -> None:
+    got = cli("plugins", "list")
+    assert got.code == 0
+    assert "broken  (broken-dist 1.0)  broken" in got.stdout
+    assert "no_such_lib" in got.stdout
+    assert "warning:" not in got.stderr
+    data = cli("plugins", "list", "--json").json
+    states = {plugin["name"]: plugin["state"] for plugin in data["plugins"]}
+    assert states["builtin"] == "ok"
+    assert states["broken"] == states["ghost"] == "broken"
+    assert {failure["dist"] for failure in data["failures"]} == {"broken-dist", "ghost-dist"}
+
+
+def test_checking_plugins_loads_every_component(cli: Any, install: Any) -> None:
+    manifest = """
+from atropos_cli.plugins.hookspecs import hookimpl
+from atropos_cli.plugins.spec import ComponentSpec
+
+@hookimpl
+def atropos_register_environments():
+    return [ComponentSpec("environment", "lazy", "lazy_missing_module:Env", requires=("some-lib",))]
+"""
+    assert cli("plugins", "check").code == 0
+    install("lazy-dist", {"lazy_manifest.py": manifest}, {"atropos": {"lazy": "lazy_manifest"}})
+    got = cli("plugins", "check")
+    assert got.code == 4
+    assert "BROKEN  lazy: environment lazy" in got.stdout
+    data = cli("plugins", "check", "lazy", "--json")
+    assert data.code == 4
+    assert [(item["kind"], item["ok"]) for item in data.json["results"]] == [(None, True), ("environment", False)]
+    assert cli("plugins", "check", "builtin").code == 0
+    assert cli("plugins", "check", "nobody").code == 2
+
+
+def test_two_environments_of_one_name(cli: Any, install: Any) -> None:
+    code = """
+from atropos_cli.sdk import Environment, hookimpl
+
+class Math(Environment):
+    name = "math"
+    def tasks(self, split):
+        return []
+
+@hookimpl
+def atropos_register_environments():
+    return [Math]
+"""
+    for dist in ("p1", "p2"):
+        install(dist, {f"math_{dist}.py": code}, {"atropos": {dist: f"math_{dist}"}})
+    got = cli("gen", "math")
+    assert got.code == 4
+    assert "p1/math" in got.stderr
+    assert "p2/math" in got.stderr
+    assert cli("gen", "p2/math", "--help").code == 0
+    assert {line.split()[0] for line in cli("env", "list").stdout.splitlines()} >= {"p1/math", "p2/math"}
