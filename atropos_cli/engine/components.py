@@ -61,7 +61,7 @@ async def open_parts(
 
 
 def _environment(plan: Plan, registry: Registry) -> Environment:
-    registration = registry.find("environment", plan.environment.name)
+    registration = registry.find("environment", plan.environment.name, dist=plan.environment.dist)
     cls = registration.load()
     config = make_config(
         cls.Config,
@@ -74,7 +74,7 @@ def _environment(plan: Plan, registry: Registry) -> Environment:
 
 
 def _backend(plan: Plan, registry: Registry) -> InferenceBackend:
-    cls = registry.find("backend", plan.backend.name).load()
+    cls = registry.find("backend", plan.backend.name, dist=plan.backend.dist).load()
     config = make_config(
         cls.Config, plan.backend.config, owner=f"backend {plan.backend.name!r}", env_prefix="ATROPOS_BACKEND__"
     )

@@ -81,7 +81,7 @@ def component_rewards(plan: Plan, own: Mapping[str, Reward], registry: Registry)
     for ref in plan.rewards:
         reward = own.get(ref.name)
         if reward is None:
-            reward = registry.find("reward", ref.name).load()
+            reward = registry.find("reward", ref.name, dist=ref.dist).load()
         found.append(Reward(reward.fn, name=ref.name, weight=ref.weight, kind=reward.kind))
     return found
 

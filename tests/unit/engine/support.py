@@ -139,7 +139,7 @@ class StaticRegistry:
             self.components[kind, component.name] = component  # type: ignore[attr-defined]
         self.observed: list[str] = []
 
-    def find(self, kind: str, name: str) -> _Registration:
+    def find(self, kind: str, name: str, *, dist: str | None = None) -> _Registration:
         return _Registration(kind, name, self.components[kind, name])
 
     def backend_for_model(self, model: str) -> None:
