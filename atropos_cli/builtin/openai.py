@@ -162,11 +162,11 @@ class OpenAIBackend(InferenceBackend):
     def _content(self, request: GenerateRequest) -> dict[str, Any]:
         """The part of the body that holds the conversation. Encoded once, however often it is sent."""
         if self.config.endpoint == "completions" and request.prompt_ids is not None:
-            return prompt_content(request.prompt_ids, (), request)
+            return prompt_content(request.prompt_ids)
         messages = [message_json(m, send_reasoning=self.config.send_reasoning) for m in request.messages]
         if self._render is not None:
             prompt = self._render(messages, request.tools)
-            return prompt_content(prompt, stop_texts(self.config.chat_template), request)
+            return prompt_content(prompt, stop_texts(self.config.chat_template))
         if not messages:
             raise RequestRejected(
                 "the chat endpoint needs messages, not token ids", hint="use --endpoint completions to send token ids"
@@ -282,7 +282,7 @@ class OpenAIBackend(InferenceBackend):
     def _logprobs_hint(self) -> str:
         if (said := self._fields.dropped.get("logprobs")) is not None:
             return f"the server refused the field: {said}"
-        return "some servers need one more request field: --extra-body '{\"top_logprobs\": 1}'"
+        return "some servers need one more request field: --backend.extra-body '{\"top_logprobs\": 1}'"
 
     def _missing(self, request: GenerateRequest, what: str, hint: str) -> None:
         """A field did not come: stop the run if it is required, else say so once."""

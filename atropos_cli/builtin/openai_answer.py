@@ -71,7 +71,10 @@ def read_json(body: bytes) -> Any:
     try:
         return from_json(body)
     except ValueError:
-        return json.loads(body.decode("utf-8", "replace"))
+        try:
+            return json.loads(body.decode("utf-8", "replace"))
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
 
 
 def read_answer(

@@ -17,6 +17,7 @@ from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
 _SECRET_HEADER = re.compile(r"authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
 
 
@@ -65,6 +66,8 @@ class OpenAIConfig(Config):
         for name, text in value.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(text):
                 raise ValueError(f"header {name!r} is not a valid HTTP header")
+            if name.lower() in _FRAMING:
+                raise ValueError(f"header {name!r} is set by the HTTP client itself")
             if _SECRET_HEADER.search(name) and not _VARIABLE.search(text):
                 raise ConfigError(
                     f"header {name!r} holds a secret in the configuration",

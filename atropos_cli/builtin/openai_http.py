@@ -1,8 +1,8 @@
 """HTTP for the OpenAI-compatible backend: one request, one whole answer, over kept connections.
 
-Plain http:// goes through the small HTTP/1.1 client below, because it takes a tenth of the CPU time of a
-general client (tests/benchmarks) and the one process that rolls out must feed many GPUs. https:// and
-proxies go through httpx. Both raise the same errors:
+Plain http:// goes over our own connections (openai_http1), because a general client takes about thirty
+times the CPU time (tests/benchmarks/http_bench.py), and the one process that rolls out must feed many GPUs.
+https:// and proxies go through httpx. Both raise the same errors:
 
     ServerUnavailable       nobody listens, the name is unknown, no connection in time
     TransientBackendError   closed or reset before the answer was whole, no answer in time, not HTTP
@@ -16,32 +16,19 @@ import errno
 import os
 import socket
 import ssl
-import zlib
-from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from atropos_cli.builtin.openai_http1 import Closed, Connection, HttpResponse
 from atropos_cli.sdk import BackendError, ConfigError, FatalBackendError, ServerUnavailable, TransientBackendError
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECT_TIMEOUT = 10.0
-_MAX_HEADER = 65536
+_STALE = 2.0  # seconds after which a lost connection was lost with the request, not before it
 _LOOPBACK = ("127.", "localhost", "::1")
-
-
-@dataclass(slots=True)
-class HttpResponse:
-    """A whole answer. Header names are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class _Closed(Exception):
-    """The connection ended before the first byte of an answer."""
 
 
 class HttpClient:
@@ -62,7 +49,7 @@ class HttpClient:
         self._headers = headers
         lines = {"Host": self.origin.partition("://")[2], "Accept-Encoding": "identity", **headers}
         self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1")
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._general: httpx.AsyncClient | None = None
         self._use_general = self.secure or _proxied(self.host)
 
@@ -79,16 +66,22 @@ class HttpClient:
             connection = self._idle.pop()
             if connection.closed:
                 continue
+            sent = time.monotonic()
             try:
                 return await self._exchange(connection, data, timeout)
-            except _Closed:
-                # The server closed a kept connection as the request went out: it has not seen it.
+            except Closed as error:
+                if time.monotonic() - sent > _STALE:
+                    raise self._no_answer() from error
+                # The server closed a kept connection just as the request went out: it has not seen it.
                 self.stale_retries += 1
                 break
         try:
             return await self._exchange(await self._connect(min(timeout, CONNECT_TIMEOUT)), data, timeout)
-        except _Closed as error:
-            raise TransientBackendError(f"{self.address} closed the connection without an answer") from error
+        except Closed as error:
+            raise self._no_answer() from error
+
+    def _no_answer(self) -> TransientBackendError:
+        return TransientBackendError(f"{self.address} closed the connection without an answer")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -98,11 +91,11 @@ class HttpClient:
             await self._general.aclose()
             self._general = None
 
-    async def _exchange(self, connection: _Connection, data: bytes, timeout: float) -> HttpResponse:
+    async def _exchange(self, connection: Connection, data: bytes, timeout: float) -> HttpResponse:
         try:
             response = await connection.exchange(data, timeout)
         except TimeoutError as error:
-            raise _no_answer(self.address, timeout) from error
+            raise _too_late(self.address, timeout) from error
         except BackendError as error:
             error.message = f"{self.address} {error.message}"
             error.args = (error.message,)
@@ -114,12 +107,12 @@ class HttpClient:
                 connection.close()
         return response
 
-    async def _connect(self, timeout: float) -> _Connection:
+    async def _connect(self, timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(loop), self.host, self.port, happy_eyeballs_delay=0.25
+                    lambda: Connection(loop), self.host, self.port, happy_eyeballs_delay=0.25
                 )
         except TimeoutError as error:
             raise _unavailable(self.address, f"no connection to {self.address} within {timeout:g} s") from error
@@ -144,7 +137,7 @@ class HttpClient:
         except httpx.ConnectTimeout as error:
             raise _unavailable(self.address, f"no connection to {self.address} within {connect:g} s") from error
         except httpx.TimeoutException as error:
-            raise _no_answer(self.address, timeout) from error
+            raise _too_late(self.address, timeout) from error
         except (httpx.ConnectError, httpx.ProxyError) as error:
             cause = _root_cause(error)
             raise _connect_error(self.address, self.host, cause) from error
@@ -168,178 +161,6 @@ class HttpClient:
             ) from error
 
 
-class _Connection(asyncio.Protocol):
-    """One TCP connection and at most one request on it.
-
-    reusable is True after a whole answer that lets the connection stay open.
-    """
-
-    __slots__ = ("_buffer", "_head", "_loop", "_transport", "_waiter", "closed", "reusable")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[HttpResponse] | None = None
-        self._buffer = bytearray()
-        self._head: _Head | None = None
-        self.closed = False
-        self.reusable = False
-
-    async def exchange(self, data: bytes, timeout: float) -> HttpResponse:
-        """Raises _Closed, TimeoutError or TransientBackendError."""
-        assert self._transport is not None
-        self.reusable = False
-        waiter: asyncio.Future[HttpResponse] = self._loop.create_future()
-        self._waiter = waiter
-        self._transport.write(data)
-        timer = self._loop.call_later(timeout, _expire, waiter)
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-
-    def close(self) -> None:
-        self.closed = True
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def data_received(self, data: bytes) -> None:
-        if self._waiter is None or self._waiter.done():
-            self.close()  # bytes that nobody asked for: this connection cannot be trusted
-            return
-        self._buffer += data
-        self._parse(ended=False)
-
-    def eof_received(self) -> None:
-        self._end(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc)
-
-    def _end(self, exc: Exception | None) -> None:
-        self.closed = True
-        if self._waiter is None or self._waiter.done():
-            return
-        if self._head is None and not self._buffer:
-            self._waiter.set_exception(_Closed())
-            return
-        if exc is None:
-            self._parse(ended=True)
-        if not self._waiter.done():
-            self._fail("closed the connection in the middle of an answer")
-
-    def _fail(self, message: str, hint: str | None = None) -> None:
-        assert self._waiter is not None
-        self._waiter.set_exception(TransientBackendError(message, hint=hint))
-
-    def _parse(self, *, ended: bool) -> None:
-        """Complete the waiter when the buffer holds a whole answer (or can never hold one)."""
-        assert self._waiter is not None
-        try:
-            if self._head is None and not self._read_head():
-                return
-            assert self._head is not None
-            head = self._head
-            body, used = _body(self._buffer, head, ended=ended)
-            if body is None:
-                return
-            if (encoding := head.headers.get("content-encoding")) and encoding != "identity":
-                body = zlib.decompress(body, 47)  # 47: gzip or zlib, told apart by their first bytes
-        except (ValueError, zlib.error):
-            self._fail("sent a malformed HTTP answer")
-            return
-        self.reusable = head.keep and not self.closed and used == len(self._buffer)
-        self._buffer.clear()
-        self._head = None
-        self._waiter.set_result(HttpResponse(head.status, head.headers, body))
-
-    def _read_head(self) -> bool:
-        """Take status and headers out of the buffer, when they are there. Raises ValueError."""
-        buffer = self._buffer
-        while True:
-            end = buffer.find(b"\r\n\r\n")
-            if not buffer.startswith(b"HTTP/1."[: len(buffer)]) or (end < 0 and len(buffer) > _MAX_HEADER):
-                self._fail("does not answer in HTTP", "is this the right port, and http:// rather than https://?")
-                return False
-            if end < 0:
-                return False
-            head = _parse_head(bytes(buffer[:end]))
-            del buffer[: end + 4]
-            if head.status >= 200:  # below: an interim answer, the real one follows
-                self._head = head
-                return True
-
-
-@dataclass(slots=True)
-class _Head:
-    """Status and headers of an answer; keep: the connection stays open behind it."""
-
-    status: int
-    headers: dict[str, str]
-    keep: bool
-
-
-def _parse_head(head: bytes) -> _Head:
-    """Raises ValueError."""
-    first, *lines = head.decode("latin-1").split("\r\n")
-    version, status = first.split(" ", 2)[:2]
-    headers = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise ValueError(line)
-        headers[name.lower()] = value.strip()
-    connection = headers.get("connection", "").lower()
-    keep = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
-    return _Head(int(status), headers, keep)
-
-
-def _body(buffer: bytearray, head: _Head, *, ended: bool) -> tuple[bytes | None, int]:
-    """The body and the buffer position behind it; None while more must come. Raises ValueError."""
-    if head.status in (204, 304):
-        return b"", 0
-    if "chunked" in head.headers.get("transfer-encoding", "").lower():
-        return _chunked(buffer)
-    if (length := head.headers.get("content-length")) is not None:
-        end = int(length)
-        return (bytes(buffer[:end]), end) if len(buffer) >= end else (None, 0)
-    return (bytes(buffer), len(buffer)) if ended else (None, 0)
-
-
-def _chunked(buffer: bytearray) -> tuple[bytes | None, int]:
-    if not buffer.endswith(b"\r\n\r\n"):
-        return None, 0  # the last chunk ends so; looking for it only then keeps long answers cheap
-    parts: list[bytes] = []
-    position = 0
-    while True:
-        line = buffer.find(b"\r\n", position)
-        if line < 0:
-            return None, 0
-        size = int(bytes(buffer[position:line]).partition(b";")[0], 16)
-        begin = line + 2
-        if size == 0:
-            # Trailers, if any, end with an empty line.
-            end = begin if buffer.startswith(b"\r\n", begin) else buffer.find(b"\r\n\r\n", begin) + 2
-            return b"".join(parts), end + 2
-        if len(buffer) < begin + size + 2:
-            return None, 0
-        parts.append(bytes(buffer[begin : begin + size]))
-        position = begin + size + 2
-
-
-def _expire(waiter: asyncio.Future[HttpResponse]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
-
-
 def _proxied(host: str) -> bool:
     """Does the environment name an HTTP proxy for this host? Never for this machine itself."""
     names = {name.lower() for name, value in os.environ.items() if value}
@@ -350,7 +171,7 @@ def _proxied(host: str) -> bool:
     return not proxy_bypass(host)
 
 
-def _no_answer(address: str, timeout: float) -> TransientBackendError:
+def _too_late(address: str, timeout: float) -> TransientBackendError:
     return TransientBackendError(
         f"{address} gave no answer within {timeout:g} s",
         hint="raise --request-timeout if completions take longer than that",
@@ -362,9 +183,11 @@ def _unavailable(address: str, message: str) -> ServerUnavailable:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """The socket's or TLS's own error below a general client's."""
+    """The socket's or TLS's own error, below those of a general client."""
+    if isinstance(error, BaseExceptionGroup):
+        return _root_cause(error.exceptions[0])
     cause = error.__cause__ or error.__context__
-    return error if cause is None or isinstance(error, OSError) else _root_cause(cause)
+    return error if cause is None else _root_cause(cause)
 
 
 def _connect_error(address: str, host: str, error: BaseException) -> BackendError:

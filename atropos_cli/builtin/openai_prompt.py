@@ -77,7 +77,7 @@ def _jinja(template: str) -> Callable[[list[dict[str, Any]], Sequence[JsonDict] 
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"chat_template {template!r} is neither {', '.join(BUILTIN_TEMPLATES)} nor a readable file: {error}",
-            hint="--chat-template chatml, or the path of a jinja file",
+            hint="--backend.chat-template chatml, or the path of a jinja file",
         ) from error
     try:
         from jinja2 import TemplateError
@@ -136,7 +136,7 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
     if tokenizer.chat_template is None:
         raise ConfigError(
             f"tokenizer {name!r} has no chat template",
-            hint="add --chat-template chatml, --chat-template plain or --chat-template FILE",
+            hint="add --backend.chat-template with chatml, plain or the path of a jinja file",
         )
 
     def apply(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None) -> list[int]:

@@ -63,7 +63,7 @@ def build_body(
         if (value := getattr(sampling, name)) is not None:
             body[name] = value
     if sampling.stop:
-        body["stop"] = sampling.stop
+        body["stop"] = (*content.get("stop", ()), *sampling.stop)
     if request.seed is not None and "seed" not in fields.dropped:
         body["seed"] = request.seed
     if request.tools and "messages" in content:
@@ -77,12 +77,9 @@ def build_body(
     return body
 
 
-def prompt_content(prompt: Prompt | tuple[int, ...], stop: tuple[str, ...], request: GenerateRequest) -> dict[str, Any]:
+def prompt_content(prompt: Prompt | tuple[int, ...], stop: tuple[str, ...] = ()) -> dict[str, Any]:
     """The part of a completions body that holds the prompt, and the template's own stop texts."""
-    content: dict[str, Any] = {"prompt": prompt}
-    if stop and not request.sampling.stop:
-        content["stop"] = stop
-    return content
+    return {"prompt": prompt, "stop": stop} if stop else {"prompt": prompt}
 
 
 def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from atropos_cli.builtin.openai_answer import read_json
 from atropos_cli.builtin.openai_config import public_url
 from atropos_cli.builtin.openai_errors import Asked, classify, read_error, unknown_model
-from atropos_cli.builtin.openai_http import HttpClient, HttpResponse
+from atropos_cli.builtin.openai_http import HttpClient
+from atropos_cli.builtin.openai_http1 import HttpResponse
 from atropos_cli.sdk import BackendError, FatalBackendError, JsonDict, ServerUnavailable, TransientBackendError
 
 T = TypeVar("T")

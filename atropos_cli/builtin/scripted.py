@@ -147,7 +147,7 @@ class ScriptedBackend(InferenceBackend):
         if self._function is None and not self.config.replies:
             raise ConfigError(
                 "the scripted backend has nothing to say",
-                hint="give it replies = [\"...\"] or function = './player.py:reply' in backend_options",
+                hint="--backend.replies TEXT, or --backend.function ./player.py:reply",
             )
 
     async def generate(self, request: GenerateRequest) -> Generation:
@@ -160,7 +160,7 @@ class ScriptedBackend(InferenceBackend):
         if request.logprobs == "require" and not self.config.token_ids:
             raise FatalBackendError(
                 "logprobs are required, but the scripted backend gives none",
-                hint="set token_ids = true in its options, or do not require logprobs",
+                hint="--backend.token-ids for made-up ones, or do not require logprobs",
             )
         self._requests += 1
         self._in_flight += 1
@@ -186,7 +186,7 @@ class ScriptedBackend(InferenceBackend):
         """The same made-up logprobs that the ids would have had as a reply."""
         if not self.config.token_ids:
             raise FatalBackendError(
-                "the scripted backend scores tokens only with token_ids", hint="set token_ids = true in its options"
+                "the scripted backend scores tokens only with token_ids", hint="--backend.token-ids"
             )
         return token_logprobs(continuation_ids)
 
@@ -228,7 +228,7 @@ class ScriptedBackend(InferenceBackend):
         if self.config.mode == "once" and self._next + request.n > len(replies):
             raise RequestRejected(
                 f"the script has {len(replies)} replies and {self._next} were given; {request.n} more were asked for",
-                hint="add replies, or use mode = 'cycle'",
+                hint="add replies, or --backend.mode cycle",
             )
         start = self._next
         self._next += request.n

@@ -91,7 +91,8 @@ class MockModel:
             total += len(ids)
             choice: dict[str, Any] = {"index": index, "finish_reason": "stop", "logprobs": None}
             choice |= {"message": message} if chat else {"text": text}
-            if knows_ids and (body.get("logprobs") not in (None, False)):
+            wanted = body.get("logprobs")
+            if knows_ids and wanted is not None and wanted is not False:
                 choice["logprobs"] = _chat_logprobs(ids) if chat else _completion_logprobs(ids)
             if with_ids:
                 # Not the same name in chat answers: response_token_ids there, in SGLang 0.5.

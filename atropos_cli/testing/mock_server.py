@@ -93,13 +93,18 @@ class MockServer:
         self.connections = 0  # how many were ever made
         self.in_flight = 0
         self.max_in_flight = 0
-        self._script = [
-            _Entry(entry, entry.get("times", -1 if index == len(script) - 1 else 1))
-            for index, entry in enumerate(script)
-        ]
+        self._script: list[_Entry] = []
+        self.script(script)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._open: set[_Connection] = set()
+
+    def script(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Follow this script from now on."""
+        last = len(entries) - 1
+        self._script = [
+            _Entry(entry, entry.get("times", -1 if index == last else 1)) for index, entry in enumerate(entries)
+        ]
 
     @property
     def root(self) -> str:
