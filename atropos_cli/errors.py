@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
 
 
 EXIT_MEANINGS: dict[ExitCode, str] = {
-    ExitCode.OK: "everything asked for was done",
+    ExitCode.OK: "everything asked for was done, or whoever read our output stopped reading (`| head`)",
     ExitCode.FAILED: "ran to the end, but more failed than --max-failure-rate allows, or nothing succeeded",
     ExitCode.USAGE: "an unknown option or a bad argument",
     ExitCode.CONFIG: "a configuration file, key, value or environment variable is wrong",

@@ -78,7 +78,8 @@ def run(args: Sequence[str]) -> int:
         return ExitCode.USAGE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place that turns errors into exit codes)
         return report(error, session)
-    return int(result) if isinstance(result, int) else ExitCode.OK
+    # A plugin's command may return anything: only an ExitCode is meant as one.
+    return result if isinstance(result, ExitCode) else ExitCode.OK
 
 
 def _flushed(code: int, session: Session) -> int:

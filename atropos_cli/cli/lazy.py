@@ -139,6 +139,9 @@ def new_app(**settings: Any) -> typer.Typer:
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
 
 
+_COMPLETION = ("install_completion", "show_completion")  # the whole program's, not one command's
+
+
 def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     """A runnable command made of a typer.Typer, a function or a finished command, with the common options added."""
     if isinstance(loaded, typer.Typer):
@@ -150,6 +153,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
         command = command_of(loaded, name=name)
     else:
         raise TypeError(f"expected a typer.Typer or a function, got {type(loaded).__name__}")
+    command.params = [param for param in command.params if param.name not in _COMPLETION]
     command.name = name
     command.short_help = command.short_help or summary
     add_common(command)

@@ -177,3 +177,29 @@ def test_new_refuses_what_it_cannot_make(cli: Any) -> None:
     got = cli("new", "nonsense", "x")
     assert got.code == 4
     assert got.stderr.startswith("error: there is no template 'nonsense'")
+
+
+def test_new_makes_a_project_or_says_what_it_would_make(cli: Any) -> None:
+    dry = cli("new", "environment", "my-maze", "--into", "projects", "--dry-run", "--json")
+    assert dry.code == 0, dry.stderr
+    assert not Path("projects").exists()
+    got = cli("new", "environment", "my-maze", "--into", "projects")
+    assert got.code == 0, got.stderr
+    folder = Path("projects/atropos-my-maze")
+    assert got.stdout == f"{folder}\n"
+    made = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert made == sorted(dry.json["files"])
+    assert "src/atropos_my_maze/environment.py" in made
+    again = cli("new", "environment", "my-maze", "--into", "projects")
+    assert again.code == 6
+    assert "is already there" in again.stderr
+    assert cli("new", "reward", "../evil").code == 2
+    assert cli("new", "reward", "Bad Name").stderr.splitlines()[1] == "hint: for example bad-name"
+
+
+def test_a_made_environment_works(cli: Any) -> None:
+    assert cli("new", "environment", "my-maze").code == 0
+    (source,) = Path("atropos-my-maze/src").glob("*/environment.py")
+    (name,) = (line.split()[1].split("(")[0] for line in source.read_text().splitlines() if "(Environment)" in line)
+    got = cli("env", "check", f"./{source}:{name}", "--limit", "3")
+    assert got.code == 0, got.stdout + got.stderr

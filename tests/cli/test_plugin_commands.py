@@ -24,15 +24,20 @@ def two():
 def test_a_plugins_commands_are_listed_and_run(cli: Any, install: Any) -> None:
     install(
         "more-commands",
-        {"more_commands_x.py": TYPER, "more_function.py": "def hello(name: str = 'you'):\n    print('hi', name)\n"},
+        {
+            "more_commands_x.py": TYPER,
+            "more_function.py": "def hello(name: str = 'you'):\n    print('hi', name)\n    return 3\n",
+        },
         {"atropos.commands": {"extra": "more_commands_x:app", "hello": "more_function:hello"}},
     )
     text = cli("--help").stdout
     assert "Commands of plugins:" in text
     assert "from more-commands" in text
     assert cli("extra", "one", "--n", "3").stdout == "one 3\n"
-    assert cli("hello", "--name", "me").stdout == "hi me\n"
+    hello = cli("hello", "--name", "me")
+    assert (hello.code, hello.stdout) == (0, "hi me\n")  # what it returns is no exit code
     assert cli("hello", "--debug").code == 0
+    assert "--install-completion" not in cli("extra", "--help").stdout
     assert cli("hell").stderr.splitlines()[1] == "hint: did you mean hello?"
 
 

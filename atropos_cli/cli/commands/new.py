@@ -9,7 +9,7 @@ import typer
 
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import ComponentNotFound, DataError, UsageError
+from atropos_cli.errors import ComponentNotFound, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,22 +28,18 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Make a small project of your own: code, test, packaging, README."""
+    from atropos_cli.plugins.scaffold import instantiate, placeholders, planned_files
+
     session = session_of(ctx)
     template = find_template(session, kind)
-    folder = (into or Path()) / name
-    if Path(name).name != name or name in (".", ".."):
-        raise UsageError(f"{name!r} is not a name", hint="give the folder with --into DIR")
-    if folder.exists():
-        raise DataError(f"{folder} is already there", hint="choose another name, or another folder with --into DIR")
+    folder = (into or Path()) / placeholders(name)["atropos-template"]
     if dry_run:
-        files = sorted(str(path.relative_to(template)) for path in template.rglob("*") if path.is_file())
+        files = planned_files(template, name)
     else:
-        from atropos_cli.plugins.scaffold import instantiate
-
-        instantiate(template, folder, name)
-        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        files = [path.relative_to(folder) for path in instantiate(template, folder, name)]
     if as_json:
-        session.out.json({"folder": str(folder), "template": kind, "files": files, "made": not dry_run})
+        made = {"folder": str(folder), "template": kind, "files": [str(file) for file in files], "made": not dry_run}
+        session.out.json(made)
         return
     session.out.data(str(folder))
     for file in files:
