@@ -78,14 +78,22 @@ def _usage(error: BaseException) -> tuple[int, str, str | None] | None:
         return None
     found: Any = error
     context = getattr(found, "ctx", None)
-    close = list(getattr(found, "possibilities", None) or ())
+    wanted = str(getattr(found, "option_name", "")).lstrip("-")
+    close = [name for name in getattr(found, "possibilities", None) or () if _alike(wanted, name.lstrip("-"))]
     # --env.x is only the long name of --x
     close = [name for name in close if "." not in name or f"--{name.partition('.')[2]}" not in close]
-    message = str(found.message if close else found.format_message()).rstrip(".")
+    message = str(found.message if wanted else found.format_message()).rstrip(".")
     hint = f"{context.command_path} --help" if context is not None else None
     if close:
         hint = f"did you mean {' or '.join(close[:2])}?"
     return ExitCode.USAGE, message[:1].lower() + message[1:], hint
+
+
+def _alike(one: str, two: str) -> bool:
+    """Alike without their dashes, which all options share."""
+    from difflib import SequenceMatcher
+
+    return SequenceMatcher(None, one, two).ratio() >= 0.6
 
 
 def _as_validation(error: BaseException) -> ValidationError | None:

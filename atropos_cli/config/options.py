@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 Kind = Literal["bool", "list", "json", "value"]
 MASK = "********"
+_NOTHING: tuple[Any, ...] = (None, "", (), [], {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Option:
     @property
     def default_text(self) -> str | None:
         """The default as a user would type it."""
-        if self.required or self.default is None or self.default == () or self.default == [] or self.default == {}:
+        if self.required or self.default in _NOTHING:
             return None
         return value_text(self.default)
 

@@ -113,6 +113,8 @@ def test_backend_flags(cli: Any, sums: str) -> None:
     ("args", "lines"),
     [
         (("--cuont", "3"), ["error: no such option: --cuont", "hint: did you mean --count"]),
+        (("--qqseed", "3"), ["error: no such option: --qqseed", "hint: did you mean --seed?"]),
+        (("--zzz", "3"), ["error: no such option: --zzz", "hint: atropos gen ./sums.py:Sums --help"]),
         (("--count", "many"), ["error: --count: expected an integer, got 'many'"]),
         (("--count", "0"), ["error: --count: expected at least 1, got 0"]),
         (("--level", "eazy"), ["error: --level: expected one of 'easy' or 'hard', got 'eazy'"]),
