@@ -177,9 +177,9 @@ async def main():
     environment = E(E.Config())
     await environment.open(workers=2)
     tasks = environment.tasks("train")
-    episode = environment.episode(tasks[0])
-    await episode.reset()
-    tasks[200]
+    first = environment.episode(tasks[0])
+    await first.reset()
+    second = environment.episode(tasks[200])
     await asyncio.sleep(0.2)
     builder = environment._runtime.pool._processes[0]
     print(*environment._runtime.fleet.pids(), builder.pid, flush=True)

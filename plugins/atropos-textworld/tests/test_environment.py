@@ -119,7 +119,7 @@ async def test_replies_without_a_command_cost_a_turn_and_say_why(shared: Any, ma
     expected = {
         "": "Your reply is empty.",
         "<think>hm": "Your reply ends inside <think>.",
-        "<tool_call>look</tool_call>": "not a JSON object",
+        "<tool_call>look</tool_call>": "cannot be read",
         '<tool_call>{"name": "fly", "arguments": {}}</tool_call>': "There is no such tool",
         '<tool_call>{"name": "execute_command", "arguments": {}}</tool_call>': 'no text "command"',
         "word " * 50: "too long",
@@ -133,7 +133,7 @@ async def test_replies_without_a_command_cost_a_turn_and_say_why(shared: Any, ma
     metrics = episode.metrics()
     assert metrics["steps"] == len(expected) + 1
     assert metrics["malformed"] == 6
-    assert all(metrics[f"malformed_{fault}"] == 1 for fault in ("empty", "bad_json", "wrong_tool", "too_long"))
+    assert all(metrics[f"malformed_{fault}"] == 1 for fault in ("empty", "bad_tool_call", "wrong_tool", "too_long"))
     assert metrics["refused"] == 3
     assert metrics["refused_chain"] == metrics["refused_system"] == metrics["refused_empty"] == 1
     assert metrics["invalid_commands"] == 1
@@ -197,17 +197,22 @@ async def test_many_games_at_once(shared: Any, make_task: Callable[..., Task]) -
     assert all(seat.sessions == 0 for seat in environment._runtime.fleet._seats)
 
 
-async def test_asking_for_tasks_builds_games_ahead(shared: Any) -> None:
+async def test_the_next_games_are_built_while_one_is_played(shared: Any) -> None:
     environment = shared(game_type="quest-fetch", difficulty="easy", game_seed=99)
     tasks = environment.tasks("train")
-    await environment._play(GameSpec.from_json(tasks[0].info))
     pool = environment._runtime.pool
-    wanted = GameSpec.from_json(TextWorldEnvironment(environment.config).tasks("train")[3].info)
-    while pool.cache.find(wanted) is None:  # noqa: ASYNC110
+    following = [GameSpec.from_json(tasks[index].info) for index in (1, 2)]
+    before = pool.built
+    await asyncio.sleep(0.1)
+    assert pool.built == before
+    assert not pool._wanted
+    environment.episode(tasks[0])
+    while any(pool.cache.find(spec) is None for spec in following):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-    built = pool.built
-    await environment._play(wanted)
-    assert pool.built == built
+    assert pool.built == before + 2
+    environment.episode(tasks[0])
+    await asyncio.sleep(0.1)
+    assert not pool._wanted
 
 
 async def test_games_start_when_the_environment_was_not_opened(make_task: Callable[..., Task]) -> None:

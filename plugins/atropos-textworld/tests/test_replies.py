@@ -56,16 +56,16 @@ def test_the_command(text: str, command: str) -> None:
         ("Observation: you win", "empty"),
         ("<think>> look", "unclosed_think"),
         ("<think>a</think><think>> look", "unclosed_think"),
-        ("<tool_call>{'name'", "bad_json"),
-        ("<tool_call>look</tool_call>", "bad_json"),
-        ('<tool_call>{"name": "execute_command", "arguments": {"command": "open fri', "bad_json"),
-        ("<tool_call>" + "[" * 100_000, "bad_json"),
-        ("<tool_call>{" + '"a":{' * 100_000, "bad_json"),
-        ('<tool_call>{"name": "execute_command", "arguments": "look"}</tool_call>', "bad_json"),
+        ("<tool_call>{'name'", "bad_tool_call"),
+        ("<tool_call>look</tool_call>", "bad_tool_call"),
+        ('<tool_call>{"name": "execute_command", "arguments": {"command": "open fri', "bad_tool_call"),
+        ("<tool_call>" + "[" * 100_000, "bad_tool_call"),
+        ("<tool_call>{" + '"a":{' * 100_000, "bad_tool_call"),
+        ('<tool_call>{"name": "execute_command", "arguments": "look"}</tool_call>', "bad_tool_call"),
         (call("look", name="teleport"), "wrong_tool"),
         (call(7), "no_command"),
         ('<tool_call>{"name": "execute_command"}</tool_call>', "no_command"),
-        ('<tool_call>{"name": "execute_command", "arguments": []}</tool_call>', "no_command"),
+        ('<tool_call>{"name": "execute_command", "arguments": []}</tool_call>', "bad_tool_call"),
         ("well, " * 40, "too_long"),
     ],
 )
@@ -80,13 +80,13 @@ def native(name: str, arguments: str) -> Message:
 
 def test_tool_calls_of_the_server() -> None:
     assert find_command(native("execute_command", '{"command": "look"}')) == "look"
-    assert find_command(native("execute_command", "look")) == Malformed("bad_json")
+    assert find_command(native("execute_command", "look")) == Malformed("bad_tool_call")
     assert find_command(native("other", '{"command": "look"}')) == Malformed("wrong_tool")
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared case tables are not beside this repository")
 def test_shared_cases_of_tool_calls() -> None:
-    """Where the table has a call, ours is its first one; where it has none, ours is no call."""
+    """Where the table has a call of our tool, we take its first one; where it has an error, we find no command."""
     checked = 0
     for line in CASES.read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
@@ -94,13 +94,9 @@ def test_shared_cases_of_tool_calls() -> None:
             continue
         found = find_command(assistant(case["output"]))
         calls = case["expected"]["calls"]
-        arguments = calls[0]["arguments"] if calls else {}
-        if calls and calls[0]["name"] == "execute_command" and "command" in arguments:
-            lenient = {"array_of_calls", "code_fence", "unclosed_tag"}
-            if not lenient & set(case["expected"].get("warnings", [])):
-                assert found == arguments["command"], case["id"]
-                checked += 1
-        elif calls:
+        if calls and calls[0]["name"] == "execute_command":
+            assert found == calls[0]["arguments"].get("command", Malformed("no_command")), case["id"]
+        elif calls or case["expected"]["status"] == "error":
             assert isinstance(found, Malformed), case["id"]
-            checked += 1
-    assert checked > 10
+        checked += 1
+    assert checked > 20

@@ -18,6 +18,7 @@ from atropos_cli.sdk import (
     TaskStream,
     assistant,
     reward,
+    split_thinking,
     system,
     user,
 )
@@ -101,10 +102,10 @@ def extract(text: str) -> int | None:
     last number in the line of the last "Answer:" (or in the next line, when nothing follows it),
     or without that the last number of all. 1,234 and 1234.0 and -5 are numbers; 12.5 and 3rd are not.
     """
-    text = text.rpartition("</think>")[2]
-    if "<think>" in text:
+    _, answer = split_thinking(text)
+    if answer is None:
         return None
-    text = re.split(r"(?m)^\s*Question:", text, maxsplit=1)[0].replace("\N{MINUS SIGN}", "-").replace("0b", "")
+    text = re.split(r"(?m)^\s*Question:", answer, maxsplit=1)[0].replace("\N{MINUS SIGN}", "-").replace("0b", "")
     labels = list(_LABEL.finditer(text))
     if labels:
         lines = [line for line in text[labels[-1].end() :].splitlines() if line.strip(" *_$`")]

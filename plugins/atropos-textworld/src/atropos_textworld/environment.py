@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 
 from atropos_cli.sdk import ConfigError, Environment, Episode, Task, TaskStream
 from atropos_textworld import rewards
@@ -14,11 +15,13 @@ from atropos_textworld.engine.runtime import Runtime
 from atropos_textworld.episode import GameEpisode
 from atropos_textworld.games.spec import SPLITS, GameSpec
 
-FEWEST_AHEAD = 8
+FEWEST_AHEAD = 2
+"""Games built before they are asked for, at least."""
+REMEMBERED = 4096
 
 
 class TextWorldEnvironment(Environment):
-    """Endless text games. Games are built in the background, some tasks ahead of those asked for."""
+    """Endless text games, built in the background some tasks ahead of those being played."""
 
     name = "textworld"
     Config = TextWorldConfig
@@ -31,10 +34,12 @@ class TextWorldEnvironment(Environment):
         self._runtime: Runtime | None = None
         self._opening = asyncio.Lock()
         self._ahead = FEWEST_AHEAD
+        self._places: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._built_to: dict[str, int] = {}
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
-        """Start the processes. The games depend on `game_seed` alone, not on `seed`."""
-        self._ahead = max(FEWEST_AHEAD, workers // 2)
+        """Be ready to start processes, which the first game does. The games depend on `game_seed`, not on `seed`."""
+        self._ahead = max(FEWEST_AHEAD, workers // 4)
         self._runtime = await Runtime.open(
             workers=workers,
             processes=self.config.processes,
@@ -49,24 +54,27 @@ class TextWorldEnvironment(Environment):
             await runtime.close()
 
     def tasks(self, split: str) -> TaskStream:
-        """An endless stream. Asking for a task also has its game and some later ones built."""
+        """An endless stream. Making a task does not make its game."""
         if split not in SPLITS:
             raise ConfigError(f"textworld has no split {split!r}", hint=f"--split {' | '.join(SPLITS)}")
-        asked = -1
 
         def make(index: int) -> Task:
-            nonlocal asked
-            if self._runtime is not None:
-                ahead = range(max(asked + 1, index), index + self._ahead + 1)
-                self._runtime.prefetch(draw(self.config, split, i) for i in ahead)
-                asked = max(asked, index + self._ahead)
             spec = draw(self.config, split, index)
+            self._places[spec.id] = split, index
+            while len(self._places) > REMEMBERED:
+                self._places.popitem(last=False)
             return Task(id=spec.id, info=dict(spec.as_json()))
 
         return TaskStream(make)
 
     def episode(self, task: Task) -> Episode:
-        """A fresh game."""
+        """A fresh game. The games of the tasks that follow are built meanwhile."""
+        place = self._places.get(task.id)
+        if place is not None and self._runtime is not None:
+            split, index = place
+            first = max(index + 1, self._built_to.get(split, 0))
+            self._built_to[split] = max(first, index + 1 + self._ahead)
+            self._runtime.prefetch(draw(self.config, split, i) for i in range(first, self._built_to[split]))
         return GameEpisode(task, self.config, self._play)
 
     async def _play(self, spec: GameSpec) -> tuple[GameRecord, Session]:

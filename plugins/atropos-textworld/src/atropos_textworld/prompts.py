@@ -26,7 +26,7 @@ _FORM = "Write one command alone on the last line, after a > sign. Nothing happe
 MALFORMED: dict[Fault, str] = {
     "empty": f"Your reply is empty. {_FORM}",
     "unclosed_think": f"Your reply ends inside <think>. {_FORM}",
-    "bad_json": f"The tool call in your reply is not a JSON object. {_FORM}",
+    "bad_tool_call": f"The tool call in your reply cannot be read. {_FORM}",
     "wrong_tool": f"There is no such tool; the only one is execute_command. {_FORM}",
     "no_command": f'The tool call in your reply has no text "command" among its arguments. {_FORM}',
     "too_long": f"The last line of your reply is too long for a command. {_FORM}",

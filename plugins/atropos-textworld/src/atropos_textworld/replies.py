@@ -3,10 +3,11 @@
 The rule, in this order:
 
 1. A tool call `execute_command` with a `command`, as the server's tool_calls.
-2. Thoughts are dropped: everything up to the last `</think>`, and `<memory>` blocks. A `<think>`
-   that is never closed means that the reply holds no command.
-3. The first `<tool_call>` in the text: a JSON object (Python's literal form is accepted) with
-   name "execute_command" and arguments with a text "command".
+2. Thinking is dropped: what is up to the last `</think>`. A `<think>` that is never closed means
+   that the reply holds no command. `<memory>` blocks are dropped too.
+3. The first `<tool_call>` in the text: name "execute_command", with a text "command" among its
+   arguments. Repairs that leave no doubt are made (`parse_tool_calls`); a call that cannot be read
+   makes the reply malformed, whatever else it says.
 4. The last line that begins with `>`, or with `Action:` or `Command:`. What follows a line that
    begins with `Observation:` is the model's own invention and is not looked at.
 5. The last line that is not empty.
@@ -17,19 +18,17 @@ command such as "look": the model would be rewarded for what it did not say.
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from atropos_cli.sdk import Message
+from atropos_cli.sdk import Message, ToolParse, parse_tool_calls, split_thinking
 
 TOOL = "execute_command"
 LONGEST_LINE = 120
 
-Fault = Literal["empty", "unclosed_think", "bad_json", "wrong_tool", "no_command", "too_long"]
-FAULTS: tuple[Fault, ...] = ("empty", "unclosed_think", "bad_json", "wrong_tool", "no_command", "too_long")
+Fault = Literal["empty", "unclosed_think", "bad_tool_call", "wrong_tool", "no_command", "too_long"]
+FAULTS: tuple[Fault, ...] = ("empty", "unclosed_think", "bad_tool_call", "wrong_tool", "no_command", "too_long")
 
 _MEMORY = re.compile(r"<memory>.*?</memory>", re.DOTALL)
 _MARKED = re.compile(r"^\s*(?:>|\**(?:action|command)\**\s*:\**)\s*(.*)$", re.IGNORECASE)
@@ -47,19 +46,16 @@ class Malformed:
 def find_command(reply: Message) -> str | Malformed:
     """The command a reply asks for, not yet sanitised."""
     if reply.tool_calls:
-        call = reply.tool_calls[0].function
-        return _from_call({"name": call.name, "arguments": call.arguments})
-    text = reply.text
-    if "</think>" in text:
-        text = text.rpartition("</think>")[2]
-    if "<think>" in text:
+        calls = [call.model_dump() for call in reply.tool_calls]
+        return _from_calls(parse_tool_calls({"tool_calls": calls}, "openai"))
+    _, text = split_thinking(reply.text)
+    if text is None:
         return Malformed("unclosed_think")
-    text = _MEMORY.sub("", text)
-    _, tag, after = text.partition("<tool_call>")
-    if tag:
-        value = _object(after)
-        return Malformed("bad_json") if value is None else _from_call(value)
-    return _from_lines(text)
+    if "tool_call>" in text:
+        parse = parse_tool_calls(text, "hermes")
+        if parse.status != "none":
+            return _from_calls(parse)
+    return _from_lines(_MEMORY.sub("", text))
 
 
 def _from_lines(text: str) -> str | Malformed:
@@ -73,31 +69,11 @@ def _from_lines(text: str) -> str | Malformed:
     return line if len(line) <= LONGEST_LINE else Malformed("too_long")
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The object at the first brace, as JSON or as a Python literal; None for anything else."""
-    start = text.find("{")
-    if start < 0:
-        return None
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text[start:])
-    except ValueError:
-        end = text.find("</tool_call>")
-        try:
-            value = ast.literal_eval(text[start : end if end > 0 else None].strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    except RecursionError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _from_call(call: dict[str, Any]) -> str | Malformed:
-    if call.get("name") != TOOL:
+def _from_calls(parse: ToolParse) -> str | Malformed:
+    if not parse.calls:
+        return Malformed("bad_tool_call")
+    call = parse.calls[0]
+    if call.name != TOOL:
         return Malformed("wrong_tool")
-    arguments = call.get("arguments")
-    if isinstance(arguments, str):
-        arguments = _object(arguments)
-        if arguments is None:
-            return Malformed("bad_json")
-    command = arguments.get("command") if isinstance(arguments, dict) else None
+    command = call.arguments.get("command")
     return command if isinstance(command, str) else Malformed("no_command")

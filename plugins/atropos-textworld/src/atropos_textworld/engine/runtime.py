@@ -31,10 +31,11 @@ class Runtime:
         self.pool = pool
         self.fleet = fleet
         self._loop = asyncio.get_running_loop()
+        self._warming: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, *, workers: int, processes: int, cache_bytes: int, step_deadline: float) -> Runtime:
-        """Start the processes: `processes` of them, or as many as the workers can keep busy when 0."""
+        """`processes` is how many will play, or 0 for as many as the workers can keep busy."""
         folder = default_root()
         try:
             cache = await asyncio.to_thread(GameCache, folder, cache_bytes)
@@ -47,7 +48,6 @@ class Runtime:
         size = processes or max(1, min(workers, cores(), MOST_PROCESSES))
         runtime = cls(root, GamePool(root, cache, builders=_builders()), Fleet(root, size, step_deadline))
         runtime.pool.start()
-        await runtime.fleet.warm()
         return runtime
 
     def prefetch(self, specs: Iterable[GameSpec]) -> None:
@@ -57,6 +57,9 @@ class Runtime:
 
     async def play(self, spec: GameSpec) -> tuple[GameRecord, Session]:
         """Start a game. Raises EngineError."""
+        if self._warming is None:
+            # The players import TextWorld while the first game is built.
+            self._warming = asyncio.create_task(self.fleet.warm())
         record = await self.pool.get(spec)
 
         async def locate() -> Path:
@@ -66,6 +69,8 @@ class Runtime:
 
     async def close(self) -> None:
         """End everything."""
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
         await self.pool.close()
         await self.fleet.close()
         await asyncio.to_thread(shutil.rmtree, self.root, True)

@@ -1,0 +1,13 @@
+"""The contract that every environment keeps, in the real engine and with real games."""
+
+from __future__ import annotations
+
+from atropos_cli.testing import EnvironmentContract
+
+
+class TestTextWorld(EnvironmentContract):
+    environment = "textworld"
+    config = {"difficulty": "easy", "processes": 1, "max_steps": 4}  # noqa: RUF012
+    replies = ("> look", "> inventory", "no idea")
+    limit = 2
+    group_size = 2
