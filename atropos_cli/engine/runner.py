@@ -335,6 +335,9 @@ class Runner:
                 self.run_dir.log("ended", state=state, done=self.done.count)
             if state == "finished":
                 self.run_dir.promote()
+            elif self.run_dir.final is not None:
+                kept = self.run_dir.folder
+                self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)

@@ -81,10 +81,19 @@ class RunDir:
                 file.close()
         self._failures = self._log = None
         if self._lock_fd >= 0:
+            if not holds_run(self.folder):
+                self._remove_empty()
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lock_fd, 0)
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _remove_empty(self) -> None:
+        """A run that never began leaves nothing behind, so that the same command can be given again."""
+        with contextlib.suppress(OSError):
+            for name in ("log.jsonl", "lock"):
+                (self.folder / name).unlink(missing_ok=True)
+            self.folder.rmdir()
 
 
 def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> RunDir:
@@ -95,25 +104,30 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     """
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
-    holds_run = (folder / "plan.json").exists() or any(folder.glob("groups.jsonl*"))
+    begun = holds_run(folder)
     final: Path | None = None
-    if holds_run and overwrite:
+    if begun and overwrite:
         final, folder = folder, folder.with_name(f"{folder.name}.new")
         if (folder / "plan.json").exists():
             os.close(_lock(folder))  # refuses while another --overwrite runs
         shutil.rmtree(folder, ignore_errors=True)
-    elif holds_run and not resume:
+    elif begun and not resume:
         raise RunExists(
             f"{folder} already holds a run",
             hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
         )
-    elif not holds_run and folder.exists() and any(p.name != "lock" for p in folder.iterdir()) and not resume:
+    elif not begun and folder.exists() and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir()) and not resume:
         raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}", hint="give another --output") from error
     return RunDir(folder, _lock(folder), final)
+
+
+def holds_run(folder: Path) -> bool:
+    """Has a run begun in this folder?"""
+    return (folder / "plan.json").exists() or any(folder.glob("groups.jsonl*"))
 
 
 def read_plan(path: Path) -> Plan:
@@ -158,6 +172,11 @@ def _lock(folder: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.exists() or os.fstat(fd).st_ino != path.stat().st_ino:
+            # The holder removed it between our open and our lock: this lock guards nothing.
+            os.close(fd)
+            folder.mkdir(parents=True, exist_ok=True)
+            return _lock(folder)
     except OSError as error:
         holder = os.pread(fd, 300, 0).decode(errors="replace").strip() or "another process"
         os.close(fd)

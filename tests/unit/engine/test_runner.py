@@ -590,7 +590,14 @@ def test_a_backend_that_cannot_open_leaves_no_run_behind(bench: Bench) -> None:
     bench.backend.open = refuse  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="not found"):
         bench.run()
-    assert not (bench.folder / "plan.json").exists()
+    assert not bench.folder.exists()
+    bench.folder.mkdir()
+    (bench.folder / "mine.txt").write_text("a user's file")
+    with pytest.raises(RunExists, match="not empty"):
+        bench.run()
+    with pytest.raises(BackendError, match="not found"):
+        bench.run(resume=True)
+    assert [path.name for path in bench.folder.iterdir()] == ["mine.txt"]
 
 
 def test_a_server_that_starts_late_is_waited_for(bench: Bench) -> None:
