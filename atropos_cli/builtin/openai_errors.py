@@ -6,7 +6,8 @@
     401, 403                         FatalBackendError: the key
     404                              FatalBackendError: the model, or the path
     400, 413, 422                    ContextOverflow by code or wording; FatalBackendError for what every request
-                                     would meet (no chat template, tools refused); else RequestRejected
+                                     would meet (no chat template, tools refused, max_tokens beyond the model);
+                                     else RequestRejected
     other 4xx                        RequestRejected; 3xx FatalBackendError
     200 without an answer            by the code inside the body, else TransientBackendError
 
@@ -44,6 +45,12 @@ _OVERFLOW = re.compile(
     r"|(`?inputs`?|input) tokens \+ `?max_(new_)?tokens`? must be|`?inputs`? must have less than \d+ tokens"
     r"|prompt is too long|prompt (is )?longer than|input (length|tokens?) .{0,40}exceeds?\b.{0,40}(maximum|limit)"
     r"|exceeds? the (model's )?(maximum|max)\b.{0,30}(context|sequence|input)|too many tokens|reduce the length of the",
+    re.IGNORECASE | re.DOTALL,
+)
+# max_tokens alone is more than the model can ever give: no request of the run can succeed.
+_MAX_TOKENS = re.compile(
+    r"max_(completion_|new_)?tokens\b.{0,40}(cannot be greater than max_model_len|is too large)"
+    r"|supports at most \d+ completion tokens",
     re.IGNORECASE | re.DOTALL,
 )
 _NO_TEMPLATE = re.compile(
@@ -200,6 +207,8 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
         return FatalBackendError(said, hint="the account behind the key has no credit left")
     if status == 429:
         return RateLimited(said, retry_after=wait, hint="lower --workers if this goes on")
+    if status in (400, 422) and _MAX_TOKENS.search(words.message):
+        return FatalBackendError(said, hint="lower --max-tokens")
     # Some servers give a too long prompt status 500 or 413, so the wording goes before the status.
     if status in (400, 413, 422, 500) and is_overflow(words):
         return ContextOverflow(said, status=status, hint="lower --max-tokens, or serve a longer context")

@@ -1,6 +1,6 @@
 """HTTP for the OpenAI-compatible backend: one request, one whole answer, over kept connections.
 
-Plain http:// goes over our own connections (openai_http1), because a general client takes about thirty
+Plain http:// goes over our own connections (openai_http1), because a general client takes over thirty
 times the CPU time (tests/benchmarks/http_bench.py), and the one process that rolls out must feed many GPUs.
 https:// and proxies go through httpx. Both raise the same errors:
 

@@ -195,6 +195,20 @@ def test_no_chat_template_names_the_two_ways_out(message: str) -> None:
     assert "--endpoint completions" in str(error.hint)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens=600 cannot be greater than max_model_len=512. Please request fewer output tokens.",
+        "max_tokens is too large: 600. This model supports at most 512 completion tokens, whereas you provided 600.",
+        "max_completion_tokens is too large: 600. This model supports at most 512 completion tokens.",
+    ],
+)
+def test_more_tokens_than_the_model_can_give_stop_the_run(message: str) -> None:
+    error = outcome(400, {"error": {"message": message}})
+    assert type(error) is FatalBackendError
+    assert error.hint == "lower --max-tokens"
+
+
 def test_a_template_that_refuses_one_conversation_is_not_fatal() -> None:
     error = outcome(400, {"error": {"message": "Conversation roles must alternate user/assistant/user/..."}})
     assert type(error) is RequestRejected
