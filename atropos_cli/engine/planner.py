@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
 import atropos_cli
+from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
@@ -52,13 +52,7 @@ def make_config(model: type[BaseModel], options: Mapping[str, Any], *, owner: st
 
     Raises ConfigError listing every wrong key at once, with close matches for unknown ones.
     """
-    values = dict(options)
-    for name, field in model.model_fields.items():
-        variable = f"{env_prefix}{name.upper()}"
-        if field.annotation is not None and _is_secret(field.annotation) and name not in values:
-            secret = os.environ.get(variable)
-            if secret is not None:
-                values[name] = secret
+    values = {**secrets_from_environment(model, env_prefix), **options}
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -67,12 +61,7 @@ def make_config(model: type[BaseModel], options: Mapping[str, Any], *, owner: st
 
 def public_options(config: BaseModel) -> JsonDict:
     """A component's options as JSON, without secrets."""
-    secret = {
-        name
-        for name, field in type(config).model_fields.items()
-        if field.annotation is not None and _is_secret(field.annotation)
-    }
-    return config.model_dump(mode="json", exclude=secret)
+    return config.model_dump(mode="json", exclude=secret_fields(type(config)))
 
 
 def component_rewards(plan: Plan, own: Mapping[str, Reward], registry: Registry) -> list[Reward]:
@@ -153,10 +142,6 @@ def _wanted_reference(text: str, own: Mapping[str, Reward], registry: Registry) 
 
 def _reward_reference(registration: Registration, weight: float) -> RewardRef:
     return RewardRef(name=registration.name, dist=registration.dist, version=registration.version, weight=weight)
-
-
-def _is_secret(annotation: Any) -> bool:
-    return annotation is SecretStr or SecretStr in getattr(annotation, "__args__", ())
 
 
 def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> list[str]:

@@ -66,11 +66,17 @@ def test_a_run_writes_groups_summary_and_plan(bench: Bench) -> None:
 @pytest.mark.parametrize("workers", [1, 3, 32])
 @pytest.mark.parametrize("environment", [Adding, CountingEnvironment])
 def test_requests_in_flight_equal_the_workers(bench: Bench, workers: int, environment: type[Adding]) -> None:
-    async def slow(request: Any) -> Any:
-        await asyncio.sleep(0.01)
+    full = asyncio.Event()
+
+    async def hold(request: Any) -> Any:
+        # Nobody is answered before all workers wait: a run that keeps fewer in flight would get stuck here.
+        if FakeBackend.last.in_flight >= workers:
+            full.set()
+        async with asyncio.timeout(20):
+            await full.wait()
         return say("x", n=request.n)
 
-    bench.answer(slow)
+    bench.answer(hold)
     bench.use(environment)
     summary = bench.run(bench.plan(limit=100, execution={"workers": workers}))
     assert summary.max_in_flight == workers
