@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Set up .venv and run all tests. Arguments go to pytest: bash tests/run.sh -k resume
+# Set up .venv and run the tests. Arguments go to pytest.
+#
+#     bash tests/run.sh                   all tests, on two processes
+#     bash tests/run.sh -k resume         some of them
+#     bash tests/run.sh -m 'not slow'     the quick ones
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash .ci/setup
-exec "${ATROPOS_VENV:-.venv}/bin/python" -m pytest "$@"
+exec "${ATROPOS_VENV:-.venv}/bin/python" -m pytest -n "${ATROPOS_TEST_PROCESSES:-2}" --dist loadfile -q "$@"
