@@ -65,6 +65,7 @@ class OpenAIBackend(InferenceBackend):
         self._counts: Counter[str] = Counter()
         self._told: set[str] = set()
         self._first: asyncio.Event | None = None
+        self._refused: FatalBackendError | None = None
         self._timeout = 600.0
         self._pool: ServerPool | None = None
         self._render: Render | None = None
@@ -105,11 +106,16 @@ class OpenAIBackend(InferenceBackend):
             timer = asyncio.get_running_loop().call_later(_HEAD_START, first.set)
             try:
                 return await self._pool.call(lambda server: self._attempt(server, request, content))
+            except FatalBackendError as error:
+                self._refused = error  # for those who wait: none of them will fare better
+                raise
             finally:
                 timer.cancel()
                 first.set()
         if self._first is not None and not self._first.is_set():
             await self._first.wait()
+            if self._refused is not None:
+                raise self._refused
             if self.capabilities.n is False and request.n > 1:
                 request = request.replace(n=1)
         return await self._pool.call(lambda server: self._attempt(server, request, content))

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.rollout import RolloutFailure
+from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.engine.advantages import ZERO_SPREAD, spread
 
 
@@ -70,8 +70,8 @@ class Totals:
             if rollout.failure is not None:
                 self.rollouts_failed += 1
                 self.failures[f"{rollout.failure.stage}:{rollout.failure.type}"] += 1
-            elif not rollout.text and not (rollout.completion and rollout.completion.tool_calls):
-                self.counts["empty_replies"] += 1
+            else:
+                self._look_at_reply(rollout)
             if rollout.reward is not None:
                 rewards.append(rollout.reward)
                 self._reward.add(rollout.reward)
@@ -81,6 +81,17 @@ class Totals:
                 self._metrics.setdefault(name, _Mean()).add(value)
         if len(rewards) > 1 and spread(rewards) <= ZERO_SPREAD:
             self.zero_std_groups += 1
+
+    def _look_at_reply(self, rollout: Rollout) -> None:
+        """Count what a reader of the summary should know of: nothing said, or a call the server did not parse."""
+        reply = rollout.completion
+        if reply is None or reply.tool_calls:
+            return
+        text = reply.text
+        if not text:
+            self.counts["empty_replies"] += 1
+        elif "<tool_call>" in text:
+            self.counts["tool_calls_in_text"] += 1
 
     @property
     def failure_rate(self) -> float:

@@ -6,6 +6,7 @@ reading files are tested with the readers, rows about plugins and configuration 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -28,6 +29,7 @@ CASES = Path(__file__).parents[2].parent / "shared" / "cases" / "field_cases.jso
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the shared case tables are not beside this checkout")
 
 ENVIRONMENT = '''
+import itertools
 import json
 from pathlib import Path
 from atropos_cli.sdk import Config, Environment, Episode, Task, reward, user
@@ -221,7 +223,7 @@ def test_B01_rate_limited_with_retry_after(gen_for: GenFor) -> None:
     assert gen.sent == 8 + 5
     assert done.stderr.count("rate limited") == 1
     times = [request.time for request in gen.server.generations]
-    pauses = [b - a for a, b in zip(times, times[1:], strict=False)]
+    pauses = [b - a for a, b in itertools.pairwise(times)]
     assert max(pauses) >= 1.9
     good_prompts = [request.json["messages"][0]["content"] for request in gen.server.generations[5:]]
     assert len(set(good_prompts)) == 8
@@ -313,7 +315,7 @@ def test_B18_logprobs_are_null(gen_for: GenFor) -> None:
     optional = gen("--count", "5", "--overwrite")
     assert optional.returncode == 0
     assert all("tokens" not in g["rollouts"][0]["messages"][-1] for g in gen.groups())
-    assert optional.stderr.count("logprobs") == 1
+    assert optional.stderr.count("gives no choices[].logprobs") == 1
 
 
 def test_B20_sampled_ids_are_kept_as_they_are(gen_for: GenFor) -> None:
@@ -344,6 +346,12 @@ def test_B22_the_context_is_outgrown(gen_for: GenFor) -> None:
     assert [m["role"] for m in rollout["messages"]].count("assistant") == 3
     assert rollout["reward"] == 0.0
     assert gen.sent == 4
+
+
+def test_B24_a_tool_call_comes_back_as_text(gen_for: GenFor) -> None:
+    gen = gen_for("B24")
+    done = gen("--count", "2", "--json")
+    assert json.loads(done.stdout)["metrics"]["tool_calls_in_text"] == 2
 
 
 def test_B26_no_chat_template(gen_for: GenFor) -> None:
