@@ -12,10 +12,12 @@ from atropos_textworld.engine.session import LONGEST_COMMAND
 from atropos_textworld.games.spec import GameSpec
 
 from atropos_cli.sdk import Task, assistant
+from atropos_cli.testing import STRANGE_REPLIES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = [
+    *STRANGE_REPLIES,
     "\x00look",
     "look\x00",
     "lo\x00ok around",

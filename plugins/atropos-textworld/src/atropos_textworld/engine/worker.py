@@ -73,7 +73,6 @@ def build_handlers() -> dict[str, Handler]:
     from atropos_textworld.games.spec import GameSpec
 
     share_knowledge_bases()
-    os.nice(5)  # Playing comes first.
 
     def make(frame: Frame, phase: Callable[[str], None]) -> Any:
         cache = GameCache(Path(frame["cache"]), frame["max_bytes"])
