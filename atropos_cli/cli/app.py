@@ -16,13 +16,14 @@ from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
 
 _COMMANDS = "atropos_cli.cli.commands"
-ROLLOUTS, COMPONENTS, SETUP = "Rollouts", "Environments, rewards, plugins", "Set-up"
+ROLLOUTS, DATA, COMPONENTS, SETUP = "Rollouts", "Data", "Environments, rewards, plugins", "Set-up"
 
 COMMANDS: dict[str, LazyCommand] = {
     "gen": LazyCommand(
         f"{_COMMANDS}.gen:app", "Roll out an environment against a model; write scored groups.", ROLLOUTS
     ),
     "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
+    "filter": LazyCommand(f"{_COMMANDS}.filter:filter_rollouts", "Keep the rollouts that pass.", DATA),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

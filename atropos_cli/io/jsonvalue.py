@@ -24,12 +24,17 @@ def parse(line: bytes) -> tuple[Any, bool]:
     Raises NotJson.
     """
     try:
-        value = from_json(line)
+        return from_json(line, allow_inf_nan=False), True
     except ValueError as error:
-        if b"\\u" not in line:
-            raise NotJson(_reason(line, error)) from error
-        return _parse_surrogates(line), False
-    return value, b"NaN" not in line and b"Infinity" not in line
+        first = error
+    if b"NaN" in line or b"Infinity" in line:
+        try:
+            return from_json(line), False
+        except ValueError as error:
+            first = error
+    if b"\\u" not in line:
+        raise NotJson(_reason(line, first)) from first
+    return _parse_surrogates(line), False
 
 
 def _parse_surrogates(line: bytes) -> Any:

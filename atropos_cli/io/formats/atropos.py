@@ -25,6 +25,11 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Record, Row, TokenSeq
 
+PARALLEL = frozenset({
+    "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "images",
+    "distill_token_ids", "distill_logprobs", "finish_reasons", "token_scores", "token_weights", "bootcamp_names",
+})  # fmt: skip
+"""Fields known to hold one entry for each attempt."""
 _STRUCTURE = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides",
     "group_overrides", "generation_params", "images", "distill_token_ids", "distill_logprobs", "finish_reasons",

@@ -248,11 +248,11 @@ def read_tools(value: Any, field: str = "tools") -> list[Row] | None:
 
 def read_score(value: Any, field: str) -> tuple[float | None, bool]:
     """(score, non-finite): a number, a boolean or null; NaN and Infinity give (None, True)."""
-    if value is None:
-        return None, False
-    if type(value) is float or isinstance(value, int | float):
+    if isinstance(value, float | int):
         number = float(value)
         return (number, False) if math.isfinite(number) else (None, True)
+    if value is None:
+        return None, False
     if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):
         return None, True
     raise RowError(field, "a number or null", kind_of(value))
@@ -282,8 +282,15 @@ def text_id(value: Any) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+_WELL_KNOWN = frozenset(
+    (*ID_KEYS, *TASK_KEYS, *ENV_KEYS, *NAME_KEYS, *ANSWER_KEYS, "info", "model", "seed", "episode_id", "turn", "tools")
+)
+
+
 def new_record(raw: Row, format: str, source: str, line: int) -> Record:
     """A record with the fields that rows of any format may carry under well-known names."""
+    if _WELL_KNOWN.isdisjoint(raw):
+        return Record(id=f"{source}:{line}", raw=raw, format=format, source=source, line=line)
     ident = next((found for key in ID_KEYS if (found := text_id(raw.get(key))) is not None), None)
     info = raw.get("info")
     env = first_of(raw, ENV_KEYS)

@@ -1,0 +1,249 @@
+"""What the commands over stored rollouts share: their options, reading with warnings, outputs with a card."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.output import is_rich_terminal
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.io.card import Card
+    from atropos_cli.io.readers import ReadLog, ReadOptions, Reject
+    from atropos_cli.io.sources import Source
+    from atropos_cli.io.writers_out import DataOutput, OutputSpec
+
+READING, WRITING = "Reading", "Output"
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(metavar="INPUT...", help="Files, run folders, globs; - is standard input.", show_default=False),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        rich_help_panel=READING,
+        help="Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, "
+        "taubench, text; auto looks at each row.",
+    ),
+]
+TolerantOption = Annotated[
+    bool, typer.Option("--tolerant", help="Leave broken lines out instead of stopping.", rich_help_panel=READING)
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Stop at any row that cannot be used.", rich_help_panel=READING)
+]
+RejectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rejects",
+        metavar="FILE",
+        rich_help_panel=READING,
+        show_default=False,
+        help="Write rows that were left out there; with --tolerant the default is OUTPUT.rejects.jsonl.",
+    ),
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        rich_help_panel=WRITING,
+        show_default=False,
+        help="Where rows go: .jsonl, .jsonl.gz, .jsonl.zst, .parquet; - is standard output.",
+    ),
+]
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--write",
+        metavar="KIND",
+        rich_help_panel=WRITING,
+        show_default=False,
+        help="jsonl, jsonl.gz, jsonl.zst, parquet or datasets (a folder); default: by the ending.",
+    ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=WRITING)
+]
+ShardOption = Annotated[
+    int | None,
+    typer.Option("--shard-size", min=1, help="Rows in a file.", rich_help_panel=WRITING, show_default=False),
+]
+ValidationOption = Annotated[
+    float,
+    typer.Option(
+        "--validation", min=0.0, max=0.99, rich_help_panel=WRITING, help="Share of tasks for a validation split."
+    ),
+]
+SplitSeedOption = Annotated[int, typer.Option("--split-seed", help="Seed of that split.", rich_help_panel=WRITING)]
+
+EVERY = 10.0
+
+
+@dataclass(slots=True)
+class Reading:
+    """Opened inputs: sources, options and the log that collects what was left out."""
+
+    sources: list[Source]
+    options: ReadOptions
+    log: ReadLog
+    rejects: list[Reject]
+    spooled: list[Path] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Remove the copy of standard input, if one was made."""
+        for path in self.spooled:
+            path.unlink(missing_ok=True)
+
+    def require_rows(self) -> None:
+        """Raise DataError when nothing usable was read."""
+        if self.log.records:
+            return
+        names = ", ".join(source.name for source in self.sources[:3])
+        if not self.rejects:
+            raise DataError(f"{names}: no rows", hint="is it the right file?")
+        first = self.rejects[0]
+        raise DataError(
+            f"{names}: no usable rows; the first one, {first.source}:{first.line}: {first.reason}",
+            hint="--format names a format if it was not recognised",
+        )
+
+
+_REJECTS = 100_000
+
+
+def open_inputs(
+    session: Session, inputs: Sequence[str], *, form: str, tolerant: bool, strict: bool, twice: bool = False
+) -> Reading:
+    """Find the inputs and make the log. twice: standard input is spooled so that it can be read again."""
+    from atropos_cli.io.readers import ReadLog, ReadOptions, pick_format
+    from atropos_cli.io.sources import find_sources, spool
+
+    if tolerant and strict:
+        raise UsageError("--tolerant and --strict exclude each other")
+    pick_format(form)
+    rejects: list[Reject] = []
+
+    def on_reject(reject: Reject) -> None:
+        if len(rejects) < _REJECTS:
+            rejects.append(reject)
+
+    sources = find_sources(inputs)
+    spooled = []
+    if twice:
+        copies = [spool(source) for source in sources]
+        spooled = [copy.path for copy, source in zip(copies, sources, strict=True) if source.path is None and copy.path]
+        sources = copies
+    log = ReadLog(warn=session.out.warning, on_reject=on_reject)
+    return Reading(sources, ReadOptions(None if form == "auto" else form, tolerant, strict), log, rejects, spooled)
+
+
+def output_spec(sources: Sequence[Source], output: str | None, kind: str | None = None, **options: Any) -> OutputSpec:
+    """The output as asked for. Raises UsageError for none, for an unknown kind, and for one of the inputs."""
+    from atropos_cli.io.writers_out import KINDS, OutputSpec
+
+    if output is None:
+        raise UsageError("no output given", hint="add -o FILE, or -o - for standard output")
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"unknown kind of output {kind!r}", hint=f"one of {', '.join(KINDS)}")
+    path = Path(output)
+    if output != "-" and path.exists():
+        for source in sources:
+            if source.path is not None and source.path.exists() and path.samefile(source.path):
+                raise UsageError(f"{output} is an input: the input is never changed", hint="give another -o")
+    return OutputSpec(output, kind, **options)  # type: ignore[arg-type]
+
+
+def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None) -> Path | None:
+    """Write the rows that were left out, where that was asked for; returns the file."""
+    from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.jsonvalue import dump
+
+    if rejects is None and reading.options.tolerant and spec is not None and not spec.to_stdout:
+        rejects = f"{spec.target}.rejects.jsonl"
+    if rejects is None or not reading.rejects:
+        return None
+    path = Path(rejects)
+    atomic_write(path, b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects))
+    return path
+
+
+def write_cards(output: DataOutput, card: Card, session: Session) -> None:
+    """The card beside the output; a card that cannot be written is a warning, the rows are there."""
+    from atropos_cli.io.card import write_card
+
+    try:
+        write_card(output, card)
+    except DataError as error:
+        session.out.warning(error.message, error.hint)
+
+
+class Ticker:
+    """Tells how far a long pass is: a line that is renewed on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, what: str, log: ReadLog) -> None:
+        self._what = what
+        self._log = log
+        self._live = is_rich_terminal(sys.stderr)
+        self._started = self._told = time.monotonic()
+        self._shown = False
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now - self._told < (0.5 if self._live else EVERY):
+            return
+        self._told = now
+        rate = self._log.records / (now - self._started)
+        text = f"{self._what}: {self._log.records} records, {rate:.0f}/s"
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+            sys.stderr.flush()
+            self._shown = self._live
+
+    def clear(self) -> None:
+        """Remove the renewed line."""
+        if self._shown:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def ticking(what: str, log: ReadLog) -> Iterator[Ticker]:
+    """A ticker that is cleared at the end."""
+    ticker = Ticker(what, log)
+    try:
+        yield ticker
+    finally:
+        ticker.clear()
+
+
+def share(part: int, whole: int) -> str:
+    """ "3 of 8 (37.5 %)"."""
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.1f} %)" if whole else "")
+
+
+def read_lines(log: ReadLog) -> list[str]:
+    """What was read, in one or two lines."""
+    formats = ", ".join(f"{count} {name}" for name, count in log.formats.most_common())
+    lines = [f"read {log.records} records with {log.attempts} attempts ({formats})"]
+    left_out = sum(log.rejected.values())
+    if left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in log.rejected.items())
+        lines.append(f"left out {left_out} rows ({kinds})")
+    if log.non_finite:
+        lines.append(f"{log.non_finite} scores were not finite")
+    return lines

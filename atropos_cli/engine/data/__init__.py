@@ -1,0 +1,1 @@
+"""From rollouts to data: filtering, scoring again, merging."""
