@@ -1,0 +1,285 @@
+"""The inference backend `local`: a transformers model in this process.
+
+    backend = LocalBackend(LocalConfig(), model="smollm2"); await backend.open(); await backend.generate(request)
+
+Concurrent requests are batched (see scheduler and batching). Each reply carries the sampled token ids,
+the end token included when it was sampled, and the raw log-probability of each (see sampling).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal
+
+from atropos_cli.sdk import (
+    Capabilities,
+    Completion,
+    Config,
+    ConfigError,
+    ContextOverflow,
+    FatalBackendError,
+    Field,
+    GenerateRequest,
+    Generation,
+    InferenceBackend,
+    JsonDict,
+    Message,
+    RequestRejected,
+    TokenSpan,
+    clean_text,
+)
+
+from . import REQUIRES
+from .batching import Batch, GenerateJob, Sample, ScoreJob
+from .decoder import Decoder
+from .models import Loaded, ModelSource, load, resolve
+from .prompts import AUTO, Prompts, StopText
+from .runtime import free_memory, pick_device, pick_dtype, wait_passively
+from .sampling import Choice
+from .scheduler import Scheduler
+
+for _package in REQUIRES:
+    if find_spec(_package) is None:  # found out here, the plan already fails, with the command that installs it
+        raise ModuleNotFoundError(f"No module named {_package!r}", name=_package)
+
+_CPU_ROWS, _GPU_ROWS = 32, 128
+_CPU_SHARE, _GPU_SHARE = 0.25, 0.6
+_KEPT_SHARE = 0.1
+_KEPT_BYTES = 1 << 30
+_UNLIMITED = 10**9
+
+
+class LocalConfig(Config):
+    """Options of the backend `local`."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N or mps; auto takes a GPU if there is one.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Number format; auto is float32 on a CPU and bfloat16 on a GPU that has it."
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: what torch takes.")
+    chat_template: str = Field(
+        default=AUTO,
+        description="auto: the model's own; plain: contents joined by blank lines, for base models and few-shot "
+        "prompts; or the path of a Jinja template.",
+    )
+    context: int | None = Field(
+        default=None, ge=2, description="Most tokens of prompt and completion together; default: the model's."
+    )
+    max_batch: int | None = Field(
+        default=None, ge=1, description="Samples that run at a time; default: 32 on a CPU, 128 on a GPU."
+    )
+    max_batch_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Positions that all running samples may hold together, which bounds the memory; "
+        "default: a quarter of the free memory on a CPU, 60 % on a GPU.",
+    )
+    prefix_cache_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        description="Positions kept of finished samples, so that a next turn need not be computed from its start; "
+        "0 keeps none; default: a tenth of the free memory, at most 1 GiB.",
+    )
+    gguf_cache: bool = Field(
+        default=True, description="Keep a dequantised copy of a GGUF file in the user's cache folder."
+    )
+
+
+class LocalBackend(InferenceBackend):
+    """Generates and scores with one model on one device; see the module."""
+
+    name: ClassVar[str] = "local"
+    Config = LocalConfig
+
+    def __init__(self, config: LocalConfig, *, model: str | None = None) -> None:
+        super().__init__(config, model=model)
+        self.capabilities = Capabilities(logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True)
+        self._scheduler: Scheduler | None = None
+        self._prompts: Prompts | None = None
+        self._facts: JsonDict = {}
+        self._context = 0
+        self._ids = 0
+
+    async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
+        """Load the model on the worker thread. Raises ConfigError without a model, FatalBackendError otherwise."""
+        if not self.model:
+            raise ConfigError("the local backend needs a model", hint="give --model smollm2, a folder or a .gguf file")
+        scheduler = Scheduler(partial(self._load, resolve(self.model)))
+        scheduler.start()
+        self._scheduler = scheduler
+        try:
+            await asyncio.wrap_future(scheduler.ready)
+        except BaseException:
+            scheduler.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop the worker thread after its step at hand and free the model."""
+        scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None:
+            await asyncio.to_thread(scheduler.close)
+
+    async def generate(self, request: GenerateRequest) -> Generation:
+        """Sample n replies; a cancelled call leaves the batch at its next step."""
+        scheduler, prompts = self._opened()
+        if request.tools:
+            raise RequestRejected(
+                "the local backend cannot offer tools to the model",
+                hint="serve the model with SGLang or vLLM and give --base-url",
+            )
+        prompt = request.prompt_ids if request.prompt_ids is not None else prompts.encode(request.messages)
+        limit = self._limit(prompt, request.sampling.max_tokens)
+        stop = StopText(prompts, request.sampling.stop)
+        choice = Choice.of(request.sampling)
+        job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop)
+        scheduler.submit(job)
+        samples = await asyncio.wrap_future(job.future)
+        keep = request.logprobs != "off"
+        return Generation(
+            completions=tuple(_completion(sample, prompts, stop, with_tokens=keep) for sample in samples),
+            prompt_ids=prompt if keep else None,
+            prompt_tokens=len(prompt),
+        )
+
+    async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """Raw log-probability of each continuation token. The prefix needs at least one token."""
+        scheduler, _ = self._opened()
+        prefix, continuation = tuple(prefix_ids), tuple(continuation_ids)
+        if not continuation:
+            return []
+        self._check_ids(prefix, "prefix")
+        self._check_ids(continuation, "continuation")
+        length = len(prefix) + len(continuation)
+        if length > self._context:
+            raise ContextOverflow(
+                f"prefix and continuation have {length} tokens, the context holds {self._context}",
+                hint="shorten them, or use a model with a longer context",
+            )
+        job = ScoreJob(prefix, continuation)
+        scheduler.submit(job)
+        return await asyncio.wrap_future(job.future)
+
+    async def probe(self) -> bool:
+        """Is the worker thread alive?"""
+        return self._scheduler is not None and self._scheduler.alive
+
+    def describe(self) -> JsonDict:
+        """Model, device, number format and versions; how logprobs are defined."""
+        return {**super().describe(), **self._facts}
+
+    def _opened(self) -> tuple[Scheduler, Prompts]:
+        if self._scheduler is None or self._prompts is None:
+            raise FatalBackendError("the local backend is not open")
+        return self._scheduler, self._prompts
+
+    def _limit(self, prompt: tuple[int, ...], max_tokens: int | None) -> int:
+        """Most tokens of the completion. Raises ContextOverflow when prompt and completion do not fit."""
+        self._check_ids(prompt, "prompt")
+        left = self._context - len(prompt)
+        if left < (max_tokens or 1):
+            asked = f" and {max_tokens} for the completion" if max_tokens else ""
+            raise ContextOverflow(
+                f"the prompt has {len(prompt)} tokens{asked}; the context holds {self._context}",
+                hint="lower --max-tokens, shorten the prompt, or use a model with a longer context",
+            )
+        return max_tokens or left
+
+    def _check_ids(self, ids: tuple[int, ...], what: str) -> None:
+        if not ids:
+            raise RequestRejected(f"the {what} is empty", hint="a model needs at least one token to go on from")
+        wrong = next((token for token in ids if not 0 <= token < self._ids), None)
+        if wrong is not None:
+            raise RequestRejected(
+                f"token id {wrong} of the {what} is not in the model's vocabulary (0 to {self._ids - 1})",
+                hint="use ids made by this model's tokenizer",
+            )
+
+    def _load(self, source: ModelSource) -> Batch:
+        """Everything slow; runs on the worker thread."""
+        config: LocalConfig = self.config
+        wait_passively()
+        import torch
+
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        device = pick_device(config.device)
+        dtype = pick_dtype(config.dtype, device)
+        loaded = load(source, device=device, dtype=dtype, use_cache=config.gguf_cache)
+        self._prompts = Prompts(loaded.tokenizer, config.chat_template, model=source.label)
+        self._context = _context(loaded, config.context)
+        decoder = Decoder(loaded.model, device=device, context=self._context, max_tokens=_UNLIMITED)
+        decoder.check()
+        self._ids = min(decoder.embedded, decoder.vocabulary)
+        batch = self._batch(decoder, loaded)
+        self._facts = {
+            "model": source.label,
+            "device": str(device) if device.type != "cuda" else torch.cuda.get_device_name(device),
+            "dtype": str(dtype).removeprefix("torch."),
+            "context": self._context,
+            "chat_template": config.chat_template if self._prompts.plain else "chat",
+            "max_batch": batch.max_rows,
+            "max_batch_tokens": decoder.rows.max_tokens,
+            "prefix_cache_tokens": batch.store.max_tokens,
+            "logprobs": "raw",
+            "torch": torch.__version__,
+            "transformers": _version("transformers"),
+        }
+        return batch
+
+    def _batch(self, decoder: Decoder, loaded: Loaded) -> Batch:
+        config: LocalConfig = self.config
+        gpu = decoder.device.type == "cuda"
+        free, each = free_memory(decoder.device), max(1, decoder.rows.bytes_per_token)
+        kept = config.prefix_cache_tokens
+        if kept is None:
+            kept = int(min(_KEPT_BYTES, free * _KEPT_SHARE) // each)
+        tokens = config.max_batch_tokens
+        if tokens is None:
+            tokens = int(free * (_GPU_SHARE if gpu else _CPU_SHARE) // each)
+        decoder.rows.max_tokens = max(1, tokens)
+        rows = config.max_batch or (_GPU_ROWS if gpu else _CPU_ROWS)
+        return Batch(decoder, end_ids=_end_ids(loaded), max_rows=rows, kept_tokens=kept)
+
+
+def _completion(sample: Sample, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
+    text = clean_text(stop.cut(prompts.decode(sample.ids)))
+    tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
+    return Completion(
+        message=Message(role="assistant", content=text, finish_reason=sample.finish_reason, tokens=tokens),
+        finish_reason=sample.finish_reason,
+        completion_tokens=len(sample.ids),
+    )
+
+
+def _context(loaded: Loaded, wanted: int | None) -> int:
+    own: Any = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(own, int) or own < 2:
+        own = None
+    if wanted is not None:
+        return min(wanted, own) if own else wanted
+    if own is None:
+        raise FatalBackendError(
+            "the model does not say how long its context is",
+            hint="give --backend.context TOKENS",
+        )
+    return int(own)
+
+
+def _end_ids(loaded: Loaded) -> set[int]:
+    """The tokens that end a reply, as the model's generation config, its config and the tokenizer name them."""
+    found: set[int] = set()
+    for owner in (getattr(loaded.model, "generation_config", None), loaded.model.config, loaded.tokenizer):
+        ids: Any = getattr(owner, "eos_token_id", None)
+        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return {int(token) for token in found}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"

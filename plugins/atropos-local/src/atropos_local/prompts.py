@@ -1,0 +1,172 @@
+"""From messages to prompt ids, and from sampled ids to text.
+
+Chat prompts go through the model's chat template. Where the messages carry the exact tokens of an
+earlier turn, these are kept and only what follows is tokenised: tokenising a sampled reply again may
+split it differently, and a trainer would then learn on tokens the model never chose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.sdk import FatalBackendError, Message, RequestRejected
+
+AUTO, PLAIN = "auto", "plain"
+BLANK_LINE = "\n\n"
+
+
+class Prompts:
+    """Renders prompts with one tokenizer and one template.
+
+    template: "auto" is the model's own chat template, "plain" the contents joined by blank lines
+    (for base models and few-shot prompts), anything else the path of a Jinja chat template.
+    """
+
+    def __init__(self, tokenizer: Any, template: str = AUTO, *, model: str = "the model") -> None:
+        self._tokenizer = tokenizer
+        self.plain = template == PLAIN
+        if template not in (AUTO, PLAIN):
+            tokenizer.chat_template = _read_template(template)
+        if not self.plain and not tokenizer.chat_template:
+            raise FatalBackendError(
+                f"model {model!r} has no chat template, so messages cannot be made into a prompt",
+                hint="give --backend.chat-template plain (contents joined by blank lines), "
+                "or --backend.chat-template FILE with a Jinja template",
+            )
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt's ids, up to where the reply begins. Raises RequestRejected when there is no such prompt."""
+        text = self._render(messages)
+        known = _known_ids(messages)
+        if known:
+            rest = self._rest(text, known)
+            if rest is not None:
+                return (*known, *self._ids(rest))
+        if self.plain:
+            return tuple(self._tokenizer(text)["input_ids"])
+        return self._ids(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without special tokens."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _rest(self, text: str, known: tuple[int, ...]) -> str | None:
+        """What the rendered text adds to the known ids; None unless these ids are exactly how it begins."""
+        begun = self._tokenizer.decode(list(known), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text[len(begun) :] if text.startswith(begun) else None
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        if self.plain:
+            return BLANK_LINE.join(_text(message) for message in messages)
+        turns = [_turn(message) for message in messages]
+        try:
+            text: str = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template raises whatever its author chose
+            roles = ", ".join(message.role for message in messages)
+            raise RequestRejected(
+                f"the chat template refuses these messages (roles: {roles}): {type(error).__name__}: {error}",
+                hint="see which roles and which order the model's chat template allows",
+            ) from error
+        return text
+
+
+def _read_template(path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FatalBackendError(
+            f"chat template {path!r} cannot be read: {error}",
+            hint="chat_template is 'auto', 'plain', or the path of a Jinja file",
+        ) from error
+
+
+def _known_ids(messages: Sequence[Message]) -> tuple[int, ...]:
+    """The exact ids of everything up to the last reply, where its message carries them; else nothing.
+
+    The prompt's ids hang on the last message before a reply and cover what came since the reply before it.
+    """
+    ids: list[int] = []
+    complete = False
+    for message in messages:
+        span = message.tokens
+        if span is None:
+            complete = complete and message.role != "assistant"
+            continue
+        if span.restart:
+            ids = []
+        ids.extend(span.ids)
+        complete = message.role == "assistant"
+    return tuple(ids) if complete else ()
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, tuple):
+        for part in message.content:
+            if part.get("type") != "text":
+                raise RequestRejected(
+                    f"a {message.role} message holds a part of type {part.get('type')!r}; the local backend takes text",
+                    hint="use a text-only environment, or a server for multimodal models with --base-url",
+                )
+    return message.text
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """A message as chat templates expect it; tool arguments as objects."""
+    turn: dict[str, Any] = {"role": message.role, "content": _text(message)}
+    if message.name is not None:
+        turn["name"] = message.name
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    if message.reasoning is not None:
+        turn["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": call.type,
+                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return turn
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+class StopText:
+    """Finds stop texts in a growing reply.
+
+    Only the end of the reply is decoded at each step: each token holds at least one byte, so that a
+    stop text of n bytes lies within the last n tokens, and a few more for characters cut in half.
+    """
+
+    _MARGIN = 4
+
+    def __init__(self, prompts: Prompts, stops: Sequence[str]) -> None:
+        self._prompts = prompts
+        self._stops = tuple(stop for stop in stops if stop)
+        self._window = max((len(stop.encode("utf-8", "replace")) for stop in self._stops), default=0) + self._MARGIN
+
+    def found(self, ids: Sequence[int]) -> bool:
+        """Does a stop text end in the last token?"""
+        if not self._stops:
+            return False
+        tail = self._prompts.decode(ids[-self._window :])
+        return any(stop in tail for stop in self._stops)
+
+    def cut(self, text: str) -> str:
+        """The text before the first stop text."""
+        ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        return text[: min(ends)] if ends else text

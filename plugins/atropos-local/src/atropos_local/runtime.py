@@ -1,0 +1,96 @@
+"""The machine: waiting threads, device, number format, free memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atropos_cli.sdk import FatalBackendError
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL_MACHINE = 8
+_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
+def cpu_count() -> int:
+    """CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def wait_passively() -> None:
+    """Make OpenMP threads sleep, not spin, between operations. Has an effect only before torch is imported.
+
+    Spinning threads that share few cores with other programs take the time of the ones that work:
+    a step can become several times slower. The user's own OpenMP settings are left alone.
+    """
+    if "torch" in sys.modules or cpu_count() > SMALL_MACHINE:
+        return
+    if not any(name in os.environ for name in _WAIT_VARIABLES):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
+def pick_device(wanted: str) -> torch.device:
+    """`auto`: the GPU if there is one, else the CPU. Raises FatalBackendError for a device that is not there."""
+    import torch
+
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first_line = str(error).split("\n", 1)[0]
+        raise FatalBackendError(
+            f"device {wanted!r} cannot be used: {first_line}", hint="give --backend.device auto or cpu"
+        ) from error
+    return device
+
+
+def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    """`auto`: float32 on the CPU; on a GPU bfloat16, or float16 where the GPU lacks it."""
+    import torch
+
+    if wanted != "auto":
+        dtype = getattr(torch, wanted)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that may still be allocated on the device, as far as the system says."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = [size for size in (_available(), _cgroup_left()) if size is not None]
+    return min(found, default=4 << 30)
+
+
+def _available() -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return None
+
+
+def _cgroup_left() -> int | None:
+    """What the container may still take (cgroup v2); None where it has no limit."""
+    root = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):
+        limit = (root / "memory.max").read_text(encoding="ascii").strip()
+        if limit != "max":
+            return max(0, int(limit) - int((root / "memory.current").read_text(encoding="ascii")))
+    return None

@@ -1,0 +1,194 @@
+"""The worker thread: takes jobs from a queue, keeps the batch full, and answers through futures.
+
+Requests come from an event loop and wait in the queue; a job joins the batch at the next step for
+which there is room (continuous batching), its n samples in parts if need be. Work that fails takes
+down the jobs it was done for, never the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from atropos_cli.sdk import BackendError, FatalBackendError, TransientBackendError
+
+from .batching import Batch, GenerateJob, Row, ScoreJob, fail
+from .rows import CacheLost
+
+log = logging.getLogger(__name__)
+
+Job = GenerateJob | ScoreJob
+
+
+class Scheduler:
+    """Runs one Batch on its own thread. submit() may be called from any thread."""
+
+    def __init__(self, load: Callable[[], Batch]) -> None:
+        self._load = load
+        self._wake = threading.Condition()
+        self._queue: deque[GenerateJob] = deque()
+        self._score_queue: deque[ScoreJob] = deque()
+        self._closing = False
+        self._dead: BackendError | None = None
+        self.batch: Batch | None = None
+        self.ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._main, name="atropos-local", daemon=True)
+
+    def start(self) -> None:
+        """Load on the worker's thread; `ready` tells when that is done, or why it failed."""
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Loaded, and able to take jobs."""
+        return self.batch is not None and not self._closing and self._dead is None
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; its future is answered later. Raises BackendError when nothing can be done any more."""
+        with self._wake:
+            if self._dead is not None:
+                raise self._dead
+            if self._closing or self.batch is None:
+                raise FatalBackendError("the local backend is not open")
+            if isinstance(job, GenerateJob):
+                self._queue.append(job)
+            else:
+                self._score_queue.append(job)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Stop after the step at hand, fail what waits, free the model. Blocks; may be called more than once.
+
+        A load that is still going on cannot be stopped: it is left to end by itself, without waiting for it.
+        """
+        with self._wake:
+            loading = self.batch is None and self._dead is None
+            self._closing = True
+            self._wake.notify()
+        if self._thread.ident is not None and not loading:
+            self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            batch = self._load()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for `ready`
+            self._answer_ready(error)
+            return
+        with self._wake:
+            self.batch = batch
+        import torch
+
+        self._answer_ready(None)
+        try:
+            with torch.inference_mode():
+                while self._turn(batch):
+                    pass
+            end: BackendError = BackendError("the local backend was closed while the request ran")
+        except BaseException as bug:  # a dead thread must not leave anybody waiting
+            log.exception("the worker thread of the local backend stopped")
+            end = FatalBackendError(f"the local backend stopped: {type(bug).__name__}: {bug}")
+        self._end(end)
+
+    def _answer_ready(self, error: BaseException | None) -> None:
+        with suppress(Exception):  # cancelled by a caller that did not want to wait
+            if error is None:
+                self.ready.set_result(None)
+            else:
+                self.ready.set_exception(error)
+
+    def _end(self, error: BackendError) -> None:
+        with self._wake:
+            self._dead = error
+            jobs: list[Job] = [*self._queue, *self._score_queue]
+            self._queue.clear()
+            self._score_queue.clear()
+            batch, self.batch = self.batch, None
+        if batch is not None:
+            jobs.extend(row.job for row in batch.rows)
+            batch.forget()
+        for job in jobs:
+            fail(job, error)
+
+    def _turn(self, batch: Batch) -> bool:
+        """Score what waits, admit what fits, advance all rows by a token. False when closing."""
+        with self._wake:
+            while not (self._closing or self._queue or self._score_queue or batch.rows):
+                self._wake.wait()
+            if self._closing:
+                return False
+            scores = self._take_scores(batch)
+            rows = self._take_rows(batch)
+        if scores:
+            self._guard(batch, scores, lambda: batch.score(scores))
+        if rows:
+            self._guard(batch, [row.job for row in rows], lambda: batch.admit(rows))
+        if batch.rows:
+            self._guard(batch, [row.job for row in batch.rows], batch.step)
+        return True
+
+    def _take_scores(self, batch: Batch) -> list[ScoreJob]:
+        taken: list[ScoreJob] = []
+        while self._score_queue:
+            job = self._score_queue[0]
+            if not job.future.done():
+                if taken and not batch.fits(taken, job):
+                    break
+                taken.append(job)
+            self._score_queue.popleft()
+        return taken
+
+    def _take_rows(self, batch: Batch) -> list[Row]:
+        taken: list[Row] = []
+        while self._queue:
+            job = self._queue[0]
+            while job.waiting and not job.future.done():
+                if not batch.fits([row.job for row in taken], job):
+                    return taken
+                taken.append(Row(job, job.waiting.popleft()))
+            self._queue.popleft()
+        return taken
+
+    def _guard(self, batch: Batch, jobs: Sequence[Job], work: Callable[[], None]) -> None:
+        """Do the work; what it raises ends these jobs, and all running ones if their rows were lost."""
+        try:
+            work()
+        except CacheLost as error:
+            self._failed(batch, [*jobs, *(row.job for row in batch.rows)], _out_of_memory(error))
+        except Exception as error:  # noqa: BLE001 - a model may raise anything; the jobs get it
+            self._failed(batch, jobs, _as_backend_error(error))
+
+    def _failed(self, batch: Batch, jobs: Sequence[Job], error: BackendError) -> None:
+        log.warning("a batch of %d failed: %s", len(jobs), error)
+        if isinstance(error, TransientBackendError):
+            batch.max_rows = max(1, batch.max_rows // 2)
+        for job in jobs:
+            fail(job, error)
+        if all(row.job.future.done() for row in batch.rows):
+            batch.forget()
+
+
+def _out_of_memory(error: BaseException) -> TransientBackendError:
+    first_line = str(error).split("\n", 1)[0]
+    return TransientBackendError(
+        f"out of memory in the local backend: {first_line}",
+        hint="the next batches are smaller; to avoid it give --backend.max-batch or --backend.max-batch-tokens",
+    )
+
+
+def _as_backend_error(error: Exception) -> BackendError:
+    import torch
+
+    if isinstance(error, BackendError):
+        return error
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in text:
+        return _out_of_memory(error)
+    first_line = text.split("\n", 1)[0]
+    if "CUDA error" in text or "device-side assert" in text:
+        return FatalBackendError(f"the GPU failed: {first_line}", hint="start again; see the driver's log (dmesg)")
+    log.debug("failure in a batch", exc_info=error)
+    return BackendError(f"the model failed on a batch: {type(error).__name__}: {first_line}")

@@ -1,0 +1,142 @@
+"""From names to models, and what is said when there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from atropos_local import models
+from atropos_local.models import SMOLLM2_HUB, resolve
+from atropos_local.runtime import cpu_count, wait_passively
+
+from atropos_cli.sdk import ConfigError, FatalBackendError
+
+
+@pytest.mark.parametrize("name", ["./no/such/folder", "/no/such.gguf", "~/nothing", "a b", "model.gguf", "a/b/c"])
+def test_a_path_that_is_not_there(name: str) -> None:
+    with pytest.raises(FatalBackendError, match="not found") as caught:
+        resolve(name)
+    assert name in caught.value.message
+    assert "smollm2" in str(caught.value.hint)
+
+
+def test_names_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve("Qwen/Qwen2.5-0.5B").kind == "hub"
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FatalBackendError, match=r"no config\.json"):
+        resolve(str(tmp_path / "mine"))
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    assert (resolve("mine").kind, resolve("mine").label) == ("folder", "mine")
+    assert (resolve("x.gguf").kind, resolve("x.gguf").label) == ("gguf", "x.gguf")
+
+
+def test_smollm2_comes_from_the_hub_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise models.PackageNotFoundError(name)
+
+    monkeypatch.setattr(models, "files", missing)
+    source = resolve("SmolLM2")
+    assert (source.kind, source.location) == ("hub", SMOLLM2_HUB)
+    assert source.template
+
+
+def test_waiting_threads_are_left_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atropos_local.runtime.sys.modules", {})
+    monkeypatch.setattr("atropos_local.runtime.cpu_count", lambda: 2)
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KMP_BLOCKTIME", "1")
+    wait_passively()
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.delenv("KMP_BLOCKTIME")
+    wait_passively()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert cpu_count() >= 1
+
+
+async def fails(model: str | None, **options: Any) -> Any:
+    from atropos_local.backend import LocalBackend, LocalConfig
+
+    backend = LocalBackend(LocalConfig(**options), model=model)
+    with pytest.raises((FatalBackendError, ConfigError)) as caught:
+        await backend.open()
+    await backend.close()
+    assert await backend.probe() is False
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.model
+async def test_no_model_is_named() -> None:
+    assert "needs a model" in (await fails(None)).message
+
+
+@pytest.mark.model
+async def test_a_folder_without_a_tokenizer(tiny: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tiny / name, tmp_path / name)
+    error = await fails(str(tmp_path))
+    assert "tokenizer" in error.message
+    assert "tokenizer.json" in error.hint
+
+
+@pytest.mark.model
+async def test_a_folder_without_weights(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").unlink()
+    assert "cannot be loaded" in (await fails(str(tmp_path / "m"))).message
+
+
+@pytest.mark.model
+async def test_an_unknown_architecture(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "not_there", "architectures": ["No"]}))
+    assert "cannot be loaded" in (await fails(str(tmp_path / "m"))).message
+
+
+@pytest.mark.model
+async def test_a_folder_that_wants_to_run_its_own_code(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    own = {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "evil", "auto_map": own}))
+    (tmp_path / "m" / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    await fails(str(tmp_path / "m"))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.model
+async def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    error = await fails("somebody/some-model-that-is-nowhere")
+    assert "hub cannot be reached" in error.message
+    assert "smollm2" in error.hint
+
+
+@pytest.mark.model
+async def test_other_files_named_gguf(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"not a model at all")
+    assert "as a GGUF file" in (await fails(str(tmp_path / "x.gguf"))).message
+
+
+@pytest.mark.model
+async def test_a_device_that_is_not_there(tiny: Path) -> None:
+    error = await fails(str(tiny), device="cuda:77")
+    assert "'cuda:77' cannot be used" in error.message
+
+
+@pytest.mark.model
+async def test_a_template_is_asked_for_when_the_model_has_none(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "m")
+    (tmp_path / "m" / "chat_template.jinja").unlink()
+    assert "no chat template" in (await fails(str(tmp_path / "m"))).message
