@@ -1,0 +1,104 @@
+"""What every first-party plugin keeps to: its imports, its metadata, its layout."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+OURS = {package.name for plugin in ROOT.glob("plugins/*") for package in plugin.glob("src/*") if package.is_dir()}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) of every import in a file, relative ones left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            if node.module in ("atropos_cli", "atropos_cli.testing"):
+                yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def files(plugin: Path, folder: str) -> list[tuple[str, Path]]:
+    return [(str(path.relative_to(ROOT)), path) for path in sorted((plugin / folder).rglob("*.py"))]
+
+
+def test_there_are_plugins() -> None:
+    assert {plugin.name for plugin in PLUGINS} >= {"atropos-arithmetic", "atropos-local", "atropos-textworld"}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_plugin_imports_only_the_sdk_of_ours(plugin: Path) -> None:
+    own = {package.name for package in (plugin / "src").iterdir() if package.is_dir()}
+    wrong = []
+    for name, path in files(plugin, "src"):
+        for line, module in imports(path):
+            top = module.partition(".")[0]
+            if (top == "atropos_cli" and not f"{module}.".startswith("atropos_cli.sdk.")) or top in OURS - own:
+                wrong.append(f"{name}:{line} imports {module}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_plugins_tests_use_no_other_plugin(plugin: Path) -> None:
+    own = {package.name for package in (plugin / "src").iterdir() if package.is_dir()}
+    wrong = [
+        f"{name}:{line} imports {module}"
+        for name, path in files(plugin, "tests")
+        for line, module in imports(path)
+        if module.partition(".")[0] in OURS - own
+    ]
+    assert not wrong
+
+
+def test_the_core_imports_no_plugin() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sorted((ROOT / "atropos_cli").rglob("*.py"))
+        for line, module in imports(path)
+        if module.partition(".")[0] in OURS
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_manifest_imports_nothing_but_the_sdk(plugin: Path) -> None:
+    """The module of the entry point is imported whenever components are looked for: it must be quick."""
+    project = tomllib.loads((plugin / "pyproject.toml").read_text())["project"]
+    for target in project["entry-points"]["atropos"].values():
+        module = plugin / "src" / Path(*target.split("."))
+        path = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = [node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name for node in top]
+        allowed = ("atropos_cli.sdk", "__future__")
+        wrong = [n for n in names if n not in allowed and n.partition(".")[0] not in sys.stdlib_module_names]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong} at module level"
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_metadata_and_layout(plugin: Path) -> None:
+    data = tomllib.loads((plugin / "pyproject.toml").read_text())
+    project = data["project"]
+    assert project["name"] == plugin.name
+    assert project["requires-python"] == ">=3.11"
+    assert project["license"] == "MIT"
+    assert data["build-system"]["build-backend"] == "hatchling.build"
+    assert data["tool"]["uv"]["sources"]["atropos-cli"] == {"workspace": True}
+    assert len((plugin / "README.md").read_text().splitlines()) > 5
+    (package,) = [path for path in (plugin / "src").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert package.name == plugin.name.replace("-", "_")
+    assert (package / "py.typed").exists()
+    assert list((plugin / "tests").glob("test_*.py"))
+
+
+def test_the_core_is_typed() -> None:
+    assert (ROOT / "atropos_cli" / "py.typed").exists()

@@ -1,0 +1,76 @@
+"""The examples run as their README says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(script: Path, *args: str, **variables: str) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", str(script), *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PATH": path, **variables},
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_custom_environment(tmp_path: Path) -> None:
+    output = run(EXAMPLES / "custom-environment" / "run.sh", str(tmp_path / "run"))
+    assert "result:       ok" in output
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    assert len(groups) == 20
+    assert all(rollout["info"]["found"] for group in groups for rollout in group["rollouts"])
+    # the player's luck differs between rollouts of a group, so there is something to learn from
+    assert any(value for group in groups for value in group["advantages"])
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_first_rollouts(tmp_path: Path) -> None:
+    """Real play of a real model. The example sets up its own environment: here it is the one the tests run in."""
+    here = Path(sys.prefix)
+    if not (here / ".setup-stamp").exists():
+        pytest.skip("the tests do not run in an environment made by .ci/setup")
+    for needed in ("torch", "transformers", "gguf", "textworld"):
+        if find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    output = run(EXAMPLES / "first-rollouts" / "run.sh", str(tmp_path / "run"), ATROPOS_VENV=str(here))
+    assert "The best rollout" in output
+    assert " model | " in output
+    assert "  game | " in output
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    assert len(groups) == 3
+    for group in groups:
+        for rollout in group["rollouts"]:
+            assert isinstance(rollout["reward"], float)
+            replies = [message for message in rollout["messages"] if message["role"] == "assistant"]
+            assert replies
+            for reply in replies:
+                span = reply["tokens"]
+                assert span["mask"] is True
+                assert len(span["ids"]) == len(span["logprobs"]) > 0
+                assert max(span["logprobs"]) <= 0.0
+
+
+def test_every_example_has_a_readme_and_is_run_here() -> None:
+    names = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    source = Path(__file__).read_text()
+    for name in names:
+        assert (EXAMPLES / name / "README.md").exists()
+        assert f'"{name}"' in source
