@@ -23,7 +23,12 @@ COMMANDS: dict[str, LazyCommand] = {
         f"{_COMMANDS}.gen:app", "Roll out an environment against a model; write scored groups.", ROLLOUTS
     ),
     "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
+    "analyze": LazyCommand(
+        f"{_COMMANDS}.analyze:analyze", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA
+    ),
+    "score": LazyCommand(f"{_COMMANDS}.score:score", "Score stored rollouts again, with any rewards.", DATA),
     "filter": LazyCommand(f"{_COMMANDS}.filter:filter_rollouts", "Keep the rollouts that pass.", DATA),
+    "sft-gen": LazyCommand(f"{_COMMANDS}.sft_gen:sft_gen", "Make rows for supervised fine-tuning.", DATA),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atropos_cli.io.formats import atropos, messages, native, sharegpt, solutions, taubench, trl
+from atropos_cli.io.formats import atropos, messages, native, outcomes, sharegpt, solutions, taubench, trl
 from atropos_cli.io.formats.common import Format, RowError
 from atropos_cli.io.records import Row
 
@@ -15,6 +15,7 @@ ALL: tuple[Format, ...] = (
     messages.FORMAT,
     trl.COMPLETION,
     solutions.FORMAT,
+    outcomes.FORMAT,
     trl.TEXT,
 )
 """In the order in which they are tried."""

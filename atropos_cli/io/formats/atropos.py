@@ -15,6 +15,7 @@ from typing import Any
 from atropos_cli.io.formats.common import (
     Format,
     RowError,
+    cut_history,
     expect_list,
     first_reply,
     new_record,
@@ -28,16 +29,17 @@ from atropos_cli.io.records import Attempt, Record, Row, TokenSeq
 PARALLEL = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "images",
     "distill_token_ids", "distill_logprobs", "finish_reasons", "token_scores", "token_weights", "bootcamp_names",
+    "score_errors",
 })  # fmt: skip
 """Fields known to hold one entry for each attempt."""
 _STRUCTURE = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides",
     "group_overrides", "generation_params", "images", "distill_token_ids", "distill_logprobs", "finish_reasons",
-    "token_scores", "token_weights",
+    "token_scores", "token_weights", "score_history", "score_errors", "scorer",
 })  # fmt: skip
 _WHOLE = frozenset({
     "tools", "tests", "choices", "tags", "path", "question", "prompt", "history", "metadata", "info", "answer",
-    "ground_truth", "answer_key", "generation_params", "group_overrides",
+    "ground_truth", "answer_key", "generation_params", "group_overrides", "score_history",
 })  # fmt: skip
 
 
@@ -146,6 +148,7 @@ def cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
     count = len(record.attempts)
     for key in parallel_keys(raw, count):
         raw[key] = [raw[key][attempt.index] for attempt in kept]
+    cut_history(raw, kept, count)
     return [raw]
 
 

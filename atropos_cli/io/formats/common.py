@@ -332,3 +332,15 @@ def read_finish(raw: Row, messages: Sequence[Message]) -> str | None:
     if reason is None and messages:
         reason = messages[-1].get("finish_reason")
     return reason if isinstance(reason, str) else None
+
+
+def cut_history(raw: Row, kept: Sequence[Attempt], count: int) -> None:
+    """Cut the scores that earlier scorers gave (`score_history`) with their attempts; the list itself stays."""
+    history = raw.get("score_history")
+    if isinstance(history, list):
+        raw["score_history"] = [
+            {**entry, "scores": [entry["scores"][attempt.index] for attempt in kept]}
+            if isinstance(entry, dict) and isinstance(entry.get("scores"), list) and len(entry["scores"]) == count
+            else entry
+            for entry in history
+        ]

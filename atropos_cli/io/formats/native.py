@@ -46,10 +46,10 @@ def read(raw: Row, source: str, line: int) -> Record:
         task_name=name if isinstance(name, str) else None,
         source=source,
         line=line,
-        model=raw.get("model"),
-        seed=raw.get("seed"),
-        episode_id=raw.get("episode_id"),
-        turn=raw.get("turn"),
+        model=_typed(raw, "model", str),
+        seed=_typed(raw, "seed", int),
+        episode_id=_typed(raw, "episode_id", str),
+        turn=_typed(raw, "turn", int),
         answer=task.get("answer"),
         info=info,
         tools=read_tools(info["tools"], "task.info.tools") if info.get("tools") else None,
@@ -70,18 +70,25 @@ def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
     if odd:
         record.non_finite.append(index)
     failure, rewards = rollout.get("failure"), rollout.get("rewards")
+    reason = next((m.get("finish_reason") for m in reversed(messages) if m["role"] == "assistant"), None)
     return Attempt(
         messages=messages,
         score=score,
         raw=rollout,
         index=index,
         prompt_length=_prompt_length(messages, record),
-        finish_reason=next((m.get("finish_reason") for m in reversed(messages) if m["role"] == "assistant"), None),
-        stop_reason=rollout.get("stop_reason"),
+        finish_reason=reason if isinstance(reason, str) else None,
+        stop_reason=_typed(rollout, "stop_reason", str),
         failure=failure if isinstance(failure, dict) else None,
         rewards=rewards if isinstance(rewards, dict) else {},
         read_tokens=tokens,
     )
+
+
+def _typed(raw: Row, key: str, kind: type) -> Any:
+    """The value when it has the type it should have; other tools may have put anything there."""
+    value = raw.get(key)
+    return value if isinstance(value, kind) else None
 
 
 def _messages(value: Any, field: str) -> list[Message]:

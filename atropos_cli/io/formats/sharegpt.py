@@ -43,8 +43,11 @@ def read(raw: Row, source: str, line: int) -> Record:
             reply = _reply(raw[label], label)
             both = [*messages, *reply]
             link_tool_results(both)
+            score, odd = read_score(raw.get(f"score_{label}"), f"score_{label}")
+            if odd:
+                record.non_finite.append(i)
             record.attempts.append(
-                Attempt(messages=both, score=None, raw=raw, index=i, prompt_length=len(messages), label=label)
+                Attempt(messages=both, score=score, raw=raw, index=i, prompt_length=len(messages), label=label)
             )
         record.cut = lambda record, kept: [record.raw] if len(kept) == 2 else []
         return record

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atropos_cli.io.formats.common import Format, RowError, expect_list, new_record, read_score, side_fields
+from atropos_cli.io.formats.common import (
+    Format,
+    RowError,
+    cut_history,
+    expect_list,
+    new_record,
+    read_score,
+    side_fields,
+)
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row
 
@@ -20,7 +28,7 @@ _STRUCTURE = frozenset((*_LISTS, *_SCORES, "system"))
 
 
 def matches(raw: Row) -> bool:
-    return _question(raw) is not None and (_list_key(raw) is not None or bool(_solvers(raw)))
+    return _question(raw) is not None and (_list_key(raw) is not None or bool(solvers(raw)))
 
 
 def read(raw: Row, source: str, line: int) -> Record:
@@ -31,14 +39,15 @@ def read(raw: Row, source: str, line: int) -> Record:
     record = new_record(raw, "solutions", source, line)
     key = _list_key(raw)
     if key is None:
-        solvers = _solvers(raw)
-        record.info = {name: value for name, value in raw.items() if name not in solvers}
-        for i, name in enumerate(solvers):
-            _add(record, prompt, raw[name]["solution"], raw[name].get("is_correct"), f"{name}.is_correct", i)
+        names = solvers(raw)
+        record.info = {name: value for name, value in raw.items() if name not in names}
+        for i, name in enumerate(names):
+            solver = raw[name]
+            _add(record, prompt, solver["solution"], solver.get("score", solver["is_correct"]), f"{name}.score", i)
         record.cut = _cut_solvers
         return record
     texts = expect_list(raw[key], key)
-    score_key = next((name for name in _SCORES if isinstance(raw.get(name), list)), None)
+    score_key = score_field(raw)
     scores = raw[score_key] if score_key is not None else [None] * len(texts)
     if len(scores) != len(texts):
         raise RowError(str(score_key), f"{len(texts)} entries, as many as {key}", str(len(scores)))
@@ -78,7 +87,15 @@ def _list_key(raw: Row) -> str | None:
     return None
 
 
-def _solvers(raw: Row) -> list[str]:
+def score_field(raw: Row) -> str | None:
+    """The field that holds a list of scores."""
+    return next((name for name in _SCORES if isinstance(raw.get(name), list)), None)
+
+
+def solvers(raw: Row) -> list[str]:
+    """Fields that hold one solver's {solution, is_correct}; empty when the solutions stand in a list."""
+    if _list_key(raw) is not None:
+        return []
     return [
         name
         for name, value in raw.items()
@@ -88,20 +105,22 @@ def _solvers(raw: Row) -> list[str]:
 
 def _cut_lists(record: Record, kept: Sequence[Attempt]) -> list[Row]:
     count = len(record.attempts)
-    return [
-        {
-            key: [value[attempt.index] for attempt in kept]
-            if isinstance(value, list) and len(value) == count
-            else value
-            for key, value in record.raw.items()
-        }
-    ]
+    raw = {
+        key: [value[attempt.index] for attempt in kept]
+        if isinstance(value, list) and len(value) == count and key != "score_history"
+        else value
+        for key, value in record.raw.items()
+    }
+    cut_history(raw, kept, count)
+    return [raw]
 
 
 def _cut_solvers(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    names = _solvers(record.raw)
+    names = solvers(record.raw)
     wanted = {names[attempt.index] for attempt in kept}
-    return [{key: value for key, value in record.raw.items() if key not in names or key in wanted}]
+    raw = {key: value for key, value in record.raw.items() if key not in names or key in wanted}
+    cut_history(raw, kept, len(names))
+    return [raw]
 
 
 FORMAT = Format(
