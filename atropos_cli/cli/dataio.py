@@ -35,7 +35,7 @@ FormatOption = Annotated[
         metavar="NAME",
         rich_help_panel=READING,
         help="Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, "
-        "taubench, text; auto looks at each row.",
+        "outcomes, taubench, text; auto looks at each row.",
     ),
 ]
 TolerantOption = Annotated[

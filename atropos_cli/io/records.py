@@ -214,4 +214,6 @@ def text_of(message: Message) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    return "\n".join(str(part.get("text", "")) for part in content if part.get("type") == "text")
+    return "\n".join(
+        str(part.get("text", "")) for part in content if isinstance(part, dict) and part.get("type") == "text"
+    )

@@ -158,11 +158,16 @@ def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
             ids, mask, logprobs, known = [], [], [], True
         n = len(span["ids"])
         trained = span.get("mask", False)
-        trained = trained if isinstance(trained, list) else [bool(trained)] * n
+        trained = (
+            [value is True or value == 1 for value in trained] if isinstance(trained, list) else [bool(trained)] * n
+        )
+        if len(trained) != n:
+            return ()  # a span that contradicts itself: nothing can be trained on it
         ids += span["ids"]
         mask += trained
-        if isinstance(span.get("logprobs"), list):
-            logprobs += span["logprobs"]
+        values = span.get("logprobs")
+        if isinstance(values, list) and len(values) == n:
+            logprobs += values
         else:
             logprobs += [0.0] * n
             known = known and not any(trained)

@@ -1,0 +1,119 @@
+"""The report of `atropos analyze` as text: every share with its denominator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.cli.dataio import share
+from atropos_cli.cli.output import Output
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.analysis.analysis import Report
+
+
+def print_report(report: Report, out: Output) -> None:
+    """All environments, one after another."""
+    for note in report.notes:
+        out.data(f"note: {note}")
+    for name, environment in report.environments.items():
+        out.data("")
+        out.data(f"== {name}")
+        _print_environment(environment.as_json(), out)
+
+
+def _print_environment(data: dict[str, Any], out: Output) -> None:
+    from atropos_cli.engine.analysis.page import COLUMNS, summaries, summary_cells
+
+    out.details({name: text for name, text in _facts(data).items() if text})
+    rows = [[name, *summary_cells(row)] for name, row in summaries(data)]
+    if rows:
+        out.data("")
+        out.table(rows, header=("", *COLUMNS))
+    if any("quantiles" in row and not row["quantiles_from"].startswith("all") for _, row in summaries(data)):
+        out.data("quantiles are from a random sample of 10000 values")
+    _print_shares(data, out)
+    for title, tasks in (("best tasks", data["tasks"]["best"]), ("worst tasks", data["tasks"]["worst"])):
+        if tasks and data["tasks"]["count"] > 1:
+            out.data("")
+            out.table(
+                [
+                    (f"{task['reward_mean']:.4g}", f"{task['scored']}", f"{task['failed']}", task["task"])
+                    for task in tasks
+                ],
+                header=("mean", "scored", "failed", title),
+            )
+
+
+def _facts(data: dict[str, Any]) -> dict[str, str]:
+    rollouts, stats, success = data["rollouts"], data["group_stats"], data["success"]
+    lost = f"; {data['groups_lost']} more failed as a whole" if data["groups_lost"] else ""
+    non_finite = f" ({rollouts['non_finite']} not finite)" if rollouts["non_finite"] else ""
+    facts = {
+        "rollouts": f"{rollouts['scored']} scored, {rollouts['failed']} failed, "
+        f"{rollouts['unscored']} without a reward{non_finite}, of {rollouts['total']}",
+        "groups": f"{data['groups']}, of {data['tasks']['count']} tasks{lost}",
+    }
+    if stats["groups"]:
+        high, low = _percent(stats["frac_all_max"]), _percent(stats["frac_all_min"])
+        extremes = f" (all at the maximum: {high}, at the minimum: {low})" if stats["frac_all_max"] is not None else ""
+        facts["equal rewards"] = f"{_percent(stats['frac_reward_zero_std'])} of {stats['groups']} groups{extremes}"
+    if success["of"]:
+        facts["success"] = (
+            f"{share(success['count'], success['of'])}, by {success['rule']}; "
+            f"failed attempts: {success['failed_attempts']}"
+        )
+    truncated = data["truncated"]
+    facts["truncated"] = share(truncated["count"], truncated["of"]) if truncated["count"] else ""
+    for name in ("stop_reasons", "finish_reasons", "failures", "labels"):
+        facts[name.replace("_", " ")] = _counts(data.get(name, {}))
+    facts["replies"] = _counts({name.replace("_", " "): n for name, n in data["replies"].items() if n})
+    correlation = data["length"]["correlation_with_reward"]
+    facts["reward and length"] = f"correlation {correlation:.2f}" if correlation is not None else ""
+    if data["episodes"]:
+        facts["episodes"] = f"{data['episodes']['count']}, {data['episodes']['turns']['mean']:.1f} turns each"
+    return facts
+
+
+def _print_shares(data: dict[str, Any], out: Output) -> None:
+    ks = list(data["pass_at_k"])
+    if ks:
+        out.data("")
+        rows = [
+            [name, *(_with_error(point) for point in data[key].values())]
+            for name, key in (("pass@k (one of k succeeds)", "pass_at_k"), ("pass^k (all k succeed)", "pass_hat_k"))
+        ]
+        best = data["best_of_k"]
+        if best and list(best) == ks:
+            rows.append(["best reward of k", *(_with_error(point) for point in best.values())])
+        out.table(rows, header=("mean over tasks", *(f"k={k}" for k in ks)))
+    for note in data["left_out"]:
+        out.data(f"left out: {note}")
+    kept = [row for row in data["retention"] if row["total"]]
+    if kept:
+        out.data("")
+        out.table(
+            [
+                (f"reward {r['threshold']}", share(r["kept"], r["total"]), share(r["groups_kept"], r["groups"]))
+                for r in kept
+            ],
+            header=("kept by", "rollouts", "groups"),
+        )
+    by_turn = data["episodes"]["reward_by_turn"] if data["episodes"] else {}
+    if by_turn:
+        out.data("")
+        out.table(
+            [(turn, str(row["count"]), f"{row['mean']:.4g}") for turn, row in list(by_turn.items())[:30]],
+            header=("turn", "groups", "mean reward"),
+        )
+
+
+def _with_error(point: dict[str, Any]) -> str:
+    return f"{point['mean']:.3f}" + (f" ± {point['stderr']:.3f}" if point["stderr"] is not None else "")
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f} %"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,0 +1,181 @@
+"""One pass over rollouts, and the report that comes out of it.
+
+    with Analysis(options) as analysis:
+        for record in read_records(...):
+            analysis.add(record)
+        report = analysis.report()
+
+Everything is kept apart by environment. Memory is bounded: quantiles come from a sample of at most 10,000
+values, totals by task go to temporary files beyond 100,000 tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from atropos_cli.engine.analysis.environment import OTHERS, Environment, is_group
+from atropos_cli.engine.analysis.estimators import Threshold
+from atropos_cli.engine.analysis.keyed import KeyedTotals
+from atropos_cli.engine.analysis.lost import LostGroups
+from atropos_cli.engine.analysis.report import EnvironmentReport
+from atropos_cli.engine.analysis.success import SuccessRule
+from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
+from atropos_cli.io.records import Attempt, Record, text_of
+
+NO_ENVIRONMENT = "(no environment)"
+"""The name of rollouts whose file names no environment."""
+
+ENVIRONMENTS = 200
+"""Environments that are told apart; of later ones only the rollouts are counted."""
+
+_LABEL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """ks: None for 1, 2, 4, ... up to the number of attempts. top: tasks listed from either end.
+
+    count_failed: failed attempts count as attempts without success in pass@k, instead of being left out.
+    """
+
+    success: SuccessRule = field(default_factory=SuccessRule)
+    thresholds: tuple[Threshold, ...] = (Threshold(0.0, ">"), Threshold(0.5), Threshold(1.0))
+    ks: tuple[int, ...] | None = None
+    top: int = 5
+    count_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The environments by name, and remarks about all of them."""
+
+    environments: dict[str, EnvironmentReport]
+    notes: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        environments = {name: report.as_json() for name, report in self.environments.items()}
+        return {"environments": environments, "notes": self.notes}
+
+
+class Analysis:
+    """Collects records. Use as a context: it may hold temporary files."""
+
+    def __init__(self, options: AnalysisOptions | None = None, lost: LostGroups | None = None) -> None:
+        self.options = options or AnalysisOptions()
+        self.others = 0
+        self.skipped: dict[str, None] = {}
+        self._lost = lost or LostGroups(())
+        self._environments: dict[str, Environment] = {}
+        self._stack = ExitStack()
+        self._tasks: KeyedTotals[TaskTotal] = KeyedTotals(TaskTotal)
+        self._episodes: KeyedTotals[EpisodeTotal] = KeyedTotals(EpisodeTotal)
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._tasks)
+        self._stack.enter_context(self._episodes)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def add(self, record: Record, wanted: Collection[str] = ()) -> None:
+        """Count a record. wanted: names of environments; all when empty."""
+        self._lost.seen(record)
+        name = record.env or record.task_name or NO_ENVIRONMENT
+        if wanted and name not in wanted:
+            if len(self.skipped) < ENVIRONMENTS:
+                self.skipped.setdefault(name)
+            return
+        environment = self._environment(name)
+        if environment is None:
+            self.others += len(record.attempts)
+            return
+        environment.add(record)
+        self._task(record, environment)
+        if record.episode_id is not None:
+            self._episode(record, name)
+
+    def report(self, wanted: Collection[str] = ()) -> Report:
+        """What was counted. The stream has ended: nothing can be added afterwards."""
+        for lost in self._lost.remaining():
+            environment = self._environment(lost.env) if not wanted or lost.env in wanted else None
+            if environment is not None:
+                environment.lose(lost.reason, lost.rollouts)
+        reports = {
+            name: EnvironmentReport(environment, self.options) for name, environment in self._environments.items()
+        }
+        for _, task in self._tasks.items():
+            if task.rows:
+                reports[task.env].environment.add_row_task(task.scored, task.worst, task.best)
+        # The rule of success may be the highest reward, which is known only now: hence a second look at the tasks.
+        for key, task in self._tasks.items():
+            reports[task.env].add_task(key, task)
+        for _, episode in self._episodes.items():
+            reports[episode.env].add_episode(episode)
+        notes = []
+        if self.others:
+            notes.append(f"{self.others} rollouts of further environments ({OTHERS}) are not analysed: --env names one")
+        if len(reports) > 1:
+            notes.append("rewards of different environments are never put together: their scales may differ")
+        return Report(reports, notes)
+
+    def _environment(self, name: str) -> Environment | None:
+        found = self._environments.get(name)
+        if found is None and len(self._environments) < ENVIRONMENTS:
+            found = self._environments[name] = Environment(name, self.options.thresholds)
+        return found
+
+    def _task(self, record: Record, environment: Environment) -> None:
+        key = record.task_key
+        if record.turn is not None:  # each turn of an episode is a problem of its own
+            key = f"{key} {record.episode_id or record.id} {record.turn}"
+        total = self._tasks.get(f"{environment.name}\n{key}")
+        if not total.attempts:
+            total.env = environment.name
+            total.label = task_label(record)
+        rule = self.options.success
+        for attempt in record.attempts:
+            total.attempts += 1
+            if not is_group(record):
+                total.rows += 1
+            _judge(total, record, attempt, rule, environment)
+
+    def _episode(self, record: Record, env: str) -> None:
+        total = self._episodes.get(f"{env}\n{record.source}\n{record.episode_id}")
+        total.env = env
+        total.turns += 1
+        rewards = [
+            attempt.score for attempt in record.attempts if attempt.score is not None and attempt.failure is None
+        ]
+        if rewards:
+            total.scored += 1
+            total.total += sum(rewards) / len(rewards)
+
+
+def _judge(total: TaskTotal, record: Record, attempt: Attempt, rule: SuccessRule, environment: Environment) -> None:
+    if attempt.failure is not None:
+        total.failed += 1
+        return
+    if attempt.score is not None:
+        total.add_reward(attempt.score)
+        if rule.threshold is not None and rule.threshold.reached(attempt.score):
+            total.reached += 1
+    verdict = rule.own_verdict(record, attempt)
+    if verdict is not None:
+        environment.own_fields[verdict[0]] += 1
+        total.own += 1
+        total.own_yes += verdict[1]
+
+
+def task_label(record: Record) -> str:
+    """The task's id, else the beginning of its last question, else the record's id."""
+    if record.task_id is not None:
+        return record.task_id[:_LABEL]
+    for message in reversed(record.prompt):
+        text = " ".join(text_of(message)[: 4 * _LABEL].split())
+        if text and message["role"] != "system":
+            return text[: _LABEL - 1] + "…" if len(text) > _LABEL else text
+    return record.id[:_LABEL]

@@ -1,0 +1,311 @@
+"""Statistics of rollouts: estimators against the shared rows, streams against their definitions."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from atropos_cli.engine.analysis import estimators, groups, keyed, streaming
+from atropos_cli.engine.analysis.analysis import Analysis, AnalysisOptions
+from atropos_cli.engine.analysis.charts import charts_of, histogram
+from atropos_cli.engine.analysis.estimators import CountError, Threshold
+from atropos_cli.engine.analysis.success import SuccessRule
+from atropos_cli.engine.analysis.svg import nice_ticks, svg
+from atropos_cli.engine.analysis.totals import TaskTotal
+from atropos_cli.errors import UsageError
+from atropos_cli.io.formats import detect
+from atropos_cli.io.records import Record
+
+ROWS = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "passk.jsonl"
+OURS = {"pass_at_k", "pass_hat_k", "expected_best_of_k", "group_stats", "retention"}
+
+
+def rows() -> list[Any]:
+    if not ROWS.exists():
+        return [pytest.param(None, marks=pytest.mark.skip("needs ../shared/cases/passk.jsonl"))]
+    return [
+        pytest.param(row, id=row["id"]) for row in map(json.loads, ROWS.read_text().splitlines()) if row["fn"] in OURS
+    ]
+
+
+@pytest.mark.parametrize("row", rows())
+def test_row(row: dict[str, Any]) -> None:
+    given, expected = dict(row["input"]), row["expected"]
+    if isinstance(expected, dict) and "error" in expected:
+        with pytest.raises(CountError) as failure:
+            getattr(estimators, row["fn"])(**given)
+        assert failure.value.code == expected["error"]
+    elif row["fn"] == "retention":
+        result = groups.retention(given["groups"], Threshold(given["threshold"], given["op"])).as_json()
+        assert {key: result[key] for key in expected} == pytest.approx(expected, abs=row["tol"], nan_ok=True)
+    elif row["fn"] == "group_stats":
+        assert groups.group_stats(**given) == pytest.approx(expected, abs=row["tol"])
+    else:
+        assert getattr(estimators, row["fn"])(**given) == pytest.approx(expected, abs=row["tol"])
+
+
+def test_best_of_k_is_pass_at_k_for_zeros_and_ones() -> None:
+    for n, c, k in [(8, 3, 2), (8, 0, 4), (8, 8, 8), (200, 7, 50)]:
+        rewards = [1.0] * c + [0.0] * (n - c)
+        assert estimators.expected_best_of_k(rewards, k) == pytest.approx(estimators.pass_at_k(n, c, k))
+
+
+def test_moments_and_quantiles_of_a_small_series_are_exact() -> None:
+    random = Random(3)
+    values = [random.gauss(5, 3) for _ in range(999)]
+    series = streaming.Series()
+    for value in values:
+        series.add(value)
+    data = series.as_json()
+    assert data["mean"] == pytest.approx(statistics.fmean(values))
+    assert data["std"] == pytest.approx(statistics.stdev(values))
+    assert data["quantiles_from"] == "all values"
+    cuts = statistics.quantiles(values, n=20, method="inclusive")
+    assert data["quantiles"] == pytest.approx(
+        {"0.05": cuts[0], "0.25": cuts[4], "0.5": cuts[9], "0.75": cuts[14], "0.95": cuts[18]}
+    )
+
+
+def test_a_long_series_keeps_a_sample_and_says_so() -> None:
+    series = streaming.Series()
+    for i in range(50_000):
+        series.add(i / 50_000)
+    assert len(series.sample) == streaming.SAMPLE
+    data = series.as_json()
+    assert data["quantiles_from"] == "a random sample of 10000"
+    assert data["quantiles"]["0.5"] == pytest.approx(0.5, abs=0.02)
+    assert data["max"] == 49_999 / 50_000
+
+
+def test_correlation() -> None:
+    correlation = streaming.Correlation()
+    for x, y in [(1, 2), (2, 4.1), (3, 5.9), (4, 8.2)]:
+        correlation.add(x, y)
+    assert correlation.value == pytest.approx(statistics.correlation([1, 2, 3, 4], [2, 4.1, 5.9, 8.2]))
+    flat = streaming.Correlation()
+    for x in (1.0, 2.0):
+        flat.add(x, 7.0)
+    assert flat.value is None
+
+
+def test_totals_beyond_the_limit_go_to_files_and_come_back_whole() -> None:
+    with keyed.KeyedTotals(TaskTotal, limit=10) as table, keyed.KeyedTotals(TaskTotal) as reference:
+        random = Random(0)
+        for _ in range(2_000):
+            key, reward = f"task {random.randrange(97)} \u2028é", random.choice([0.0, 0.5, 1.0])
+            for one in (table, reference):
+                total = one.get(key)
+                total.attempts += 1
+                total.add_reward(reward)
+        assert dict(table.items()) == dict(reference.items())
+
+
+def record(row: dict[str, Any], line: int = 1) -> Record:
+    form = detect(row)
+    assert form is not None
+    return form.read(row, "r.jsonl", line)
+
+
+def analysed(*given: dict[str, Any], **options: Any) -> dict[str, Any]:
+    with Analysis(AnalysisOptions(**options)) as analysis:
+        for line, row in enumerate(given, start=1):
+            analysis.add(record(row, line))
+        return analysis.report().as_json()
+
+
+def group(ident: str, scores: list[Any], **more: Any) -> dict[str, Any]:
+    messages = [
+        [{"role": "user", "content": ident}, {"role": "assistant", "content": f"r{i}"}] for i in range(len(scores))
+    ]
+    return {"item_id": ident, "messages": messages, "scores": scores, **more}
+
+
+def only(report: dict[str, Any]) -> dict[str, Any]:
+    (environment,) = report["environments"].values()
+    return dict(environment)
+
+
+def test_zero_std_share_and_its_extremes() -> None:
+    data = only(
+        analysed(group("a", [1, 1]), group("b", [0, 0]), group("c", [1, 0]), group("d", [0.5, 0.5]), group("e", [1]))
+    )
+    stats = data["group_stats"]
+    assert stats == {"groups": 4, "frac_reward_zero_std": 0.75, "frac_all_max": 0.25, "frac_all_min": 0.25}
+
+
+def test_extremes_that_come_late_forget_the_earlier_ones() -> None:
+    data = only(analysed(group("a", [1, 1]), group("b", [2, 2]), group("c", [3, 0])))
+    assert data["group_stats"]["frac_all_max"] == 0.0
+    assert data["group_stats"]["frac_reward_zero_std"] == pytest.approx(2 / 3)
+
+
+def test_rewards_that_are_all_the_same_have_no_extremes() -> None:
+    data = only(analysed(group("a", [0, 0]), group("b", [0, 0])))
+    assert data["group_stats"]["frac_all_max"] is None
+    assert data["success"]["count"] == 0, "a maximum of 0 is no success"
+    assert "not above 0" in data["success"]["rule"]
+
+
+def test_environments_never_share_a_number() -> None:
+    report = analysed(group("1", [1], env="math"), group("2", [4200], env="game"))
+    assert {name: env["reward"]["mean"] for name, env in report["environments"].items()} == {"math": 1, "game": 4200}
+    assert any("never put together" in note for note in report["notes"])
+
+
+def test_the_own_verdict_of_the_environment_comes_before_the_highest_reward() -> None:
+    won = {"messages": [{"role": "user", "content": "g"}, {"role": "assistant", "content": "x"}]}
+    data = only(analysed({**won, "score": 0.1, "won": True}, {**won, "score": 9.0, "won": False}))
+    assert data["success"]["count"] == 1
+    assert data["success"]["rule"] == "the environment's own verdict (won)"
+    partly = only(analysed({**won, "score": 0.1, "won": True}, {**won, "score": 9.0}))
+    assert partly["success"]["rule"] == "reward 9, the highest seen"
+    chosen = only(analysed({**won, "score": 0.1, "solved_it": True}, success=SuccessRule.parse("field:solved_it")))
+    assert chosen["success"]["rate"] == 1.0
+
+
+def test_rows_of_one_attempt_are_grouped_by_their_task() -> None:
+    rows = [
+        {
+            "task_id": task,
+            "reward": reward,
+            "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+        }
+        for task, reward in [(1, 1.0), (2, 0.0), (1, 1.0), (2, 1.0), (1, 0.0), (2, 0.0)]
+    ]
+    data = only(analysed(*rows))
+    assert data["groups"] == data["tasks"]["count"] == 2
+    assert data["pass_at_k"]["1"]["mean"] == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert data["group_stats"]["frac_reward_zero_std"] == 0.0
+    assert data["retention"][0] | {"threshold": ""} == {
+        "threshold": "", "kept": 3, "total": 6, "retention": 0.5, "groups_kept": 2, "groups": 2, "group_retention": 1.0,
+    }  # fmt: skip
+
+
+def native(ident: str, rollouts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    for i, rollout in enumerate(rollouts):
+        rollout.setdefault("id", f"{ident}/{i}")
+        rollout.setdefault("messages", [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])
+    return {
+        "group_id": ident,
+        "env": "e",
+        "task": {"id": ident, "prompt": []},
+        "rollouts": rollouts,
+        "model": "m",
+        **more,
+    }
+
+
+def test_failures_have_a_denominator() -> None:
+    failure = {"stage": "generate", "type": "ServerUnavailable", "message": "refused"}
+    good = [native(str(i), [{"reward": 1.0}]) for i in range(22)]
+    bad = [native(str(i), [{"reward": None, "failure": failure}]) for i in range(22, 40)]
+    data = only(analysed(*good, *bad))
+    assert data["rollouts"] == {"total": 40, "scored": 22, "failed": 18, "unscored": 0, "non_finite": 0}
+    assert data["failures"] == {"generate:ServerUnavailable": 18}
+    assert (data["success"]["count"], data["success"]["of"]) == (22, 22)
+    assert data["success"]["failed_attempts"] == "left out"
+    counted = only(analysed(*good, *bad, count_failed=True))
+    assert counted["success"]["rate"] == pytest.approx(22 / 40)
+    assert counted["success"]["failed_attempts"] == "count as no success"
+
+
+def test_episodes_are_told_by_turn() -> None:
+    rows = [
+        native(f"p-{e}.{t}", [{"reward": float(t)}, {"reward": float(t) + 1}], episode_id=f"e{e}", turn=t)
+        for e in range(3)
+        for t in range(e + 1)
+    ]
+    data = only(analysed(*rows))
+    assert data["episodes"]["count"] == 3
+    assert data["episodes"]["turns"]["mean"] == 2
+    assert data["episodes"]["reward_by_turn"]["1"] == {"count": 2, "mean": 1.5, "std": 0.0, "min": 1.5, "max": 1.5}
+    assert data["episodes"]["reward"]["max"] == pytest.approx(0.5 + 1.5 + 2.5)
+    assert data["tasks"]["count"] == 6, "each turn is a problem of its own"
+
+
+def test_replies_that_look_wrong_are_counted() -> None:
+    def rollout(text: str | None, **more: Any) -> dict[str, Any]:
+        messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": text, **more}]
+        return {"messages": messages, "reward": 0.0}
+
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    data = only(analysed(native("a", [
+        rollout(""), rollout(None), rollout(None, tool_calls=[call]), rollout('<tool_call>{"name": "f"}</tool_call>'),
+        rollout("<think>never ends"), rollout("fine"),
+    ])))  # fmt: skip
+    assert data["replies"] == {"empty": 2, "tool_call_in_text": 1, "unclosed_thinking": 1}
+
+
+def test_odd_values_of_strangers_do_not_stop_it() -> None:
+    rows = [
+        native("a", [{"reward": 1.0, "stop_reason": ["x"], "metrics": {"m": "high", "n": 2}, "rewards": {"r": None}}]),
+        native("b", [{"reward": None, "failure": {}}], turn=["x"], episode_id=7, model=3),
+        native("c", [{"reward": 2.0, "messages": [{"role": "assistant", "content": ["text", 3, None]}]}]),
+        native(
+            "d", [{"reward": 2.0, "messages": [{"role": "assistant", "tokens": {"ids": [1, 2], "mask": ["x", 1]}}]}]
+        ),
+    ]
+    data = only(analysed(*rows))
+    assert data["rollouts"]["total"] == 4
+    assert data["metrics"] == {"n": {"count": 1, "mean": 2.0, "std": None, "min": 2.0, "max": 2.0}}
+    json.dumps(data, allow_nan=False)
+
+
+def test_names_without_end_are_bounded() -> None:
+    rows = [native(str(i), [{"reward": 1.0, "rewards": {f"r{i}": 1.0}, "metrics": {f"m{i}": 1.0}}]) for i in range(500)]
+    data = only(analysed(*rows))
+    assert len(data["rewards"]) == len(data["metrics"]) == 200
+    report = analysed(*(group("x", [1], env=f"env {i}") for i in range(300)))
+    assert len(report["environments"]) == 200
+    assert any("100 rollouts" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("text", ["", "0.5", ">", ">=nan", ">=inf", ">=1;2", "field:", "best", "<1"])
+def test_a_rule_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        SuccessRule.parse(text)
+
+
+def test_histogram_counts_everything_once() -> None:
+    values = [math.sin(i) for i in range(1000)]
+    bars = histogram(values)
+    assert sum(height for _, _, height in bars) == 1000
+    assert [height for _, _, height in histogram([0.0, 1.0, 1.0])] == [1.0, 2.0]
+    assert histogram([]) == ()
+    assert sum(height for _, _, height in histogram([5.0] * 3)) == 3
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert nice_ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert nice_ticks(3, 3) == [3]
+    assert all(-7 <= tick <= 1234 for tick in nice_ticks(-7, 1234))
+
+
+def test_every_chart_becomes_svg_without_markup_of_strangers() -> None:
+    evil = '<script>alert(1)</script>"&'
+    rows = [
+        native(
+            str(i),
+            [{"reward": float(i % 3), "stop_reason": evil, "rewards": {evil: 1.0, "b": float(i)}} for _ in range(4)],
+        )
+        for i in range(20)
+    ]
+    rows += [native(f"t{i}", [{"reward": 0.1 * i} for _ in range(4)], turn=i, episode_id="e") for i in range(4)]
+    with Analysis() as analysis:
+        for row in rows:
+            analysis.add(record(row))
+        (report,) = analysis.report().environments.values()
+    names = set()
+    for chart in charts_of(report):
+        names.add(chart.name)
+        text = svg(chart)
+        assert text.startswith("<svg")
+        assert "<script" not in text
+        assert "nan" not in text
+    assert {"reward", "pass-at-k", "stop-reasons", "reward-by-turn", "characters"} <= names
