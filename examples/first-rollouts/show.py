@@ -27,6 +27,11 @@ def trained_tokens(rollout: dict) -> int:
     return sum(len(span["ids"]) for span in spans if span["mask"] is True)
 
 
+def understood(rollout: dict) -> float:
+    """How many of a game's commands the game understood; 0 for other environments."""
+    return len(rollout["info"].get("commands", ())) - rollout["metrics"].get("invalid_commands", 0)
+
+
 def show_groups(groups: list[dict]) -> None:
     print(f"{'task':<32}{'rewards':<32}{'advantages':<32}tokens")
     for group in groups:
@@ -64,7 +69,7 @@ def main() -> None:
     show_groups(groups)
     pairs = [(group, rollout) for group in groups for rollout in group["rollouts"] if "reward" in rollout]
     if pairs:
-        show_transcript(*max(pairs, key=lambda pair: pair[1]["reward"]))
+        show_transcript(*max(pairs, key=lambda pair: (pair[1]["reward"], understood(pair[1]))))
     print(f"\nEverything is in {run}: plan.json, groups.jsonl, summary.json, log.jsonl")
 
 

@@ -55,24 +55,32 @@ def test_no_long_files() -> None:
     assert not long
 
 
+def is_command(path: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Command functions are exempt from the caps: their parameters are a command's options."""
+    in_commands = "commands" in path.parts or path.stem == "command"
+    return in_commands and (len(parameters(node)) > MOST_PARAMETERS or "ctx" in parameters(node))
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
+
+
 def test_no_long_functions() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path, node in functions()
-        if (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION
+        if (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION and not is_command(path, node)
     ]
     assert not long
 
 
 def test_no_function_with_many_parameters() -> None:
-    """Command functions are exempt: their parameters are a command's options."""
-    many = []
-    for path, node in functions():
-        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
-        is_command = "commands" in path.parts or path.stem == "command"
-        if len(names) > MOST_PARAMETERS and not is_command:
-            many.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    many = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path, node in functions()
+        if len(parameters(node)) > MOST_PARAMETERS and not is_command(path, node)
+    ]
     assert not many
 
 
