@@ -1,0 +1,198 @@
+"""One box of the sandbox as its host sees it: start it, run one program in it at a time, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from atropos_code.errors import SandboxError
+from atropos_code.inside import view
+
+Mode = Literal["namespaces", "bubblewrap", "process"]
+
+ZYGOTE = Path(view.__file__).with_name("zygote.py")
+START_S = 20.0
+GRACE_S = 5.0
+"""Seconds after a run's own deadline until its box is taken for lost."""
+
+STOP = b"stop"
+
+
+def clean_environment(hash_seed: int) -> dict[str, str]:
+    """All the environment variables that a program sees."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+class BoxLost(Exception):
+    """The box's own process ended or does not answer."""
+
+
+class Box:
+    """A zygote process. Not safe for several threads at once. `lost` boxes must be closed and replaced."""
+
+    def __init__(self, mode: Mode, *, hash_seed: int = 0, uid: int | None = None) -> None:
+        self.mode = mode
+        self.hash_seed = hash_seed
+        self.single_use = mode == "bubblewrap"
+        self.lost = False
+        self.features: tuple[str, ...] = ()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        settings = {"socket": theirs.fileno(), "mode": mode, "uid": uid}
+        # -I would ignore PYTHONHASHSEED; with a clean environment -P -s isolates as much.
+        command = [sys.executable, "-P", "-s", "-X", "utf8", str(ZYGOTE), json.dumps(settings)]
+        if mode == "bubblewrap":
+            command = [*bubblewrap(), *command]
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=clean_environment(hash_seed),
+                cwd="/",
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        """The process id of the zygote (of bwrap in mode "bubblewrap")."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Block until the box can run programs. Raises SandboxError with the reason when it never will."""
+        if self._ready:
+            return
+        try:
+            answer = self._receive(START_S)
+        except BoxLost as error:
+            self.close()
+            raise SandboxError(f"a sandbox of level {self.mode!r} did not start: {error}") from None
+        if "ready" not in answer:
+            self.close()
+            raise SandboxError(f"a sandbox of level {self.mode!r} cannot be made here: {answer.get('error')}")
+        self.features = tuple(answer["features"])
+        self._ready = True
+
+    def send(self, kind: str, limits: Mapping[str, Any], fds: Mapping[str, int], folder: str | None) -> None:
+        """Start one run. Raises BoxLost."""
+        request = {"kind": kind, "limits": dict(limits), "fds": list(fds), "folder": folder}
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], list(fds.values()))
+        except OSError as error:
+            self.lost = True
+            raise BoxLost(str(error)) from None
+        if self.single_use:
+            self.lost = True
+
+    def stop(self) -> None:
+        """End the run in progress; its answer still comes."""
+        with contextlib.suppress(OSError):
+            self._socket.send(STOP)
+
+    def answer(self, timeout_s: float) -> dict[str, Any]:
+        """How the run ended. Raises BoxLost."""
+        answer = self._receive(timeout_s + GRACE_S)
+        if "error" in answer:
+            raise SandboxError(f"the sandbox could not start a program: {answer['error']}")
+        return answer
+
+    def _receive(self, timeout_s: float) -> dict[str, Any]:
+        self._socket.settimeout(timeout_s)
+        try:
+            data = self._socket.recv(65536)
+            answer: dict[str, Any] = json.loads(data)
+        except (OSError, ValueError) as error:
+            self.lost = True
+            raise BoxLost(f"{type(error).__name__}: {error}") from None
+        return answer
+
+    def close(self) -> None:
+        """End the box and everything in it. The kernel kills a pid namespace with its first process."""
+        self.lost = True
+        self._socket.close()
+        if self.mode == "process":
+            # At the end of its socket the zygote ends what it started, then itself.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_S)
+        self._process.kill()
+        self._process.wait()
+
+
+def bubblewrap() -> list[str]:
+    """The command that starts a process with its own namespaces and a read-only view. Raises SandboxError."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise SandboxError("bwrap is not installed", hint="apt-get install bubblewrap")
+    shown: list[str] = []
+    paths = [*view.readable(), str(ZYGOTE.parents[1])]
+    for path in paths:
+        if os.path.islink(path):  # noqa: PTH114 - text in, text out
+            shown += ["--symlink", str(Path(path).readlink()), path]
+        else:
+            shown += ["--ro-bind", path, path]
+    # Sizes bound what a program can put into memory by way of files.
+    return [
+        program, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        *shown, "--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", view.WORK,
+        *(["--symlink", view.WORK, "/tmp"] if view.hides_tmp(paths) else []),  # noqa: S108
+        "--size", str(16 << 20), "--tmpfs", "/dev/shm", "--chdir", "/", "--",  # noqa: S108
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def memory_files(contents: Mapping[str, bytes]) -> Iterator[dict[str, int]]:
+    """Unnamed files in memory, one for each name; closed at the end."""
+    fds: dict[str, int] = {}
+    try:
+        for name, data in contents.items():
+            fd = fds[name] = os.memfd_create(name)
+            os.fchmod(fd, 0o666)
+            view_of = memoryview(data)
+            while view_of:
+                view_of = view_of[os.write(fd, view_of) :]
+            os.lseek(fd, 0, os.SEEK_SET)
+        yield fds
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+
+
+def contents(fd: int, most: int) -> tuple[bytes, int]:
+    """The first `most` bytes of a file, and its size."""
+    return os.pread(fd, most, 0), os.fstat(fd).st_size
+
+
+@contextlib.contextmanager
+def private_folder(mode: Mode) -> Iterator[str | None]:
+    """A folder for one run where the box has none of its own; gone afterwards, whatever is in it."""
+    if mode != "process":
+        yield None
+        return
+    folder = tempfile.mkdtemp(prefix="atropos-code-")
+    try:
+        yield folder
+    finally:
+        # rm copes with trees too deep for Python and with folders made unreadable.
+        commands: Sequence[list[str]] = (["rm", "-rf", "--", folder], ["chmod", "-R", "u+rwx", "--", folder])
+        for command in (commands[0], commands[1], commands[0]):
+            if Path(folder).exists():
+                subprocess.run(command, stderr=subprocess.DEVNULL, check=False)  # noqa: S603

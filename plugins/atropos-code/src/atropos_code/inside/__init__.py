@@ -1,0 +1,1 @@
+"""The side of the sandbox that runs within it. Standard library only; started by `atropos_code.box`."""

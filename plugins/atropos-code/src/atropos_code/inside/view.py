@@ -1,0 +1,99 @@
+"""The file system that a sandboxed program sees: Python and the system's libraries, read-only, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+
+from atropos_code.inside import linux
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+WORK = "/box"
+"""The one writable folder: the program's working directory, its home and its place for temporary files."""
+
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+def python_folders() -> list[str]:
+    """Folders that the interpreter needs: its installation, its virtual environment, its packages."""
+    folders = [sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix, *site.getsitepackages()]
+    folders.append(os.path.dirname(os.path.realpath(sys.executable)))
+    kept: list[str] = []
+    for folder in sorted({os.path.realpath(folder) for folder in folders} | set(folders), key=len):
+        inside = any(folder == outer or folder.startswith(outer.rstrip("/") + "/") for outer in (*SYSTEM, *kept))
+        if folder != "/" and not inside and os.path.isdir(folder):
+            kept.append(folder)
+    return kept
+
+
+def readable() -> list[str]:
+    """All paths outside /dev, /proc and /tmp that a program may see; those that exist."""
+    return [path for path in (*SYSTEM, *FILES, *python_folders()) if os.path.lexists(path)]
+
+
+def hides_tmp(paths: list[str]) -> bool:
+    """Whether /tmp can stand for the work folder; not when Python itself is installed below it."""
+    return not any(path.startswith("/tmp/") for path in paths)  # noqa: S108
+
+
+def enter() -> None:
+    """Build the view in this process's mount namespace and make it the root. Raises OSError.
+
+    The work folder is empty, and /proc is the machine's: each run mounts its own over them.
+    """
+    paths = readable()
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")  # noqa: S108
+    os.mkdir("/tmp/.old")  # noqa: S108
+    linux.pivot_root("/tmp", "/tmp/.old")  # noqa: S108
+    os.chdir("/")
+    for path in paths:
+        _show("/.old", path)
+    for folder in (WORK, "/proc", "/dev", "/var"):
+        os.makedirs(folder, exist_ok=True)
+    # The kernel lets us mount a new /proc only while a whole one is in sight.
+    linux.bind("/.old/proc", "/proc", read_only=False)
+    for device in DEVICES:
+        os.close(os.open(f"/dev/{device}", os.O_CREAT | os.O_WRONLY))
+        linux.bind(f"/.old/dev/{device}", f"/dev/{device}", read_only=False)
+    links = {
+        "/dev/fd": "/proc/self/fd",
+        "/dev/stdin": "/proc/self/fd/0",
+        "/dev/stdout": "/proc/self/fd/1",
+        "/dev/stderr": "/proc/self/fd/2",
+        "/dev/shm": WORK,  # noqa: S108
+        "/var/tmp": WORK,  # noqa: S108
+    }
+    if hides_tmp(paths):
+        links["/tmp"] = WORK  # noqa: S108
+    for link, target in links.items():
+        os.symlink(target, link)
+    linux.unmount("/.old")
+    os.rmdir("/.old")
+    linux.mount("none", "/", None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID)
+
+
+def _show(old: str, path: str) -> None:
+    if os.path.islink(old + path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.readlink(old + path), path)
+    elif os.path.isdir(old + path):
+        os.makedirs(path, exist_ok=True)
+        linux.bind(old + path, path)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        linux.bind(old + path, path)
+
+
+def private_folders(size_mb: int) -> None:
+    """A fresh work folder of limited size, and a /proc of this process's own namespace, for one run."""
+    flags = linux.MS_NOSUID | linux.MS_NODEV
+    linux.mount("tmpfs", WORK, "tmpfs", flags, f"size={size_mb}m,mode=1777,nr_inodes=20000")
+    try:
+        linux.mount("proc", "/proc", "proc", flags | linux.MS_NOEXEC)
+    except OSError:
+        # Containers that hide parts of /proc do not allow a whole one inside: then none at all.
+        linux.mount("tmpfs", "/proc", "tmpfs", flags | linux.MS_RDONLY, "size=4k")

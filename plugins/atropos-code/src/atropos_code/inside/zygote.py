@@ -1,0 +1,264 @@
+"""The process that waits inside the sandbox and forks one Python program at a time. Run as a script.
+
+    python -P -s -X utf8 zygote.py '{"socket": 5, "mode": "namespaces", ...}'
+
+It never reads a program itself: payloads come as file descriptors that only the forked child reads,
+so nothing of one run is in the memory of the next. Per run:
+
+    zygote -> init (process 1 of a new pid namespace; mounts a private /tmp) -> the program
+
+The program runs at the end of this file, at the top level of the interpreter, so that exit statuses,
+tracebacks, atexit handlers and threads are those of `python program.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    sys.path.insert(0, __file__.rsplit("/", 3)[0])
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from atropos_code.inside import child, landlock, linux, seccomp, view, watch
+
+if __name__ == "__main__":
+    sys.path.pop(0)
+
+NAMESPACE_FLAGS = linux.NEWPID | linux.NEWNS | linux.NEWIPC
+MESSAGE_BYTES = 65536
+FDS = 8
+STOP = b"stop"
+
+
+class Zygote:
+    """Serves the requests of one socket, one after the other."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.mode: str = settings["mode"]
+        self.uid: int | None = settings.get("uid")
+        self.features: list[str] = []
+        self.socket = socket.socket(fileno=int(settings["socket"]))
+        self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def prepare(self) -> None:
+        """Build what all runs share. Raises OSError where the machine does not allow it."""
+        linux.set_dumpable(False)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        if self.mode == "namespaces":
+            self._enter_namespaces()
+            view.enter()
+        elif self.mode == "process" and landlock.version():
+            self.features.append("landlock")
+        if linux.supported():
+            self.features.append("seccomp")
+        # So that forks do not copy pages only because objects are counted.
+        import gc
+
+        gc.collect()
+        gc.freeze()
+
+    def _enter_namespaces(self) -> None:
+        flags = linux.NEWUSER | linux.NEWNS | linux.NEWNET | linux.NEWIPC | linux.NEWUTS
+        uid, gid = os.geteuid(), os.getegid()
+        if self.uid is None:
+            linux.unshare(flags)
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"1000 {uid} 1")
+            _write("/proc/self/gid_map", f"1000 {gid} 1")
+            return
+        # Only a process outside may map a user other than ourselves: a helper that stays there.
+        ready, go = os.pipe()
+        helper = os.fork()
+        if helper == 0:
+            status = 1
+            try:
+                os.read(ready, 1)
+                for kind in ("uid", "gid"):
+                    _write(f"/proc/{os.getppid()}/{kind}_map", f"0 {uid if kind == 'uid' else gid} 1\n1000 {self.uid} 1")
+                status = 0
+            finally:
+                os._exit(status)
+        linux.unshare(flags)
+        os.write(go, b"x")
+        if os.waitpid(helper, 0)[1] != 0:
+            raise OSError(f"user {self.uid} cannot be mapped")
+        os.close(ready)
+        os.close(go)
+        self.features.append("own user")
+
+    def serve(self) -> child.Program:
+        """Answer requests for ever. Returns only in a program's own process."""
+        while True:
+            data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_BYTES, FDS)
+            if not data:
+                os._exit(0)
+            if data == STOP:
+                # It crossed our last answer.
+                continue
+            program = self._run(json.loads(data), fds)
+            if program is not None:
+                return program
+            for fd in fds:
+                os.close(fd)
+
+    def _run(self, request: dict[str, Any], fds: list[int]) -> child.Program | None:
+        report, report_end = os.pipe()
+        began = time.monotonic()
+        try:
+            pid = linux.clone(NAMESPACE_FLAGS) if self.mode == "namespaces" else os.fork()
+        except OSError as error:
+            os.close(report)
+            os.close(report_end)
+            self._answer({"error": str(error)})
+            return None
+        if pid == 0:
+            return self._init(request, dict(zip(request["fds"], fds, strict=True)), report_end)
+        os.close(report_end)
+        ended = self._wait(pid, report, began, request)
+        if self.mode != "namespaces":
+            watch.kill_tree(self.proc, pid)
+        os.kill(pid, signal.SIGKILL)
+        usage = os.wait4(pid, 0)[2]
+        words = b""
+        while chunk := os.read(report, 4096):
+            words += chunk
+        os.close(report)
+        answer: dict[str, Any] = json.loads(words) if words else {}
+        answer |= {
+            "ended": ended,
+            "wall_s": time.monotonic() - began,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "memory_kb": usage.ru_maxrss,
+        }
+        self._answer(answer)
+        return None
+
+    def _wait(self, pid: int, report: int, began: float, request: dict[str, Any]) -> str:
+        """Until the program ended, its time is over, it grew too large, or whoever asked says stop."""
+        poll = select.poll()
+        poll.register(report, select.POLLIN)
+        poll.register(self.socket, select.POLLIN)
+        deadline = began + request["limits"]["timeout_s"]
+        pause = watch.FIRST_LOOK_S
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "timeout"
+            for fd, _ in poll.poll(max(1.0, min(left, pause) * 1000)):
+                if fd == report:
+                    return "exit"
+                if not self.socket.recv(MESSAGE_BYTES):
+                    if self.mode != "namespaces":
+                        watch.kill_tree(self.proc, pid)
+                    os.kill(pid, signal.SIGKILL)
+                    os._exit(0)
+                return "stopped"
+            exceeded = watch.exceeded(self.proc, pid, request["limits"])
+            if exceeded:
+                return exceeded
+            pause = watch.INTERVAL_S
+
+    def _init(self, request: dict[str, Any], fds: dict[str, int], report: int) -> child.Program | None:
+        """In the run's first process: start the program's process, wait for it, tell how it ended."""
+        try:
+            linux.die_with_parent()
+            self.socket.close()
+            os.close(self.proc)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.setsid()
+            if self.mode == "namespaces":
+                view.private_folders(request["limits"]["tmp_mb"])
+            else:
+                linux.become_subreaper()
+            phase, phase_end = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(phase)
+                os.close(report)
+                return child.start(request, fds, phase_end, self._confine)
+            os.close(phase_end)
+            self._reap(pid, phase, report)
+        finally:
+            if os.getpid() == 1 or not child.started():
+                os._exit(1)
+
+    def _reap(self, pid: int, phase: int, report: int) -> NoReturn:
+        while True:
+            ended, status = os.waitpid(-1, 0)
+            if ended == pid:
+                break
+        os.set_blocking(phase, False)
+        try:
+            words = os.read(phase, 4000).decode("utf-8", "replace")
+        except BlockingIOError:
+            words = ""
+        code = os.waitstatus_to_exitcode(status)
+        os.write(report, json.dumps({"status": code, "phase": words}).encode())
+        if self.mode != "namespaces":
+            # The zygote ends what is left among our descendants, then us.
+            signal.pause()
+        os._exit(0)
+
+    def _confine(self, request: dict[str, Any]) -> None:
+        """In the program's process: give up everything it must not have."""
+        namespaces = self.mode == "namespaces"
+        if self.uid is not None and namespaces:
+            os.setgroups([])
+            os.setresgid(1000, 1000, 1000)
+            os.setresuid(1000, 1000, 1000)
+        if namespaces or self.mode == "bubblewrap":
+            linux.drop_capabilities()
+        linux.forbid_new_privileges()
+        if "landlock" in self.features:
+            devices = [f"/dev/{name}" for name in view.DEVICES]
+            landlock.restrict([*view.readable(), "/proc", "/dev"], [os.getcwd(), *devices])  # noqa: PTH109
+        if "seccomp" in self.features:
+            alone = self.mode == "process"
+            seccomp.install(
+                seccomp.program(
+                    unix_sockets=not alone,
+                    processes=not alone or request["limits"]["processes"] > 0,
+                    own_pid=os.getpid() if self.mode != "namespaces" else None,
+                )
+            )
+        linux.set_dumpable(True)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        self.socket.send(json.dumps(message).encode())
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def main() -> child.Program:
+    """Prepare, say so, serve. Returns in a program's process, with what is left to run at top level."""
+    zygote = Zygote(json.loads(sys.argv[1]))
+    try:
+        zygote.prepare()
+    except OSError as error:
+        zygote.socket.send(json.dumps({"error": str(error)}).encode())
+        os._exit(1)
+    zygote.socket.send(json.dumps({"ready": True, "features": zygote.features}).encode())
+    return zygote.serve()
+
+
+if __name__ == "__main__":
+    _program = main()
+    if _program.needs_finalization:
+        exec(_program.code, _program.namespace)  # noqa: S102 - this is what the sandbox is for
+    else:
+        child.run_and_leave(_program)

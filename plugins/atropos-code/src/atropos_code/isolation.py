@@ -1,0 +1,113 @@
+"""Which isolation this machine allows, best first, and what each level does and does not do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from atropos_code.box import Box, BoxLost, Mode, memory_files, private_folder
+from atropos_code.errors import SandboxError
+
+LEVELS: tuple[Mode, ...] = ("namespaces", "bubblewrap", "process")
+CHOICES = ("auto", *LEVELS)
+
+_OWN_USERS = 1_900_000_000
+"""User ids above those that people, services and containers have; the box's process id is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """A level that works here.
+
+    features: "own user" (a user id that nobody else has), "seccomp", "landlock".
+    tried: why better levels do not work.
+    """
+
+    level: Mode
+    features: tuple[str, ...]
+    own_user: bool = False
+    tried: tuple[str, ...] = ()
+
+    @property
+    def strong(self) -> bool:
+        """The system is read-only, files of the user are not visible, and nothing can outlive a run."""
+        return self.level != "process"
+
+    @property
+    def can_limit_processes(self) -> bool:
+        """Whether the kernel limits how many processes a program starts. It never does so for root's own ones."""
+        return self.level != "process" or os.getuid() != 0
+
+    @property
+    def counts_all_processes(self) -> bool:
+        """Whether the limit counts all processes of the user, not only those in the box."""
+        release = os.uname().release.split(".")
+        recent = (int(release[0]), int(release[1].split("-")[0])) >= (5, 14)
+        return not self.own_user and (self.level == "process" or not recent)
+
+    def make_box(self, hash_seed: int) -> Box:
+        """A new box of this level; not waited for."""
+        uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big") if self.own_user else None
+        return Box(self.level, hash_seed=hash_seed, uid=uid)
+
+    def describe(self) -> str:
+        """One line for people."""
+        text = {
+            "namespaces": "own user, mount, pid, network and IPC namespaces; read-only view of the system",
+            "bubblewrap": "bubblewrap, one start a run; read-only view of the system",
+            "process": "own session and limits only; no namespaces",
+        }[self.level]
+        return text + "".join(f", {feature}" for feature in self.features)
+
+
+def detect(wanted: str = "auto") -> Isolation:
+    """The best level that works, or the one that is wanted. Raises SandboxError when there is none."""
+    if wanted not in CHOICES:
+        raise SandboxError(f"unknown isolation {wanted!r}", hint=f"one of: {', '.join(CHOICES)}")
+    tried: list[str] = []
+    for level, own_user in _candidates(wanted):
+        candidate = Isolation(level, (), own_user)
+        try:
+            features = _features(candidate)
+        except (SandboxError, OSError) as error:
+            tried.append(f"{level}: {error}")
+            continue
+        return Isolation(level, features, own_user, tuple(tried))
+    raise SandboxError(
+        f"no program can be isolated here ({'; '.join(tried)})",
+        hint="apt-get install bubblewrap, or allow user namespaces: sysctl user.max_user_namespaces=10000",
+    )
+
+
+def _candidates(wanted: str) -> Iterator[tuple[Mode, bool]]:
+    for level in LEVELS:
+        if wanted not in ("auto", level):
+            continue
+        if level == "namespaces" and os.getuid() == 0:
+            yield level, True
+        yield level, False
+
+
+def _features(isolation: Isolation) -> tuple[str, ...]:
+    """Start a box of this level and run a program in it that needs a library of Python."""
+    box = isolation.make_box(0)
+    try:
+        box.wait_ready()
+        limits = {
+            "timeout_s": 10.0, "memory_mb": 512, "processes": 0 if not isolation.can_limit_processes else 8,
+            "processes_of_user": 100_000, "open_files": 64, "output_kb": 64, "file_mb": 1, "tmp_mb": 1,
+        }  # fmt: skip
+        files = {"payload": b"import decimal; print(decimal.Decimal(6) * 7)", "stdin": b"", "stdout": b"", "stderr": b""}
+        with memory_files(files) as fds, private_folder(box.mode) as folder:
+            box.send("program", limits, fds, folder)
+            answer = box.answer(10.0)
+            written = os.pread(fds["stdout"], 10, 0)
+            if written != b"42\n":
+                reason = os.pread(fds["stderr"], 2000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
+                raise SandboxError(f"a test program failed: {reason or answer}")
+        return box.features
+    except BoxLost as error:
+        raise SandboxError(str(error)) from None
+    finally:
+        box.close()
