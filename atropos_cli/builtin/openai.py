@@ -132,6 +132,11 @@ class OpenAIBackend(InferenceBackend):
             self._learn(prompt_logprobs=True)
         return values
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """Ask the server (vLLM and SGLang offer /tokenize). Raises FatalBackendError where it has no such path."""
+        assert self._scorer is not None, "tokenize() before open()"
+        return await self._scorer.tokenize(text)
+
     async def probe(self) -> bool:
         """Does any server answer, ready for work?"""
         if self._pool is None:

@@ -62,6 +62,26 @@ class TokenScorer:
         except _NotOffered as error:
             raise FatalBackendError(f"the server no longer gives log-probabilities of prompts: {error}") from error
 
+    async def tokenize(self, text: str) -> list[int]:
+        """The server's own ids of a text. Raises BackendError."""
+        body = encode({"model": self._model, "prompt": text, "add_special_tokens": False})
+
+        async def send(server: Server) -> list[int]:
+            response = await server.post_root("/tokenize", body, self._timeout)
+            if response.status in (404, 405, 501):
+                raise FatalBackendError(
+                    f"{server.address} does not tokenize texts (no /tokenize)",
+                    hint="serve the model with vLLM or SGLang, or use a local backend",
+                )
+            if response.status != 200:
+                raise server.error(response, server.asked(self._model, "/tokenize", endpoint="completions"))
+            try:
+                return [int(token) for token in read_json(response.body)["tokens"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise TransientBackendError(f"{server.address} sent no token ids for a text") from error
+
+        return await self._pool.call(send)
+
     async def _find(self, prefix: list[int], continuation: list[int]) -> list[float]:
         kind = self._pool.servers[0].kind
         reasons = []

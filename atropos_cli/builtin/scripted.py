@@ -190,6 +190,10 @@ class ScriptedBackend(InferenceBackend):
             )
         return token_logprobs(continuation_ids)
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The bytes of the text, by the same rule as a reply's, without END."""
+        return tuple(text.encode("utf-8"))
+
     def describe(self) -> JsonDict:
         """Where the replies came from and how many requests there were."""
         source: JsonDict = {"mode": self.config.mode, "replies": len(self.config.replies)}

@@ -129,6 +129,11 @@ class GroupRoller:
         backend = self._dispatcher.backend
         return await self._dispatcher.call(lambda: backend.score(prefix_ids, continuation_ids), self.budget)
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text; see GroupContext."""
+        backend = self._dispatcher.backend
+        return await self._dispatcher.call(lambda: backend.tokenize(text), self.budget)
+
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""
         return await self._scorer.score(task, rollouts)

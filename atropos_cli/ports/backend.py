@@ -96,6 +96,13 @@ class InferenceBackend(ABC):
         """
         raise BackendError(f"backend {self.name!r} cannot score given tokens")
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text by the model's own tokenizer, special tokens neither added nor refused.
+
+        Costs no generation. Raises BackendError where the backend cannot tell.
+        """
+        raise BackendError(f"backend {self.name!r} has no tokenizer to ask")
+
     async def probe(self) -> bool:
         """Is the backend ready for work? Must be cheap: never a generation. Must not raise."""
         return True

@@ -131,6 +131,9 @@ class GroupContext(Protocol):
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens after a given prefix; same length as continuation_ids."""
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text by the model's own tokenizer, without special tokens added."""
+
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards filled in."""
 

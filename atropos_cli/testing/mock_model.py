@@ -61,6 +61,9 @@ class MockModel:
             }
         if path.endswith("/version") and self.flavor == "vllm":
             return 200, {"version": "0.0-mock"}
+        if path.endswith("/tokenize") and self.flavor in ("vllm", "sglang"):
+            tokens = list(json.loads(data)["prompt"].encode("utf-8", "surrogatepass"))
+            return 200, {"tokens": tokens, "count": len(tokens), "max_model_len": 32768}
         if not path.endswith(GENERATION_PATHS) or (path.endswith("/generate") and self.flavor != "sglang"):
             return 404, {"detail": "Not Found"}
         body = json.loads(data)

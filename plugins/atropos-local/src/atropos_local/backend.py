@@ -38,7 +38,7 @@ from .batching import Batch, GenerateJob, Sample, ScoreJob
 from .decoder import Decoder
 from .models import Loaded, ModelSource, load, resolve
 from .prompts import AUTO, Prompts, StopText
-from .runtime import free_memory, pick_device, pick_dtype, wait_passively
+from .runtime import free_memory, pick_device, pick_dtype, pick_threads, wait_passively
 from .sampling import Choice
 from .scheduler import Scheduler
 
@@ -60,7 +60,11 @@ class LocalConfig(Config):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format; auto is float32 on a CPU and bfloat16 on a GPU that has it."
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: what torch takes.")
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="CPU threads; default: the CPUs not busy at the start, or what torch takes above 8 CPUs.",
+    )
     chat_template: str = Field(
         default=AUTO,
         description="auto: the model's own; plain: contents joined by blank lines, for base models and few-shot "
@@ -163,6 +167,11 @@ class LocalBackend(InferenceBackend):
         scheduler.submit(job)
         return await asyncio.wrap_future(job.future)
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text; special tokens written in it become what they are, none is added."""
+        _, prompts = self._opened()
+        return prompts.ids(text)
+
     async def probe(self) -> bool:
         """Is the worker thread alive?"""
         return self._scheduler is not None and self._scheduler.alive
@@ -204,8 +213,9 @@ class LocalBackend(InferenceBackend):
         wait_passively()
         import torch
 
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        threads = pick_threads(config.threads)
+        if threads is not None:
+            torch.set_num_threads(threads)
         device = pick_device(config.device)
         dtype = pick_dtype(config.dtype, device)
         loaded = load(source, device=device, dtype=dtype, use_cache=config.gguf_cache)
@@ -218,6 +228,7 @@ class LocalBackend(InferenceBackend):
         self._facts = {
             "model": source.label,
             "device": str(device) if device.type != "cuda" else torch.cuda.get_device_name(device),
+            "threads": torch.get_num_threads(),
             "dtype": str(dtype).removeprefix("torch."),
             "context": self._context,
             "chat_template": config.chat_template if self._prompts.plain else "chat",

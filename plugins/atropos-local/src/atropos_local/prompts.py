@@ -44,17 +44,18 @@ class Prompts:
         if known:
             rest = self._rest(text, known)
             if rest is not None:
-                return (*known, *self._ids(rest))
+                return (*known, *self.ids(rest))
         if self.plain:
             return tuple(self._tokenizer(text)["input_ids"])
-        return self._ids(text)
+        return self.ids(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids, without special tokens."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def _ids(self, text: str) -> tuple[int, ...]:
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text, without special tokens added."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _rest(self, text: str, known: tuple[int, ...]) -> str | None:
