@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib.resources import files
 from typing import Any
 
 from atropos_cli.engine.analysis.analysis import Report
 from atropos_cli.engine.analysis.charts import Chart, charts_of
-from atropos_cli.engine.analysis.svg import number, svg
+from atropos_cli.engine.analysis.svg import escape, number, svg
 
 
 def page(report: Report, title: str, read: Sequence[str]) -> str:
@@ -25,7 +24,7 @@ def page(report: Report, title: str, read: Sequence[str]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(_visible(title))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         f"<header><h1>{_text(title)}</h1>{''.join(f'<p>{_text(line)}</p>' for line in lines)}</header>\n"
         + "\n".join(sections)
         + "\n</body>\n</html>\n"
@@ -152,9 +151,4 @@ def _tagged(row: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _text(text: str) -> str:
-    return f"<bdi>{escape(_visible(text))}</bdi>"
-
-
-def _visible(text: str) -> str:
-    """Control characters and marks that turn the direction of text are shown by their codes."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return f"<bdi>{escape(text)}</bdi>"

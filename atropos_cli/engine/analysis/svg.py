@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+from html import escape as escape_markup
 
 from atropos_cli.engine.analysis.charts import Chart, Line
 
@@ -33,6 +33,11 @@ def number(value: float) -> str:
         if abs(value) >= size:
             return f"{value / (1000 if letter == 'k' else size):.3g}{letter}"
     return f"{value:.4g}"
+
+
+def escape(text: str) -> str:
+    """For markup: control characters and marks that turn the direction of text are shown by their codes."""
+    return escape_markup("".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text))
 
 
 class _Axes:
