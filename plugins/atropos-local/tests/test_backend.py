@@ -258,6 +258,14 @@ async def test_prompts_as_ids_are_used_as_they_are(opened: Any) -> None:
     assert answer.prompt_tokens == 3
 
 
+async def test_texts_are_tokenized_without_special_tokens_added(opened: Any) -> None:
+    backend = await opened()
+    ids = await backend.tokenize("hé")
+    assert backend._prompts.decode(ids) == "hé"
+    assert len(ids) == 3
+    assert await backend.tokenize("<|im_end|>") == (257,)
+
+
 async def test_logprobs_off(opened: Any) -> None:
     backend = await opened()
     answer = await backend.generate(ask().replace(logprobs="off"))
@@ -393,4 +401,15 @@ async def test_the_description(opened: Any, tiny: Path) -> None:
     facts = (await opened(threads=1)).describe()
     assert facts["model"] == tiny.name
     assert (facts["device"], facts["dtype"], facts["context"], facts["logprobs"]) == ("cpu", "float32", 256, "raw")
+    assert facts["threads"] == 1
     assert str(tiny.parent) not in str(facts)
+
+
+async def test_other_number_formats(opened: Any) -> None:
+    """bfloat16 runs, and its logprobs are close to those of the same weights in float32."""
+    coarse, fine = await opened(dtype="bfloat16"), await opened()
+    assert coarse.describe()["dtype"] == "bfloat16"
+    answer = await coarse.generate(ask(n=2))
+    for index in range(2):
+        tokens = span(answer, index)
+        assert tokens.logprobs == pytest.approx(await fine.score(answer.prompt_ids, tokens.ids), abs=0.5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from atropos_local import models
 from atropos_local.models import SMOLLM2_HUB, resolve
-from atropos_local.runtime import cpu_count, wait_passively
+from atropos_local.runtime import cpu_count, pick_threads, wait_passively
 
 from atropos_cli.sdk import ConfigError, FatalBackendError
 
@@ -59,6 +59,21 @@ def test_waiting_threads_are_left_to_the_user(monkeypatch: pytest.MonkeyPatch) -
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
     monkeypatch.delenv("OMP_WAIT_POLICY")
     assert cpu_count() >= 1
+
+
+@pytest.mark.parametrize(
+    ("cpus", "load", "wanted", "expected"),
+    [(2, 0.3, None, 2), (2, 1.2, None, 1), (4, 9.0, None, 1), (64, 9.0, None, None), (2, 9.0, 2, 2)],
+)
+def test_threads_leave_busy_cpus_alone(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, load: float, wanted: int | None, expected: int | None
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("atropos_local.runtime.cpu_count", lambda: cpus)
+    monkeypatch.setattr("atropos_local.runtime.os.getloadavg", lambda: (load, 0.0, 0.0))
+    assert pick_threads(wanted) == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert pick_threads(None) is None
 
 
 async def fails(model: str | None, **options: Any) -> Any:

@@ -111,7 +111,7 @@ def after(prompt: tuple[int, ...], reply_ids: tuple[int, ...], text: str) -> lis
 def test_a_next_turn_keeps_the_sampled_ids(tiny_merged: Any) -> None:
     """The sampled split "a", "b" stays, although the tokenizer would write the one token "ab"."""
     prompts = Prompts(tiny_merged)
-    assert len(prompts._ids("ab")) == 1
+    assert len(prompts.ids("ab")) == 1
     first = prompts.encode([user("Hi")])
     split = (tiny_merged.convert_tokens_to_ids("a"), tiny_merged.convert_tokens_to_ids("b"))
     end = tiny_merged.eos_token_id
@@ -126,7 +126,7 @@ def test_a_next_turn_keeps_the_sampled_ids(tiny_merged: Any) -> None:
 def test_a_history_that_was_rewritten_is_tokenised_anew(tiny_merged: Any) -> None:
     prompts = Prompts(tiny_merged)
     first = prompts.encode([user("Hi")])
-    messages = after(first, (*prompts._ids("ab"), tiny_merged.eos_token_id), "another text")
+    messages = after(first, (*prompts.ids("ab"), tiny_merged.eos_token_id), "another text")
     assert prompts.encode(messages) == prompts.encode([user("Hi"), assistant("another text"), user("More")])
     unknown = [user("Hi").replace(tokens=TokenSpan(ids=first)), assistant("ab"), user("More")]
     assert prompts.encode(unknown) == prompts.encode([user("Hi"), assistant("ab"), user("More")])
@@ -155,12 +155,12 @@ def tiny_merged() -> Any:
 def test_stop_texts(tokenizer: Any) -> None:
     prompts = Prompts(tokenizer)
     stop = StopText(prompts, ("\nQ:", "ü!"))
-    ids = prompts._ids("one ü two ü! three")
+    ids = prompts.ids("one ü two ü! three")
     ends = [at for at in range(1, len(ids) + 1) if stop.found(ids[:at])]
     assert prompts.decode(ids[: ends[0]]) == "one ü two ü!"
     assert stop.cut("one ü two ü! three\nQ:") == "one ü two "
     assert stop.cut("nothing") == "nothing"
-    long = prompts._ids("x" * 500 + "\nQ:")
+    long = prompts.ids("x" * 500 + "\nQ:")
     assert stop.found(long)
     assert not stop.found(long[:-1])
     assert not StopText(prompts, ()).found(ids)
@@ -168,4 +168,4 @@ def test_stop_texts(tokenizer: Any) -> None:
 
 def test_special_tokens_are_not_text(tokenizer: Any) -> None:
     prompts = Prompts(tokenizer)
-    assert prompts.decode([*prompts._ids("hi"), tokenizer.eos_token_id]) == "hi"
+    assert prompts.decode([*prompts.ids("hi"), tokenizer.eos_token_id]) == "hi"

@@ -97,6 +97,8 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
         ) from error
     if header.metadata.get("tokenizer.ggml.pre") in _DIGITS_FIRST:
         _split_digits(tokenizer)
+    if header.metadata.get("tokenizer.ggml.add_bos_token") is False:
+        tokenizer.add_bos_token = False  # transformers 5.0 overlooks it
     # The weights are dequantised: a copy saved with these marks would be taken for a quantised model.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

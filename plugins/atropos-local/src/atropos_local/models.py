@@ -139,8 +139,9 @@ def _load_pretrained(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]
         tokenizer = AutoTokenizer.from_pretrained(location, **options)
     except Exception as error:  # as above
         raise _tokenizer_error(source, _first_line(error)) from error
-    if len(tokenizer) == 0:
-        raise _tokenizer_error(source, "its vocabulary is empty")
+    expected = model.get_input_embeddings().weight.shape[0]
+    if 2 * len(tokenizer) < expected:  # without files of its own an empty one is made up
+        raise _tokenizer_error(source, f"it has {len(tokenizer)} tokens, the model {expected}")
     return model, tokenizer
 
 

@@ -36,6 +36,22 @@ def wait_passively() -> None:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
+def pick_threads(wanted: int | None) -> int | None:
+    """CPU threads to compute with; None leaves the number to torch.
+
+    On a small machine these are the CPUs that nothing else keeps busy at the moment: threads wait for
+    the slowest of them, so that one which has to share its CPU holds up all others.
+    """
+    cpus = cpu_count()
+    if wanted is not None or cpus > SMALL_MACHINE or "OMP_NUM_THREADS" in os.environ:
+        return wanted
+    try:
+        busy = int(os.getloadavg()[0])
+    except OSError:
+        return None
+    return max(1, cpus - busy)
+
+
 def pick_device(wanted: str) -> torch.device:
     """`auto`: the GPU if there is one, else the CPU. Raises FatalBackendError for a device that is not there."""
     import torch
