@@ -108,8 +108,8 @@ class Reading:
         for path in self.spooled:
             path.unlink(missing_ok=True)
 
-    def require_rows(self) -> None:
-        """Raise DataError when nothing usable was read."""
+    def require_rows(self, option: str = "--format") -> None:
+        """Raise DataError when nothing usable was read. option: what names the input's format."""
         if self.log.records:
             return
         names = ", ".join(source.name for source in self.sources[:3])
@@ -118,7 +118,7 @@ class Reading:
         first = self.rejects[0]
         raise DataError(
             f"{names}: no usable rows; the first one, {first.source}:{first.line}: {first.reason}",
-            hint="--format names a format if it was not recognised",
+            hint=f"{option} names a format if it was not recognised",
         )
 
 

@@ -1,0 +1,192 @@
+"""What `sft-gen` and `dpo-gen` share: options, the pass over the records, the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli import dataio
+from atropos_cli.cli.dataio import Reading
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.convert.rendering import Rendering
+    from atropos_cli.io.card import Card
+    from atropos_cli.io.records import Record, Row
+    from atropos_cli.io.writers_out import OutputSpec
+
+CHOICE, TEXTS, LENGTH = "Which attempts", "Messages and templates", "Length"
+
+
+def option(*names: str, panel: str, text: str, **more: Any) -> Any:
+    """An option in a section of the help."""
+    more.setdefault("show_default", False)
+    return typer.Option(*names, rich_help_panel=panel, help=text, **more)
+
+
+InputFormatOption = Annotated[
+    str,
+    typer.Option(
+        "--input-format",
+        metavar="NAME",
+        rich_help_panel=dataio.READING,
+        help="Format of the rows read: native, atropos, sharegpt, messages, preference, completion, solutions, "
+        "taubench, text; auto looks at each row.",
+    ),
+]
+GroupOption = Annotated[
+    bool, option("--group", panel=CHOICE, text="Join rows of one attempt into groups by task, or by prompt.")
+]
+KeepTruncatedOption = Annotated[
+    bool, option("--keep-truncated", panel=CHOICE, text="Take attempts that were cut off or filtered, too.")
+]
+ThinkingOption = Annotated[
+    str,
+    option(
+        "--thinking",
+        panel=TEXTS,
+        metavar="FORM",
+        text="Form of all thinking: tags (<think> in the text), field (reasoning_content), drop, keep (as stored), "
+        "auto (field where a template is used that knows it, else tags).",
+        show_default=True,
+    ),
+]
+SystemOption = Annotated[
+    str,
+    option(
+        "--system",
+        panel=TEXTS,
+        metavar="keep|fold",
+        text="fold: system text goes to the head of the first user message.",
+        show_default=True,
+    ),
+]
+TokenizerOption = Annotated[
+    str | None,
+    option("--tokenizer", panel=TEXTS, metavar="NAME", text="Folder, smollm2, FILE.gguf, or a hub's OWNER/NAME."),
+]
+ChatTemplateOption = Annotated[
+    str | None,
+    option("--chat-template", panel=TEXTS, metavar="FILE", text="Jinja file instead of the tokenizer's template."),
+]
+TemplateArgOption = Annotated[
+    list[str] | None,
+    option(
+        "--template-arg",
+        panel=TEXTS,
+        metavar="NAME=VALUE",
+        text="Variable for the template, as JSON or text: enable_thinking=false. Repeatable.",
+    ),
+]
+FieldOption = Annotated[
+    list[str] | None,
+    option("--field", panel=dataio.WRITING, metavar="NAME", text="Carry this field of the source along. Repeatable."),
+]
+
+
+def one_of(name: str, value: str, allowed: Sequence[str]) -> Any:
+    """The value. Raises UsageError when it is none of those allowed."""
+    if value not in allowed:
+        from difflib import get_close_matches
+
+        close = get_close_matches(value, allowed, n=1)
+        raise UsageError(
+            f"{name} {value!r} is not one of {', '.join(allowed)}", hint=f"did you mean {close[0]}?" if close else None
+        )
+    return value
+
+
+def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """NAME=VALUE options as variables. Raises UsageError."""
+    variables: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--template-arg {pair!r} is not NAME=VALUE", hint="for example enable_thinking=false")
+        try:
+            variables[name] = json.loads(value)
+        except ValueError:
+            variables[name] = value
+    return variables
+
+
+def make_rendering(tokenizer: str | None, template: str | None, arguments: Sequence[str] | None) -> Rendering:
+    """Tokenizer and template as asked for; loaded now, so that a wrong name stops before the first row."""
+    from atropos_cli.engine.convert.rendering import Rendering
+    from atropos_cli.engine.convert.tokenizers import load_tokenizer
+
+    return Rendering(load_tokenizer(tokenizer) if tokenizer else None, template, template_variables(arguments))
+
+
+def is_table(spec: OutputSpec | None) -> bool:
+    """Are rows stored in columns, whose objects all get the same keys?"""
+    if spec is None:
+        return False
+    return spec.kind in ("parquet", "datasets") or (spec.kind is None and spec.target.endswith(".parquet"))
+
+
+def write_rows(
+    what: str,
+    reading: Reading,
+    spec: OutputSpec | None,
+    rows_of: Callable[[Record], list[Row]],
+    *,
+    group_rows: bool,
+) -> Any:
+    """Stream records through `rows_of` into the output; returns the output, or None when nothing was written.
+
+    Files appear at the end, and only when there are rows.
+    """
+    from atropos_cli.io.writers_out import open_output
+
+    out = open_output(spec) if spec is not None else None
+    try:
+        with dataio.ticking(what, reading.log) as ticker:
+            for record in _records(reading, group_rows):
+                for row in rows_of(record):
+                    if out is not None:
+                        out.write(row, task=row["task"])
+                ticker.tick()
+        reading.require_rows("--input-format")
+    except BaseException:
+        if out is not None:
+            out.abort()
+        raise
+    if out is None:
+        return None
+    if not out.total:
+        out.abort()
+        return None
+    out.commit()
+    return out
+
+
+def _records(reading: Reading, group_rows: bool) -> Iterator[Record]:
+    from atropos_cli.io import grouping
+    from atropos_cli.io.readers import read_records
+
+    records = read_records(reading.sources, reading.options, reading.log)
+    return grouping.group_rows(records) if group_rows else records
+
+
+def conclude(session: Session, out: Any, card: Callable[[], Card], report: dict[str, Any], *, as_json: bool) -> int:
+    """Write the card, print the report as JSON where asked for; returns the exit code."""
+    files = []
+    if out is not None:
+        dataio.write_cards(out, card(), session)
+        files = [str(path) for path in out.files]
+    if as_json:
+        session.out.json({**report, "files": files})
+    return ExitCode.OK if report["rows"] else ExitCode.FAILED
+
+
+def say_counts(say: Callable[[str], None], title: str, counts: Mapping[str, int]) -> None:
+    """A block of numbers with their names, the largest first."""
+    if counts:
+        say(f"{title}:")
+    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+        say(f"  {count:>8}  {name}")
