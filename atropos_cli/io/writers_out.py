@@ -84,6 +84,11 @@ def open_output(spec: OutputSpec) -> DataOutput:
     return DataOutput(spec, kind, path)
 
 
+def has_data_ending(target: str) -> bool:
+    """Does the name end like a data file?"""
+    return any(target.endswith(suffix) for suffix, _ in _SUFFIXES)
+
+
 def _kind_of(target: str) -> Kind:
     if target == "-":
         return "jsonl"

@@ -1,0 +1,134 @@
+"""`atropos merge`: shards of a run become a run; files of one format become a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from atropos_cli.cli import dataio
+from atropos_cli.cli.dataio import Reading
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.data.merging import MergeReport
+    from atropos_cli.io.records import Record
+    from atropos_cli.io.writers_out import OutputSpec
+
+
+def merge(
+    ctx: typer.Context,
+    inputs: dataio.Inputs,
+    output: dataio.OutputOption = None,
+    form: dataio.FormatOption = "auto",
+    tolerant: dataio.TolerantOption = False,
+    strict: dataio.StrictOption = False,
+    rejects: dataio.RejectsOption = None,
+    kind: dataio.KindOption = None,
+    overwrite: dataio.OverwriteOption = False,
+    shard_size: dataio.ShardOption = None,
+    validation: dataio.ValidationOption = 0.0,
+    split_seed: dataio.SplitSeedOption = 0,
+    as_json: JsonOption = False,
+) -> int:
+    """Join run folders of one plan into a run folder, or files of one format into a file.
+
+    Doubles are dropped by id. Groups that have the same id and differ are reported, and an error with --strict.
+    """
+    from atropos_cli.io.writers_out import has_data_ending
+
+    session = session_of(ctx)
+    if as_json and output == "-":
+        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
+    runs = [source for source in reading.sources if source.run is not None and (source.run / "plan.json").exists()]
+    if runs and len(runs) < len(reading.sources):
+        other = next(source for source in reading.sources if source not in runs)
+        raise UsageError(f"{other.name} is no run folder, the other inputs are", hint="merge runs, or files")
+    if runs and output is not None and output != "-" and kind is None and not has_data_ending(output):
+        report, files = _merge_runs(reading, output, overwrite=overwrite, strict=strict)
+    else:
+        options = {"shard_size": shard_size, "validation": validation, "split_seed": split_seed}
+        spec = dataio.output_spec(reading.sources, output, kind, overwrite=overwrite, **options)
+        report, files = _merge_files(session, reading, spec)
+        dataio.write_rejects(reading, spec, rejects)
+    for text in report.conflicts:
+        session.out.warning(text)
+    if report.conflict_count > len(report.conflicts):
+        session.out.warning(f"and {report.conflict_count - len(report.conflicts)} more ids with differing content")
+    if as_json:
+        session.out.json({**report.as_json(), "files": files})
+    else:
+        _print(session, report, files, to_stderr=output == "-")
+    return 0
+
+
+def _merge_runs(reading: Reading, output: str, *, overwrite: bool, strict: bool) -> tuple[MergeReport, list[str]]:
+    from atropos_cli.engine.data.merging import RunMerge
+    from atropos_cli.io.rundir import open_run
+
+    target = Path(output)
+    for source in reading.sources:
+        if source.run is not None and target.exists() and target.samefile(source.run):
+            raise UsageError(f"{output} is an input: the input is never changed", hint="give another -o")
+    work = RunMerge(reading.sources)
+    run = open_run(target, overwrite=overwrite)
+    try:
+        report = work.write(run, strict=strict)
+        run.promote()
+    except BaseException:
+        _discard(run.folder)
+        raise
+    finally:
+        run.close()
+    return report, [output]
+
+
+def _discard(folder: Path) -> None:
+    """A merge that failed leaves no half run behind."""
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _merge_files(session: Session, reading: Reading, spec: OutputSpec) -> tuple[MergeReport, list[str]]:
+    from atropos_cli.engine.data.merging import merge_files
+    from atropos_cli.io.card import Card
+    from atropos_cli.io.writers_out import open_output
+
+    with dataio.ticking("merge", reading.log) as ticker, open_output(spec) as out:
+
+        def write(line: bytes, record: Record) -> None:
+            out.write(line, task=record.task_key if spec.validation else "")
+            ticker.tick()
+
+        report = merge_files(reading.sources, reading.options, reading.log, write)
+        reading.require_rows()
+    card = Card.of(
+        "merge",
+        reading.sources,
+        reading.log,
+        steps=[{"step": "doubles dropped by id", "dropped": report.doubles}],
+        counts=report.as_json(),
+        lineage="rows keep their ids and all fields",
+    )
+    dataio.write_cards(out, card, session)
+    return report, [str(path) for path in out.files]
+
+
+def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr: bool) -> None:
+    say = session.out.note if to_stderr else session.out.data
+    say(f"merged {report.kept} groups or rows of {len(report.inputs)} inputs")
+    for name in report.inputs:
+        say(f"  {report.by_input[name]:>8}  {name}")
+    if report.doubles:
+        say(f"dropped {report.doubles} doubles")
+    if report.torn:
+        say(f"left out {report.torn} torn tails")
+    if report.missing:
+        say(f"{report.missing} tasks of the plan are missing")
+    for path in files:
+        say(f"wrote {path}")

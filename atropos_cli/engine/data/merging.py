@@ -1,0 +1,298 @@
+"""Join shards of one run into a run, or data files of one format into a file.
+
+Runs: all shards must have the same plan (its digest). A task that two shards hold is taken from the first;
+when its groups differ in content, that is reported. Tasks whose last group is missing (a killed writer)
+are left out, so the merged run can be resumed.
+
+Files: rows are joined in order. A row that is equal to an earlier one with the same id is dropped; rows
+that share an id but differ are both kept, and reported, because an id may name the task only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.domain.group import parse_group_id
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.run import RunState, RunSummary
+from atropos_cli.engine.data.selection import all_equal
+from atropos_cli.errors import DataError
+from atropos_cli.io.formats import FORMATS, RowError
+from atropos_cli.io.groupfile import read_header
+from atropos_cli.io.jsonvalue import NotJson, parse
+from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
+from atropos_cli.io.records import Record
+from atropos_cli.io.rundir import RunDir, check_same_plan, read_plan
+from atropos_cli.io.sources import Source
+
+_SHOWN = 20
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """What was joined. conflicts: ids whose content differs (the first few), doubles: dropped, torn: left out."""
+
+    inputs: list[str] = field(default_factory=list)
+    kept: int = 0
+    doubles: int = 0
+    conflict_count: int = 0
+    conflicts: list[str] = field(default_factory=list)
+    torn: int = 0
+    missing: int | None = None
+    by_input: Counter[str] = field(default_factory=Counter)
+
+    def conflict(self, text: str) -> None:
+        self.conflict_count += 1
+        if len(self.conflicts) < _SHOWN:
+            self.conflicts.append(text)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "inputs": self.inputs,
+            "kept": self.kept,
+            "doubles": self.doubles,
+            "conflicts": self.conflict_count,
+            "conflict_examples": self.conflicts,
+            "torn": self.torn,
+            "missing": self.missing,
+            "by_input": dict(self.by_input),
+        }
+
+
+def merge_files(
+    sources: Sequence[Source], read: ReadOptions, log: ReadLog, write: Callable[[bytes, Record], None]
+) -> MergeReport:
+    """Join files of one format. Raises DataError when the formats differ, or for conflicts with `strict`."""
+    report = MergeReport(inputs=[source.name for source in sources])
+    seen: dict[str, bytes] = {}
+    first: Record | None = None
+    for record in read_records(sources, read, log):
+        if first is None:
+            first = record
+        elif record.format != first.format:
+            raise DataError(
+                f"{first.source} holds {first.format} rows, {record.where} is a {record.format} row",
+                hint="merge files of one format; --format reads all rows as one",
+            )
+        lines = record.to_lines()
+        content = blake2b(b"\n".join(lines), digest_size=12).digest()
+        if record.id != f"{record.source}:{record.line}":  # a made-up id says nothing
+            old = seen.setdefault(record.id, content)
+            if old is not content:
+                if old == content:
+                    report.doubles += 1
+                    continue
+                _conflict(report, f"{record.where}: id {record.id!r} was there before with other content", read.strict)
+        report.kept += 1
+        report.by_input[record.source] += 1
+        for line in lines:
+            write(line, record)
+    return report
+
+
+def _conflict(report: MergeReport, text: str, strict: bool) -> None:
+    if strict:
+        raise DataError(text, hint="without --strict it is reported and merging goes on")
+    report.conflict(text)
+
+
+class RunMerge:
+    """Joins run folders: check the plans first, then write the groups into an opened run folder."""
+
+    def __init__(self, runs: Sequence[Source]) -> None:
+        self._runs = runs
+        plans = [(source, read_plan(_folder(source) / "plan.json")) for source in runs]
+        self._first = plans[0][1]
+        for source, plan in plans[1:]:
+            check_same_plan(self._first, plan, _folder(source))
+        limits = [plan.limit for _, plan in plans]
+        known = [limit for limit in limits if limit is not None]
+        self.plan: Plan = self._first.replace(limit=max(known) if len(known) == len(limits) else None)
+        self.report = MergeReport(inputs=[source.name for source in runs])
+        self._stats = _Stats()
+        self._seen: dict[int, bytes] = {}
+
+    def write(self, run: RunDir, *, strict: bool = False) -> MergeReport:
+        """Fill the run folder: plan, groups, failures, summary."""
+        run.write_plan(self.plan)
+        name = "groups.jsonl.zst" if self.plan.writer.name == "jsonl.zst" else "groups.jsonl"
+        compress = _compressor() if name.endswith(".zst") else None
+        with (run.folder / name).open("wb") as file:
+            for source in self._runs:
+                for index, lines in self._tasks(source):
+                    if not self._is_new(index, lines, source, strict):
+                        continue
+                    self.report.kept += len(lines)
+                    self.report.by_input[source.name] += len(lines)
+                    data = b"".join(line + b"\n" for line in lines)
+                    file.write(compress(data) if compress is not None else data)
+        if self.plan.limit is not None:
+            self.report.missing = self.plan.limit - len(self._seen)
+        self._join_failures(run)
+        run.write_summary(self._summary())
+        run.log("merged", inputs=self.report.inputs, groups=self.report.kept, doubles=self.report.doubles)
+        return self.report
+
+    def _is_new(self, index: int, lines: list[bytes], source: Source, strict: bool) -> bool:
+        content = blake2b(b"\n".join(lines), digest_size=12).digest()
+        old = self._seen.get(index)
+        if old is None:
+            self._seen[index] = content
+            self._stats.add(lines, source.name)
+            return True
+        self.report.doubles += len(lines)
+        if old != content:
+            group_id = read_header(lines[-1])[0]
+            text = f"{source.name}: group {group_id} was in an earlier shard with other content; the first is kept"
+            _conflict(self.report, text, strict)
+        return False
+
+    def _tasks(self, source: Source) -> Iterator[tuple[int, list[bytes]]]:
+        """(task, its lines) of every task whose last group is there."""
+        prefix = self.plan.digest[:10]
+        lines: list[bytes] = []
+        with source.open() as file:
+            for number, raw in enumerate(file, start=1):
+                line = raw.rstrip(b"\r\n")
+                try:
+                    group_id, last = read_header(line)
+                    found, index = parse_group_id(group_id)
+                except ValueError as error:
+                    if not raw.endswith(b"\n"):
+                        break  # torn by a kill
+                    raise DataError(
+                        f"{source.name}:{number}: broken line: {error}", hint="resume that shard"
+                    ) from error
+                if found != prefix:
+                    raise DataError(f"{source.name}:{number}: group {group_id!r} belongs to another plan")
+                if not raw.endswith(b"\n"):
+                    break
+                lines.append(line)
+                if last:
+                    yield index, lines
+                    lines = []
+            else:
+                if lines:
+                    self.report.torn += 1
+                self._check_end(source, file)
+                return
+        self.report.torn += 1
+
+    def _check_end(self, source: Source, file: Any) -> None:
+        stream: Any = getattr(file, "raw", None)
+        if getattr(stream, "problem", None):
+            if not stream.torn:
+                raise DataError(f"{source.name}: compressed data ends early: {stream.problem}")
+            self.report.torn += 1
+
+    def _join_failures(self, run: RunDir) -> None:
+        with (run.folder / "failures.jsonl").open("wb") as file:
+            for source in self._runs:
+                path = _folder(source) / "failures.jsonl"
+                if path.exists():
+                    file.writelines(line + b"\n" for line in path.read_bytes().splitlines() if line.strip())
+        if not (run.folder / "failures.jsonl").stat().st_size:
+            (run.folder / "failures.jsonl").unlink()
+
+    def _summary(self) -> RunSummary:
+        parts = [found for source in self._runs if (found := _read_summary(_folder(source))) is not None]
+        finished = len(parts) == len(self._runs) and all(part.get("state") == "finished" for part in parts)
+        state: RunState = "finished" if finished and not self.report.missing else "interrupted"
+        return RunSummary(
+            state=state,
+            plan_digest=self.plan.digest,
+            env=self._stats.env or self.plan.environment.name,
+            model=self._stats.model or self.plan.model,
+            groups_done=self.report.kept,
+            groups_total=self.plan.limit,
+            groups_failed=sum(int(part.get("groups_failed", 0)) for part in parts),
+            requests=sum(int(part.get("requests", 0)) for part in parts),
+            retries=sum(int(part.get("retries", 0)) for part in parts),
+            seconds=sum(float(part.get("seconds", 0.0)) for part in parts),
+            **self._stats.fields(),
+        )
+
+
+class _Stats:
+    """The counts and means of a summary, from the lines that were kept."""
+
+    def __init__(self) -> None:
+        self.model: str | None = None
+        self.env: str | None = None
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._stops: Counter[str] = Counter()
+        self._rewards: dict[str, list[float]] = {}
+        self._n = 0
+        self._mean = self._m2 = 0.0  # Welford
+
+    def add(self, lines: list[bytes], name: str) -> None:
+        for line in lines:
+            try:
+                record = FORMATS["native"].read(parse(line)[0], name, 0)
+            except (NotJson, RowError) as error:
+                raise DataError(f"{name}: a group cannot be read: {error}") from error
+            self.model, self.env = self.model or record.model, self.env or record.env
+            self._counts["zero_std_groups"] += all_equal(record.scores)
+            for attempt in record.attempts:
+                self._attempt(attempt)
+
+    def _attempt(self, attempt: Any) -> None:
+        counts = self._counts
+        counts["rollouts"] += 1
+        if attempt.failure is not None:
+            counts["rollouts_failed"] += 1
+            self._failures[f"{attempt.failure.get('stage')}:{attempt.failure.get('type')}"] += 1
+        if attempt.stop_reason is not None:
+            self._stops[attempt.stop_reason] += 1
+        usage = attempt.raw.get("usage") or {}
+        for key in ("prompt_tokens", "completion_tokens"):
+            counts[key] += usage.get(key) or 0
+        if attempt.score is not None:
+            self._n += 1
+            delta = attempt.score - self._mean
+            self._mean += delta / self._n
+            self._m2 += delta * (attempt.score - self._mean)
+        for name, value in attempt.rewards.items():
+            total = self._rewards.setdefault(name, [0.0, 0.0])
+            total[0] += value
+            total[1] += 1
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            **self._counts,
+            "failures": dict(self._failures),
+            "stop_reasons": dict(self._stops),
+            "reward_mean": self._mean if self._n else None,
+            "reward_std": math.sqrt(self._m2 / (self._n - 1)) if self._n > 1 else None,
+            "rewards": {name: total / count for name, (total, count) in self._rewards.items()},
+        }
+
+
+def _folder(source: Source) -> Path:
+    assert source.run is not None
+    return source.run
+
+
+def _read_summary(folder: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads((folder / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _compressor() -> Callable[[bytes], bytes]:
+    try:
+        import zstandard
+    except ModuleNotFoundError as error:
+        raise DataError("writing .zst needs zstandard", hint="pip install 'atropos-cli[zst]'") from error
+    compressor = zstandard.ZstdCompressor(level=3)
+    return lambda data: bytes(compressor.compress(data))
