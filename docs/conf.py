@@ -11,7 +11,7 @@ _project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_
 
 project = _project["name"]
 author = _project["authors"][0]["name"]
-copyright = author
+copyright = author  # noqa: A001 (the name Sphinx asks for)
 version = release = atropos_cli.__version__
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
