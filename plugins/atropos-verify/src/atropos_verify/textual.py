@@ -1,0 +1,192 @@
+"""Rewards for answers that are text: multiple choice, exact text, regular expressions, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
+from atropos_verify.errors import GoldError
+from atropos_verify.extract import answer_clause, boxed, last_match, tagged, visible
+from atropos_verify.latex import clean, untext
+from atropos_verify.pool import shared_pool
+
+MAX_TEXT = 200_000
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+_LETTER = re.compile(
+    r"[\s*_`$(\[{]*+(?:\b(?:option|choice)\b\s*)?[\s*_`(\[]*([A-Z])(?:[)\].:,;*_`$}]|\s*$|\s+(?=because|since|as\b|[-–—(]))"
+)
+_LAST_LETTER = re.compile(r"\(([A-Z])\)|\*\*\(?([A-Z])\)?[.:]?\*\*|\b(?:[Oo]ption|[Cc]hoice)\s+\(?([A-Z])\b")
+_FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*?)\n?[ \t]*```", re.DOTALL)
+
+
+def choice_letter(text: str, *, strict: bool = False) -> str | None:
+    """The letter a reply chooses: in a box, an answer tag, after "answer is", or as the whole reply.
+
+    Not strict: else the last letter in parentheses, in bold, or after "option". A mere capital letter in
+    a sentence is never taken for a choice.
+    """
+    answer = visible(text)
+    if answer is None:
+        return None
+    for content in (boxed(answer), tagged(answer), answer_clause(answer)):
+        if content is not None:
+            match = _LETTER.match(untext(clean(content)) if len(content) < 500 else content[:500])
+            return match[1] if match else None
+    bare = _LETTER.match(answer.strip())
+    if bare and ("\n" not in answer.strip()):
+        return bare[1]
+    if strict:
+        return None
+    last = last_match(_LAST_LETTER, answer)
+    return (last[1] or last[2] or last[3]) if last else None
+
+
+def _gold_letter(task: Task) -> str:
+    gold, choices = task.answer, task.info.get("choices")
+    if isinstance(gold, str) and re.fullmatch(r"\(?[A-Z]\)?\.?", gold.strip()):
+        return gold.strip("(). ")
+    if isinstance(choices, list):
+        if isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < min(26, len(choices)):
+            return chr(ord("A") + gold)
+        if gold in choices[:26]:
+            return chr(ord("A") + choices.index(gold))
+    raise GoldError(
+        f"the gold answer {gold!r} is no letter, nor an index or member of task.info['choices']",
+        hint="give the letter, or put the list of choices into task.info['choices']",
+    )
+
+
+def choice_reward(*, strict: bool = False, name: str = "choice") -> Reward:
+    """1.0 when the chosen letter is the gold one. Gold: a letter, or with info["choices"] an index from 0 or a text."""
+
+    def score(task: Task, rollout: Rollout) -> float:
+        return float(choice_letter(rollout.text, strict=strict) == _gold_letter(task))
+
+    score.__doc__ = "1 if the chosen letter is right"
+    return Reward(score, name=name)
+
+
+def exact_reward(*, ignore_case: bool = True, whole: bool = False, name: str = "exact") -> Reward:
+    """1.0 when the answer is the gold text, white space and a final full stop aside.
+
+    The answer is the content of the last box, of the answer tag, or what follows "answer is"; without
+    any of them, and always with whole=True, the whole reply.
+    """
+
+    def plain(text: str) -> str:
+        text = re.sub(r"\s+", " ", text).strip().removesuffix(".")
+        return text.casefold() if ignore_case else text
+
+    def score(task: Task, rollout: Rollout) -> float:
+        answer = visible(rollout.text)
+        golds = task.answer if isinstance(task.answer, list) else [task.answer]
+        if not golds or any(not isinstance(gold, str | int | float) for gold in golds):
+            raise GoldError(f"the task's answer {task.answer!r} is not text")
+        if answer is None:
+            return 0.0
+        found = [] if whole else [part for part in (boxed(answer), tagged(answer), answer_clause(answer)) if part]
+        return float(plain(found[0] if found else answer) in {plain(str(gold)) for gold in golds})
+
+    score.__doc__ = "1 if the answer is the gold text"
+    return Reward(score, name=name)
+
+
+def regex_reward(
+    pattern: str | None = None, *, flags: str = "", full: bool = False, deadline: float = 2.0, name: str = "regex"
+) -> Reward:
+    """1.0 when the reply, thinking left out, matches. The pattern is given here or in task.info["pattern"].
+
+    flags: letters of "imsx". full: the whole reply must match. It runs in a worker process: a pattern
+    that backtracks without end fails the rollout after `deadline` seconds.
+    """
+    if set(flags) - set(_FLAGS):
+        raise ConfigError(f"flags={flags!r}: use letters of {''.join(_FLAGS)!r}")
+    bits = sum(_FLAGS[flag] for flag in set(flags))
+    if pattern is not None:
+        try:
+            re.compile(pattern, bits)
+        except re.error as error:
+            raise ConfigError(f"pattern {pattern!r} is not a regular expression: {error}") from None
+
+    async def score(task: Task, rollout: Rollout) -> float:
+        wanted = pattern if pattern is not None else task.info.get("pattern")
+        if not isinstance(wanted, str):
+            raise GoldError("there is no pattern", hint="give regex_reward(pattern) or task.info['pattern']")
+        text = visible(rollout.text)
+        if text is None:
+            return 0.0
+        request = {"kind": "regex", "pattern": wanted, "flags": bits, "text": text.strip()[:MAX_TEXT], "full": full}
+        pool = shared_pool()
+        return float(await pool.run(lambda: pool.ask(request, deadline)))
+
+    score.__doc__ = "1 if the reply matches the pattern"
+    return Reward(score, name=name)
+
+
+def find_json(text: str, *, anywhere: bool = False) -> Any:
+    """The JSON value of a reply: the whole of it, or its only fenced block. Raises ValueError.
+
+    anywhere: else the first object or list in the text. NaN, Infinity and what overflows are not JSON.
+    """
+    stripped = text.strip()
+    fences = _FENCE.findall(stripped)
+    try:
+        return _JSON.decode(fences[0] if len(fences) == 1 else stripped)
+    except (ValueError, RecursionError):
+        if not anywhere:
+            raise ValueError("the reply is not JSON") from None
+    for match in list(re.finditer(r"[{\[]", stripped))[:16]:
+        try:
+            return _JSON.raw_decode(stripped, match.start())[0]
+        except (ValueError, RecursionError):
+            continue
+    raise ValueError("the reply holds no JSON")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if abs(value) != float("inf") else _refuse(digits)
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+
+
+def json_schema_reward(
+    schema: dict[str, Any] | bool | None = None,
+    *,
+    anywhere: bool = False,
+    deadline: float = 2.0,
+    name: str = "json_schema",
+) -> Reward:
+    """1.0 when the reply is JSON and satisfies the schema given here or in task.info["schema"].
+
+    References outside the schema are not fetched. Validation runs in a worker process (patterns in a
+    schema may backtrack without end) and needs the extra `schema`.
+    """
+
+    async def score(task: Task, rollout: Rollout) -> float:
+        wanted = schema if schema is not None else task.info.get("schema")
+        if not isinstance(wanted, dict | bool):
+            raise GoldError("there is no schema", hint="give json_schema_reward(schema) or task.info['schema']")
+        text = visible(rollout.text)
+        try:
+            value = find_json((text or "")[:MAX_TEXT], anywhere=anywhere)
+        except ValueError:
+            return 0.0
+        pool = shared_pool()
+        return float(await pool.run(lambda: pool.ask({"kind": "schema", "schema": wanted, "value": value}, deadline)))
+
+    score.__doc__ = "1 if the reply is JSON that satisfies the schema"
+    return Reward(score, name=name)
+
+
+choice = choice_reward()
+exact = exact_reward()
+regex = regex_reward()
+json_schema = json_schema_reward()
