@@ -21,7 +21,7 @@ SIZE = 1000
 
 def stored(cache: GameCache, number: int) -> GameRecord:
     """Put a made-up game of 2 * SIZE bytes into the cache, last used `number` seconds after 1970."""
-    record = GameRecord(GameSpec("quest-fetch", "easy", number), content_key(str(number)), "", ("look",), 1)
+    record = GameRecord(GameSpec("quest-fetch", "easy", number), content_key(str(number)), "", ("look",), ("look",), 1)
     unfinished = cache.unfinished()
     for suffix in (".z8", ".json"):
         unfinished.with_suffix(suffix).write_bytes(b"x" * SIZE)

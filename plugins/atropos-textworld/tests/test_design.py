@@ -9,12 +9,23 @@ from itertools import combinations, pairwise
 import pytest
 from atropos_textworld.games import names, registry
 from atropos_textworld.games.design import INVENTORY, OPPOSITE, Designer, design
+from atropos_textworld.games.parts import lock_way
 from atropos_textworld.games.quest import fetch
 from atropos_textworld.games.spec import DIFFICULTIES, PLAN_BANDS, GameError, GameSpec
 
 
 def test_names_suit_the_parser() -> None:
-    nouns = [*names.THINGS, *names.CONTAINERS, *names.SUPPORTERS, *names.FOODS, *names.DOORS, *names.KEYS]
+    nouns = [
+        *names.THINGS,
+        *names.CONTAINERS,
+        *names.SUPPORTERS,
+        *names.FOODS,
+        *names.DOORS,
+        *names.KEYS,
+        *names.ANIMALS,
+        *names.WEIGHTS,
+        *names.NOTES,
+    ]
     for word in (*names.ADJECTIVES, *nouns, *names.ROOMS):
         assert re.fullmatch(r"[a-z]+( [a-z]+)*", word), word
         assert not set(word.split()) & set(OPPOSITE), word
@@ -79,6 +90,24 @@ def test_a_plan_that_cannot_work_is_an_error() -> None:
         designer.walk(designer.rooms[2])
     with pytest.raises(GameError, match="not carried"):
         designer.deliver(designer.thing(designer.rooms[0]), designer.supporter(designer.rooms[0]))
+
+
+def test_a_lock_never_shuts_a_way_that_the_plan_has_used() -> None:
+    designer = world()
+    designer.walk(designer.rooms[2])
+    designer.walk(designer.rooms[0])
+    with pytest.raises(GameError, match="no door can be put on the way"):
+        lock_way(designer, designer.rooms[2])
+
+
+def test_the_key_of_a_lock_is_on_this_side_of_it() -> None:
+    for seed in range(50):
+        designer = Designer(random.Random(seed), "hard")
+        designer.grow(8)
+        door = lock_way(designer, designer.farthest(designer.here))
+        blueprint = designer.finish("")
+        assert door.key is not None
+        assert designer.room_of(door.key) in designer.distances(blueprint.start, blocked=[door])
 
 
 def test_worlds_have_room_for_the_game_file_only() -> None:

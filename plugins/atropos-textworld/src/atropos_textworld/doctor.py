@@ -17,7 +17,7 @@ def checks() -> list[Check]:
 
 
 def _textworld() -> Check:
-    name = "textworld engine"
+    name = "engine"
     spec = util.find_spec("textworld")
     if spec is None or spec.origin is None:
         return name, "fail", "not installed: pip install textworld"
@@ -29,7 +29,7 @@ def _textworld() -> Check:
 
 
 def _cache(root: Path) -> Check:
-    name = "textworld cache"
+    name = "game cache"
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         return name, "fail", f"{there} cannot be written: set XDG_CACHE_HOME"

@@ -41,7 +41,7 @@ class GameEpisode(Episode):
         self._record, self._session = await self._play(self.spec)
         self._seen = self._session.last
         self._limit = self.config.max_steps or max(SHORTEST_LIMIT, PLANS_PER_LIMIT * len(self._record.plan))
-        return [system(prompts.SYSTEM), user(self._screen(self._seen.text))]
+        return [system(prompts.instructions(self._record.forms)), user(self._screen(self._seen.text))]
 
     async def step(self, reply: Message) -> Sequence[Message] | None:
         """Play the reply's command. Raises EngineError."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from atropos_textworld.commands import Refusal
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.replies import Fault
@@ -9,12 +11,12 @@ from atropos_textworld.replies import Fault
 SYSTEM = """\
 You are playing a text adventure game. You see what happens, and you answer with one command.
 
-Commands are short and in the imperative: look, inventory, go north, examine THING, open THING, \
-close THING, take THING, take THING from PLACE, drop THING, put THING on PLACE, insert THING into PLACE, \
-unlock THING with KEY, lock THING with KEY, eat THING. `goal` repeats what you have to do.
+The game knows these commands: {forms}. The command `goal` repeats what you have to do.
 
 Think first if you like. Then write the command alone on the last line, after a > sign:
 > open chest"""
+
+_GO = ("go east", "go north", "go south", "go west")
 
 REFUSED: dict[Refusal, str] = {
     "empty": "You say nothing.",
@@ -31,6 +33,12 @@ MALFORMED: dict[Fault, str] = {
     "no_command": f'The tool call in your reply has no text "command" among its arguments. {_FORM}',
     "too_long": f"The last line of your reply is too long for a command. {_FORM}",
 }
+
+
+def instructions(forms: Sequence[str]) -> str:
+    """The system message for a game that knows these commands."""
+    others = [form for form in forms if form not in _GO]
+    return SYSTEM.format(forms=", ".join([*others, "go north (or south, east, west)"]))
 
 
 def screen(text: str, observation: Observation, *, commands: bool, score: str, turns: str) -> str:

@@ -24,9 +24,11 @@ def build(spec: GameSpec, cache: GameCache, phase: Callable[[str], None]) -> Gam
     """
     from textworld.generator import generate_inform7_source
 
+    from atropos_textworld.games.knowledge import command_forms
+
     started = time.process_time()
     made = registry.make(spec)
-    plan = prove(made)
+    plan = tuple(command.lower() for command in prove(made))
     source = generate_inform7_source(made.game)
     key = content_key(source)
     record = GameRecord(
@@ -34,6 +36,7 @@ def build(spec: GameSpec, cache: GameCache, phase: Callable[[str], None]) -> Gam
         key=key,
         objective=made.game.objective,
         plan=plan,
+        forms=command_forms(made.game),
         max_score=int(made.game.max_score),
         make_seconds=time.process_time() - started,
     )

@@ -32,12 +32,16 @@ STALE = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class GameRecord:
-    """What is known of a made game. `plan` is its winning commands and is never shown to a model."""
+    """What is known of a made game. `plan` is its winning commands and is never shown to a model.
+
+    forms: the commands it knows, as in "put THING on THING".
+    """
 
     spec: GameSpec
     key: str
     objective: str
     plan: tuple[str, ...]
+    forms: tuple[str, ...]
     max_score: int
     make_seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -50,7 +54,8 @@ class GameRecord:
     def from_json(cls, data: dict[str, Any]) -> GameRecord:
         """Raises KeyError or TypeError for an object that is no record."""
         values = dict(data)
-        return cls(spec=GameSpec.from_json(values.pop("spec")), plan=tuple(values.pop("plan")), **values)
+        spec, plan, forms = GameSpec.from_json(values.pop("spec")), values.pop("plan"), values.pop("forms")
+        return cls(spec=spec, plan=tuple(plan), forms=tuple(forms), **values)
 
 
 def default_root() -> Path:

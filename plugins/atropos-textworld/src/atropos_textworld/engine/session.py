@@ -80,7 +80,7 @@ class GameSession:
     def _observe(self, state: Any, text: str, acted: bool) -> Observation:
         return Observation(
             text=text,
-            commands=tuple(state.admissible_commands),
+            commands=tuple(sorted(command.lower() for command in state.admissible_commands)),
             score=int(state.score or 0),
             won=bool(state.won),
             lost=bool(state.lost),

@@ -113,6 +113,9 @@ class Designer:
         self._here: Room | None = None
         self._names: set[str] = set()
         self._room_names = rng.sample(names.ROOMS, len(names.ROOMS))
+        self._lock_adjectives = rng.sample(names.ADJECTIVES, len(names.ADJECTIVES))
+        self._walked: set[frozenset[Room]] = set()
+        self._entered: set[Room] = set()
 
     # The map
 
@@ -141,12 +144,18 @@ class Designer:
                 if loops > 0 and other is not None and direction not in taken[point].exits:
                     _join(taken[point], direction, other)
                     loops -= 1
-        self.start = self._here = self.rooms[0]
+        self.start = self.rooms[0]
+        self.appear(self.start)
 
     def _room(self, point: tuple[int, int]) -> Room:
         room = Room(len(self.rooms), self._room_names[len(self.rooms)], point)
         self.rooms.append(room)
         return room
+
+    def room_apart(self) -> Room:
+        """A room that no exit leads to."""
+        far_away = max(room.point[0] for room in self.rooms) + 2
+        return self._room((far_away, 0))
 
     @property
     def here(self) -> Room:
@@ -181,6 +190,15 @@ class Designer:
         steps = self.distances(source)
         return max(steps, key=lambda room: (steps[room], -room.index))
 
+    def unseen(self) -> list[Room]:
+        """Rooms that can be walked to and where the plan has not been."""
+        return [room for room in self.distances(self.here) if room not in self._entered]
+
+    def fresh_ways(self) -> list[tuple[Room, Room]]:
+        """Ways between neighbours without a door that the plan has not used yet: a door may go there."""
+        ways = [(a, b) for a in self.rooms for b in a.exits.values() if a.index < b.index]
+        return [w for w in ways if frozenset(w) not in self._walked and self.door_between(*w) is None]
+
     # Things
 
     def name(self, nouns: Sequence[str], adjective: str | None = None) -> str:
@@ -192,6 +210,13 @@ class Designer:
                 return name
         raise GameError("the names ran out")
 
+    def lock_name(self, nouns: Sequence[str]) -> tuple[str, str]:
+        """A name for something with a lock, and one for its key; no other lock has that adjective."""
+        if not self._lock_adjectives:
+            raise GameError("the adjectives for locks ran out")
+        adjective = self._lock_adjectives.pop()
+        return self.name(nouns, adjective), self.name(names.KEYS, adjective)
+
     def item(self, type: str, name: str, place: Place, **fields: object) -> Item:
         """Put a new thing into the world; fields as in Item."""
         if len(self.items) >= MAX_ITEMS:
@@ -200,6 +225,11 @@ class Designer:
         self.items.append(item)
         self._initial[item] = (place, item.state)
         return item
+
+    def put(self, item: Item, place: Place) -> None:
+        """Decide where a thing is at the start of the game."""
+        item.place = place
+        self._initial[item] = (place, item.state)
 
     def thing(self, place: Place) -> Item:
         """A portable object without use."""
@@ -213,9 +243,9 @@ class Designer:
         """Something that things can be put on."""
         return self.item("s", self.name(names.SUPPORTERS), place)
 
-    def door(self, a: Room, b: Room, state: str, key: Item | None = None) -> Door:
+    def door(self, a: Room, b: Room, state: str, key: Item | None = None, name: str | None = None) -> Door:
         """A door on the way between two neighbours that has none yet."""
-        door = Door(self.name(names.DOORS), (a, b), state, key)
+        door = Door(name or self.name(names.DOORS), (a, b), state, key)
         self.doors.append(door)
         self._door_state[door] = state
         return door
@@ -223,6 +253,11 @@ class Designer:
     def door_between(self, a: Room, b: Room) -> Door | None:
         """The door on the way between two neighbours."""
         return next((door for door in self.doors if set(door.rooms) == {a, b}), None)
+
+    def barred(self) -> list[Door]:
+        """Doors that are locked at this point of the plan and whose key is not carried."""
+        locked = [door for door in self.doors if self._door_state[door] == "locked"]
+        return [door for door in locked if door.key is None or door.key.place != INVENTORY]
 
     def scatter(self, count: int) -> None:
         """Things of no use, on the floors of random rooms."""
@@ -251,7 +286,17 @@ class Designer:
             if door is not None:
                 self._pass(door)
             self.do("go " + next(d for d, other in source.exits.items() if other is room))
-            self._here = room
+            self._walked.add(frozenset((source, room)))
+            self.appear(room)
+
+    def appear(self, room: Room) -> None:
+        """Note that the player is there at this point of the plan."""
+        self._here = room
+        self._entered.add(room)
+
+    def release(self, door: Door) -> None:
+        """Note that the last command of the plan has unlocked a door."""
+        self._door_state[door] = "closed"
 
     def _pass(self, door: Door) -> None:
         if self._door_state[door] == "locked":

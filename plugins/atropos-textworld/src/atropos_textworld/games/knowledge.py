@@ -7,6 +7,7 @@ ends up in the games' source and would differ between file systems.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -49,18 +50,25 @@ def share_knowledge_bases() -> None:
 
 
 @contextmanager
-def native_walkthrough() -> Iterator[None]:
-    """While open, `GameMaker.set_walkthrough` traces the commands without compiling the game.
+def walkthroughs(*, trace: bool) -> Iterator[list[str]]:
+    """While open, `GameMaker.set_walkthrough` does not compile and play the game (0.6 CPU seconds).
 
-    TextWorld's own compiles the game and plays it (0.6 CPU seconds) to learn which actions trigger
-    which event; the tracker it reads this from can be asked directly.
+    With trace it asks TextWorld's tracker which actions trigger which event, and comes to the same.
+    Without, the game has no text that describes the steps. The list holds the last walkthrough set.
     """
     from textworld import GameMaker
 
     original = GameMaker.set_walkthrough
-    GameMaker.set_walkthrough = _set_walkthrough
+    last: list[str] = []
+
+    def set_walkthrough(maker: Any, commands: list[str]) -> None:
+        last[:] = commands
+        if trace:
+            _set_walkthrough(maker, commands)
+
+    GameMaker.set_walkthrough = set_walkthrough
     try:
-        yield
+        yield last
     finally:
         GameMaker.set_walkthrough = original
 
@@ -79,6 +87,15 @@ def _set_walkthrough(maker: Any, commands: list[str]) -> None:
         triggered += [(e.event, list(actions), list(commands[:count])) for e in waiting if e.triggered]
     for event, its_actions, its_commands in triggered:
         event.actions, event.commands = its_actions, its_commands
+
+
+def command_forms(game: Any) -> tuple[str, ...]:
+    """The commands a game knows, with capitals for what is to be filled in: "put THING on THING"."""
+    forms = {
+        re.sub(r"\{(\w+)\}", lambda match: "NUMBER" if match[1] == "number" else "THING", command)
+        for command in game.kb.inform7_commands.values()
+    }
+    return tuple(sorted(forms))
 
 
 class Tracer:

@@ -184,3 +184,9 @@ FOODS = ("apricot", "biscuit", "cheese", "fig", "mushroom", "pear", "pie", "plum
 DOORS = ("door", "gate", "hatch", "portal")
 
 KEYS = ("key", "latchkey", "passkey")
+
+ANIMALS = ("canary", "ferret", "hamster", "hedgehog", "kitten", "parrot", "puppy", "rabbit", "squirrel", "tortoise")
+
+WEIGHTS = ("anvil", "boulder", "cannonball", "dumbbell", "ingot", "millstone")
+
+NOTES = ("card", "leaflet", "letter", "note", "postcard", "telegram")

@@ -9,7 +9,7 @@ from importlib import import_module
 from atropos_textworld.games.kind import GameKind, MadeGame
 from atropos_textworld.games.spec import GameError, GameSpec
 
-FAMILIES = ("quest", "challenges")
+FAMILIES = ("quest", "puzzle", "navigation", "mixed", "challenges")
 """Modules beside this one; each has a tuple KINDS."""
 
 
