@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -223,12 +225,28 @@ class Ticker:
 
 @contextlib.contextmanager
 def ticking(what: str, log: ReadLog) -> Iterator[Ticker]:
-    """A ticker that is cleared at the end."""
+    """A ticker that is cleared at the end. Meanwhile SIGTERM is as good as Ctrl-C: nothing unfinished stays behind."""
     ticker = Ticker(what, log)
+    with _sigterm_interrupts():
+        try:
+            yield ticker
+        finally:
+            ticker.clear()
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield ticker
+        yield
     finally:
-        ticker.clear()
+        signal.signal(signal.SIGTERM, old)
 
 
 def share(part: int, whole: int) -> str:

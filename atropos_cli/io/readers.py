@@ -23,6 +23,7 @@ from atropos_cli.io.values import Item, read_values
 
 _NAMED = 20  # line numbers in one message
 _SHOWN = 10  # rejected rows told one by one
+_STRANGE = 20  # rows of no known format after which a file is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,26 @@ def read_records(
     log = log if log is not None else ReadLog()
     fixed = pick_format(options.format)
     for source in sources:
+        strange = 0
+        known = False
         for item in read_objects(source, options, log):
+            if not known and fixed is None:
+                known = detect(item.value) is not None
+                strange += not known
+                if strange == _STRANGE:
+                    raise _unknown(source, item)
             record = _record(item, fixed, source.name, options, log)
             if record is not None:
                 yield record
     log.close()
+
+
+def _unknown(source: Source, item: Item) -> DataError:
+    keys = ", ".join(list(item.value)[:8]) or "none"
+    return DataError(
+        f"{source.name}: none of the first {_STRANGE} rows is of a known format; row {item.number} has the keys {keys}",
+        hint=f"rows need a model's replies; formats: {', '.join(FORMATS)} (--format names one)",
+    )
 
 
 def _record(item: Item, fixed: Format | None, name: str, options: ReadOptions, log: ReadLog) -> Record | None:
@@ -133,7 +149,7 @@ def _record(item: Item, fixed: Format | None, name: str, options: ReadOptions, l
         form = fixed or detect(item.value)
         if form is None:
             keys = ", ".join(list(item.value)[:8]) or "none"
-            raise RowError("the row", f"one of the formats {', '.join(FORMATS)}", f"an object with the keys {keys}")
+            raise RowError("the row", "a known format", f"an object with the keys {keys}")
         record = form.read(item.value, name, item.number)
     except RowError as error:
         if options.strict:

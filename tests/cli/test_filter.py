@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,23 @@ def test_h13_piped_into_head(file: Path) -> None:
     assert json.loads(first)["item_id"] == "0"
     assert "Traceback" not in errors
     assert "Broken" not in errors
+
+
+def test_sigterm_leaves_nothing_unfinished(isolation: Path) -> None:
+    process = subprocess.Popen(
+        [*PROGRAM, "filter", "-", "-o", "out.jsonl"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    for i in range(3000):
+        process.stdin.write(json.dumps(group(str(i), 1, 1)).encode() + b"\n")
+    process.stdin.flush()
+    for _ in range(500):
+        if list(isolation.glob(".out.jsonl.*")):
+            break
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(timeout=30) == 130
+    process.stdin.close()
+    assert process.stderr is not None
+    process.stderr.close()
+    assert list(isolation.iterdir()) == []

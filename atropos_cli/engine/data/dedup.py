@@ -38,7 +38,9 @@ class ExactDuplicates:
         self._seen: set[int] = set()
 
     def is_new(self, record: Record, attempt: Attempt) -> bool:
-        """True for the first attempt with this completion (in its scope)."""
+        """True for the first attempt with this completion (in its scope), and for one without any."""
+        if not attempt.messages and not attempt.sequences:
+            return True
         key = hash((record.task_key if self._scope == "task" else "", completion_key(attempt)))
         if key in self._seen:
             return False
@@ -67,6 +69,8 @@ class NearDuplicates:
 
     def is_new(self, record: Record, attempt: Attempt) -> bool:
         """True unless a kept attempt has an estimated Jaccard similarity of at least the threshold."""
+        if not attempt.messages and not attempt.sequences:
+            return True
         scope = record.task_key if self._scope == "task" else ""
         sketch = self._make()
         sketch.update_batch(shingles(completion_key(attempt)))

@@ -285,6 +285,18 @@ def test_preference_pairs_stay_whole() -> None:
     assert len(Run(pair, max_chars=100).rows) == 1
 
 
+def test_d03_pairs_of_the_same_text_are_found_in_a_finished_file() -> None:
+    pairs = [{"prompt": "p", "chosen": "Four.", "rejected": text} for text in ("Four.", "Four.\n", "Five.")]
+    pairs[2]["prompt"] = "another"
+    run = Run(*pairs, dedup="exact")
+    assert run.rows == [pairs[2]]
+
+
+def test_attempts_without_text_are_no_duplicates() -> None:
+    rows = [{"task_id": "t", "passed": [True, False, True]}]
+    assert Run(*rows, dedup="exact").rows == rows
+
+
 def test_errors_of_an_expression_drop_the_attempt_and_are_told() -> None:
     run = Run(GROUP, where=("text > 3",))
     assert run.rows == []

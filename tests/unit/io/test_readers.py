@@ -233,11 +233,18 @@ def test_named_format_overrides_detection(tmp_path: Path) -> None:
 
 
 def test_many_rejects_are_counted_not_all_told(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "r.jsonl", *[{"x": i} for i in range(50)], row("1", "c"))
+    path = write_rows(tmp_path / "r.jsonl", row("1", "c"), *[{"x": i} for i in range(50)])
     reading = Reading(path)
     assert len(reading.warnings) == 11
     assert reading.warnings[-1] == "40 more like that (fields)"
     assert reading.log.rejected["fields"] == 50
+
+
+def test_a_file_of_no_known_format_is_given_up_soon(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "r.jsonl", *[{"question": str(i), "answer": "x"} for i in range(500)])
+    with pytest.raises(DataError, match=r"none of the first 20 rows .* the keys question, answer") as caught:
+        Reading(path)
+    assert "solutions" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("indent", [None, 2])
