@@ -92,9 +92,9 @@ class PairReport:
             "ties": self.left_out_groups["tie"],
             "attempts": self.attempts,
             "rows": self.rows,
-            "left_out_groups": dict(self.left_out_groups.most_common()),
-            "left_out_attempts": dict(self.left_out_attempts.most_common()),
-            "left_out_pairs": dict(self.left_out_pairs.most_common()),
+            "left_out_groups": dict((+self.left_out_groups).most_common()),
+            "left_out_attempts": dict((+self.left_out_attempts).most_common()),
+            "left_out_pairs": dict((+self.left_out_pairs).most_common()),
         }
         if self.labels:
             return {**made, "labels": {"true": self.labels[True], "false": self.labels[False]}}

@@ -91,7 +91,7 @@ class SftReport:
             "rows": self.rows,
             "rows_from_stored_ids": self.from_stored_ids,
             "left_out": dict(self.left_out.most_common()),
-            "notes": dict(self.notes),
+            "notes": dict(+self.notes),
         }
 
 
