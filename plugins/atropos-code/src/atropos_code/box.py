@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atropos_code.errors import SandboxError
-from atropos_code.inside import view
+from atropos_code.inside import view, zygote
 
 Mode = Literal["namespaces", "bubblewrap", "process"]
 
-ZYGOTE = Path(view.__file__).with_name("zygote.py")
+PACKAGE = Path(zygote.__file__).parent.parent
 START_S = 20.0
 GRACE_S = 5.0
 """Seconds after a run's own deadline until its box is taken for lost."""
-
-STOP = b"stop"
 
 
 def clean_environment(hash_seed: int) -> dict[str, str]:
@@ -33,7 +31,6 @@ def clean_environment(hash_seed: int) -> dict[str, str]:
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": str(hash_seed),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
@@ -55,15 +52,17 @@ class Box:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         settings = {"socket": theirs.fileno(), "mode": mode, "uid": uid}
         # -I would ignore PYTHONHASHSEED; with a clean environment -P -s isolates as much.
-        command = [sys.executable, "-P", "-s", "-X", "utf8", str(ZYGOTE), json.dumps(settings)]
+        command = [sys.executable, "-P", "-s", "-X", "utf8", "-c", zygote.BOOT]
+        command += [str(PACKAGE.parent), json.dumps(settings)]
         if mode == "bubblewrap":
             command = [*bubblewrap(), *command]
+        self._log = os.memfd_create("log")
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._log,
                 env=clean_environment(hash_seed),
                 cwd="/",
                 pass_fds=(theirs.fileno(),),
@@ -83,9 +82,12 @@ class Box:
             return
         try:
             answer = self._receive(START_S)
-        except BoxLost as error:
+        except BoxLost:
+            self._process.kill()
+            words = os.pread(self._log, 4000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
             self.close()
-            raise SandboxError(f"a sandbox of level {self.mode!r} did not start: {error}") from None
+            reason = words or f"exit status {self._process.returncode}"
+            raise SandboxError(f"a sandbox of level {self.mode!r} did not start: {reason}") from None
         if "ready" not in answer:
             self.close()
             raise SandboxError(f"a sandbox of level {self.mode!r} cannot be made here: {answer.get('error')}")
@@ -106,7 +108,7 @@ class Box:
     def stop(self) -> None:
         """End the run in progress; its answer still comes."""
         with contextlib.suppress(OSError):
-            self._socket.send(STOP)
+            self._socket.send(zygote.STOP)
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
         """How the run ended. Raises BoxLost."""
@@ -129,6 +131,9 @@ class Box:
         """End the box and everything in it. The kernel kills a pid namespace with its first process."""
         self.lost = True
         self._socket.close()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
         if self.mode == "process":
             # At the end of its socket the zygote ends what it started, then itself.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,7 +148,7 @@ def bubblewrap() -> list[str]:
     if program is None:
         raise SandboxError("bwrap is not installed", hint="apt-get install bubblewrap")
     shown: list[str] = []
-    paths = [*view.readable(), str(ZYGOTE.parents[1])]
+    paths = [*view.readable(), str(PACKAGE)]
     for path in paths:
         if os.path.islink(path):  # noqa: PTH114 - text in, text out
             shown += ["--symlink", str(Path(path).readlink()), path]

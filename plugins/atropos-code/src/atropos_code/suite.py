@@ -17,7 +17,7 @@ Verdict = Literal[
     "failed",  # a test's assertion
     "error",  # a call raised
     "missing_function",  # a name that the tests call is not defined
-    "load_error",  # the program ended or raised before its functions were there, or ended while they were called
+    "load_error",  # the program raised or ended before its functions were there, or ended while one was called
     "syntax_error",
     "timeout",
     "memory",
@@ -98,10 +98,8 @@ def verdicts(suite: Suite, nonce: str, written: bytes, run: RunResult) -> TestRe
         return TestResult(run.limit, passed, total, error, run.wall_s)  # type: ignore[arg-type]
     verdict: Verdict = "error"
     if first is not None:
-        verdict = _KINDS.get(first[0], "error")
-        if verdict == "load_error" or (run.status not in (0, None) and passed == 0 and verdict == "error"):
-            verdict = "load_error"
-            error = run.stderr.strip().rpartition("\n")[2][:500] or error
+        loading = any(line.get("stage") == "load" for line in lines)
+        verdict = "load_error" if loading else _KINDS.get(first[0], "error")
     return TestResult(verdict, passed, total, error, run.wall_s)
 
 

@@ -193,11 +193,17 @@ def _stub(name: str) -> Callable[..., Any]:
 
 
 def run(suite: dict[str, Any], link: int, verdict: int) -> None:
-    """Run a suite and write one line of JSON a test: {"nonce", "passed", "error": [type, text] | null}."""
+    """Run a suite and write one line of JSON a test: {"nonce", "stage", "passed", "error": [type, text] | null}.
+
+    stage: "load" when the program did not get as far as its functions, "prepare" when what the task
+    itself brings failed, else "test".
+    """
+    stage = "load"
+
 
     def say(passed: bool, error: BaseException | None = None) -> None:
         described = [type(error).__name__, str(error)[:500]] if error is not None else None
-        line = {"nonce": suite["nonce"], "passed": passed, "error": described}
+        line = {"nonce": suite["nonce"], "stage": stage, "passed": passed, "error": described}
         os.write(verdict, json.dumps(line).encode() + b"\n")
 
     channel = Channel(link)
@@ -205,6 +211,7 @@ def run(suite: dict[str, Any], link: int, verdict: int) -> None:
         loaded = channel.receive()
         if loaded.get("loaded") is not True:
             raise _exception(loaded["error"])
+        stage = "prepare"
         there = Link(channel)
         namespace: dict[str, Any] = {"__name__": "tests"}
         exec(compile("\n".join(suite["imports"]), "imports", "exec"), namespace)  # noqa: S102 - part of the task
@@ -217,6 +224,7 @@ def run(suite: dict[str, Any], link: int, verdict: int) -> None:
         for _ in suite["tests"]:
             say(False, error)
         return
+    stage = "test"
     tests = iter(suite["tests"])
     for number, test in enumerate(tests):
         try:

@@ -1,22 +1,17 @@
-"""The process that waits inside the sandbox and forks one Python program at a time. Run as a script.
+"""The process that waits inside the sandbox and forks one Python program at a time. Started with BOOT:
 
-    python -P -s -X utf8 zygote.py '{"socket": 5, "mode": "namespaces", ...}'
+    python -P -s -X utf8 -c BOOT FOLDER_OF_PACKAGE '{"socket": 5, "mode": "namespaces", ...}'
 
 It never reads a program itself: payloads come as file descriptors that only the forked child reads,
 so nothing of one run is in the memory of the next. Per run:
 
     zygote -> init (process 1 of a new pid namespace; mounts a private /tmp) -> the program
 
-The program runs at the end of this file, at the top level of the interpreter, so that exit statuses,
+The program runs at the end of BOOT, at the top level of the interpreter, so that exit statuses,
 tracebacks, atexit handlers and threads are those of `python program.py`.
 """
 
 from __future__ import annotations
-
-import sys
-
-if __name__ == "__main__":
-    sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
 import json
 import os
@@ -29,13 +24,21 @@ from typing import Any, NoReturn
 
 from atropos_code.inside import child, landlock, linux, seccomp, view, watch
 
-if __name__ == "__main__":
-    sys.path.pop(0)
-
 NAMESPACE_FLAGS = linux.NEWPID | linux.NEWNS | linux.NEWIPC
 MESSAGE_BYTES = 65536
 FDS = 8
 STOP = b"stop"
+
+BOOT = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from atropos_code.inside import child, zygote
+sys.path.pop(0)
+program = zygote.main(sys.argv[2])
+if not program.needs_finalization:
+    child.run_and_leave(program)
+exec(program.code, program.namespace)
+"""
 
 
 class Zygote:
@@ -244,9 +247,9 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
-def main() -> child.Program:
+def main(settings: str) -> child.Program:
     """Prepare, say so, serve. Returns in a program's process, with what is left to run at top level."""
-    zygote = Zygote(json.loads(sys.argv[1]))
+    zygote = Zygote(json.loads(settings))
     try:
         zygote.prepare()
     except OSError as error:
@@ -255,10 +258,3 @@ def main() -> child.Program:
     zygote.socket.send(json.dumps({"ready": True, "features": zygote.features}).encode())
     return zygote.serve()
 
-
-if __name__ == "__main__":
-    _program = main()
-    if _program.needs_finalization:
-        exec(_program.code, _program.namespace)  # noqa: S102 - this is what the sandbox is for
-    else:
-        child.run_and_leave(_program)

@@ -1,0 +1,43 @@
+"""Every row of the shared table of cases, at every level of isolation that works here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from atropos_code import prediction
+from atropos_code.errors import SandboxError
+from atropos_code.outcomes import Limits
+from atropos_code.sandbox import Sandbox
+from conftest import cases
+
+EXEC, PREDICT = cases("exec"), cases("predict")
+
+
+@pytest.fixture(scope="module", params=["namespaces", "bubblewrap", "process"])
+def level(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox(isolation=request.param) as box:
+        try:
+            _ = box.isolation
+        except SandboxError as error:
+            pytest.skip(f"level {request.param} does not work here: {error}")
+        yield box
+
+
+@pytest.mark.skipif(not EXEC, reason="../shared/cases/codeexec.jsonl is not there")
+@pytest.mark.parametrize("row", EXEC, ids=lambda row: row["id"])
+def test_execution(level: Sandbox, row: dict[str, Any]) -> None:
+    if row["id"] == "fork-child" and not level.isolation.can_limit_processes:
+        pytest.skip("at this level programs of root cannot start processes")
+    result = level.run(row["code"], stdin=row["stdin"], limits=Limits(timeout_s=row["timeout_s"]))
+    assert (result.outcome, result.reward) == (row["expected"]["class"], row["expected"]["reward"]), result
+
+
+@pytest.mark.skipif(not PREDICT, reason="../shared/cases/codeexec.jsonl is not there")
+@pytest.mark.parametrize("row", PREDICT, ids=lambda row: row["id"])
+def test_prediction(row: dict[str, Any]) -> None:
+    proposer, opponent = prediction.scores(
+        row["actual_output"], row["predicted_output"], ran_ok=row["ran_ok"], deterministic=row["deterministic"]
+    )
+    assert {"proposer": proposer, "opponent": opponent} == row["expected"]
