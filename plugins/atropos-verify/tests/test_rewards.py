@@ -40,6 +40,9 @@ from atropos_cli.sdk import ConfigError, Message, Reward, Rollout, Task, TokenSp
         ("The correct answer is option C because it fits.", "C", "C"),
         ("I would choose (A), no, (D).", "D", None),
         ("So **B** it is", "B", None),
+        ("answer: (b)", "B", "B"),
+        ("c", "C", "C"),
+        ("The answer is a dog.", None, None),
         ("A dog is not an answer here", None, None),
         ("I think so", None, None),
         ("The answer is A dog", None, None),
@@ -57,6 +60,9 @@ async def test_choice_gold_as_letter_index_or_text() -> None:
     for gold in ("B", "(B)", 1, "Paris"):
         assert await value(choice, gold, "Answer: B", choices=options) == 1.0
         assert await value(choice_reward(strict=True), gold, "Answer: A", choices=options) == 0.0
+    assert await value(choice, "B", "The answer is **Paris**.", choices=options) == 1.0
+    assert await value(choice, "B", "<answer>rome</answer>", choices=options) == 0.0
+    assert await value(choice, "B", "It is Paris or Rome", choices=options) == 0.0
     for gold in ("Oslo", 2, True, None):
         with pytest.raises(GoldError, match="choices"):
             await value(choice, gold, "B", choices=options)

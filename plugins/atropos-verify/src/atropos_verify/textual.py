@@ -17,6 +17,7 @@ _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE
 _LETTER = re.compile(
     r"[\s*_`$(\[{]*+(?:\b(?:option|choice)\b\s*)?[\s*_`(\[]*([A-Z])(?:[)\].:,;*_`$}]|\s*$|\s+(?=because|since|as\b|[-–—(]))"
 )
+_SMALL_LETTER = re.compile(r"[\s*_`$]*(?:\(([a-z])\)|([a-z])[).\s*_`$]*$)")
 _LAST_LETTER = re.compile(r"\(([A-Z])\)|\*\*\(?([A-Z])\)?[.:]?\*\*|\b(?:[Oo]ption|[Cc]hoice)\s+\(?([A-Z])\b")
 _FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*?)\n?[ \t]*```", re.DOTALL)
 
@@ -25,22 +26,44 @@ def choice_letter(text: str, *, strict: bool = False) -> str | None:
     """The letter a reply chooses: in a box, an answer tag, after "answer is", or as the whole reply.
 
     Not strict: else the last letter in parentheses, in bold, or after "option". A mere capital letter in
-    a sentence is never taken for a choice.
+    a sentence is never taken for a choice, and a small one counts only in parentheses or alone.
     """
     answer = visible(text)
     if answer is None:
         return None
     for content in (boxed(answer), tagged(answer), answer_clause(answer)):
         if content is not None:
-            match = _LETTER.match(untext(clean(content)) if len(content) < 500 else content[:500])
-            return match[1] if match else None
-    bare = _LETTER.match(answer.strip())
-    if bare and ("\n" not in answer.strip()):
-        return bare[1]
+            return _letter(untext(clean(content)) if len(content) < 500 else content[:500])
+    whole = answer.strip()
+    if "\n" not in whole and (bare := _letter(whole[:500])):
+        return bare
     if strict:
         return None
     last = last_match(_LAST_LETTER, answer)
     return (last[1] or last[2] or last[3]) if last else None
+
+
+def _letter(content: str) -> str | None:
+    """The letter with which a marked answer begins."""
+    match = _LETTER.match(content)
+    if match is not None:
+        return match[1]
+    small = _SMALL_LETTER.match(content)
+    return (small[1] or small[2]).upper() if small is not None else None
+
+
+def _named_choice(task: Task, text: str) -> str | None:
+    """The letter of the one choice whose text is the answer that a reply gives."""
+    choices, answer = task.info.get("choices"), visible(text)
+    if not isinstance(choices, list) or answer is None:
+        return None
+    given = {_squeezed(part) for part in (boxed(answer), tagged(answer), answer_clause(answer), answer) if part}
+    named = [i for i, option in enumerate(choices[:26]) if _squeezed(str(option)) in given]
+    return chr(ord("A") + named[0]) if len(named) == 1 else None
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s.*]+", " ", untext(text[:500])).strip().casefold()
 
 
 def _gold_letter(task: Task) -> str:
@@ -59,10 +82,14 @@ def _gold_letter(task: Task) -> str:
 
 
 def choice_reward(*, strict: bool = False, name: str = "choice") -> Reward:
-    """1.0 when the chosen letter is the gold one. Gold: a letter, or with info["choices"] an index from 0 or a text."""
+    """1.0 when the chosen letter is the gold one. Gold: a letter, or with info["choices"] an index from 0 or a text.
+
+    A reply that gives the text of one of the choices instead of a letter chooses it.
+    """
 
     def score(task: Task, rollout: Rollout) -> float:
-        return float(choice_letter(rollout.text, strict=strict) == _gold_letter(task))
+        gold = _gold_letter(task)
+        return float((choice_letter(rollout.text, strict=strict) or _named_choice(task, rollout.text)) == gold)
 
     score.__doc__ = "1 if the chosen letter is right"
     return Reward(score, name=name)
