@@ -8,6 +8,7 @@ split it differently, and a trainer would then learn on tokens the model never c
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, template: str = AUTO, *, model: str = "the model") -> None:
         self._tokenizer = tokenizer
+        self._lock = threading.Lock()  # prompts are encoded by the event loop while the worker looks for stop texts
         self.plain = template == PLAIN
         if template not in (AUTO, PLAIN):
             tokenizer.chat_template = _read_template(template)
@@ -45,22 +47,30 @@ class Prompts:
             rest = self._rest(text, known)
             if rest is not None:
                 return (*known, *self.ids(rest))
-        if self.plain:
-            return tuple(self._tokenizer(text)["input_ids"])
-        return self.ids(text)
+        return self._encode(text, special=self.plain)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids, without special tokens."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return self._decode(ids, skip_special=True)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text, without special tokens added."""
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._encode(text, special=False)
+
+    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+        with self._lock:
+            return tuple(self._tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    def _decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
+        with self._lock:
+            text: str = self._tokenizer.decode(
+                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
+            )
+        return text
 
     def _rest(self, text: str, known: tuple[int, ...]) -> str | None:
         """What the rendered text adds to the known ids; None unless these ids are exactly how it begins."""
-        begun = self._tokenizer.decode(list(known), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        begun = self._decode(known, skip_special=False)
         return text[len(begun) :] if text.startswith(begun) else None
 
     def _render(self, messages: Sequence[Message]) -> str:

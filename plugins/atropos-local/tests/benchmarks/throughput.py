@@ -65,10 +65,12 @@ async def baseline(model: str) -> None:
     network = backend._scheduler.batch.decoder.model  # type: ignore[union-attr]
     ids = torch.tensor(prompts(8, PROMPT, 8))
     start = time.process_time()
-    network.generate(ids, do_sample=True, min_new_tokens=NEW, max_new_tokens=NEW)
+    network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, min_new_tokens=NEW, max_new_tokens=NEW)
     report(f"transformers generate(), 8 x ({PROMPT} + {NEW}), one batch", time.process_time() - start, 8 * NEW)
     start = time.process_time()
-    network.generate(ids[:1], do_sample=True, min_new_tokens=NEW, max_new_tokens=NEW)
+    network.generate(
+        ids[:1], attention_mask=torch.ones_like(ids[:1]), do_sample=True, min_new_tokens=NEW, max_new_tokens=NEW
+    )
     report(f"transformers generate(), 1 x ({PROMPT} + {NEW})", time.process_time() - start, NEW)
     await backend.close()
 
