@@ -173,3 +173,8 @@ def _after_array(rest: str, file: IO[bytes], number: int) -> Iterator[Item]:
 
 def _reason(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def keeps_to_lines(head: bytes) -> bool:
+    """Does a stream that begins like this hold one value a line? A byte order mark may stand before it."""
+    return not _spans_lines(head.removeprefix(_BOM))

@@ -1,0 +1,151 @@
+"""`atropos view`: browse rollouts in a local page, compare two runs, or write a page that needs no server."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli import dataio
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.cli.view.library import Library
+
+SERVER, PAGE = "Server", "Page without a server"
+
+
+def view(
+    ctx: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, a file, or a glob.", show_default=False)],
+    diff: Annotated[
+        str | None,
+        typer.Option("--diff", metavar="OTHER", show_default=False, help="Compare with this run on the same tasks."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="NAME",
+            show_default=False,
+            help="Show tokens as text: a folder, a .gguf file, smollm2, or a name of the Hugging Face hub.",
+        ),
+    ] = None,
+    group: Annotated[
+        bool | None,
+        typer.Option(
+            "--group/--no-group",
+            show_default=False,
+            help="Join rows of one attempt by task, or by prompt.  [default: where rows have a task id, up to 64 MB]",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, rich_help_panel=SERVER, help="0: a free one.")] = 0,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", rich_help_panel=SERVER, help="Where to listen; this machine only by default."
+        ),
+    ] = "127.0.0.1",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FILE",
+            rich_help_panel=PAGE,
+            show_default=False,
+            help="Write one HTML file that holds everything, and stop.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, rich_help_panel=PAGE, help="Groups in the file; 25 MB at most.")
+    ] = 200,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", rich_help_panel=PAGE, help="Replace an existing file.")
+    ] = False,
+    form: dataio.FormatOption = "auto",
+) -> None:
+    """Show the groups of a run in the browser: rollouts side by side, rewards, tokens, filters, search.
+
+    The address is printed on standard output; it holds a secret, so that nobody else on this machine can use it.
+    Ctrl-C ends the server. Rows are read when they are looked at, so a file of any size opens at once.
+    """
+    session = session_of(ctx)
+    if export is not None and export.exists() and not overwrite:
+        raise DataError(f"{export} is already there", hint="--overwrite replaces it")
+    library = _open(run, diff, tokenizer, group, form)
+    try:
+        if export is not None:
+            _export(library, export, limit, session)
+        else:
+            _serve(library, host, port, session)
+    finally:
+        library.close()
+
+
+def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None, form: str) -> Library:
+    from atropos_cli.cli.view.library import Library
+    from atropos_cli.cli.view.runs import Run
+    from atropos_cli.io.sources import find_sources
+
+    if run == other == "-":
+        raise UsageError("standard input (-) is named twice")
+    decode: Callable[[Sequence[int]], str] | None = None
+    if tokenizer is not None:
+        from atropos_cli.engine.convert.tokenizers import load_tokenizer
+
+        decode = load_tokenizer(tokenizer).decode
+    names = [run] if other is None else [run, other]
+    return Library([Run(name, find_sources([name]), form=form, group=group) for name in names], decode)
+
+
+def _export(library: Library, path: Path, limit: int, session: Session) -> None:
+    from atropos_cli.cli.view.export import export
+    from atropos_cli.io.append import atomic_write
+
+    made = export(library, limit)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, made.page.encode("utf-8", "replace"))
+    kind = "compared tasks" if library.diff is not None else "groups"
+    more = f" of {made.total}; --limit changes it, 25 MB are the most" if made.groups < made.total else ""
+    session.out.note(f"wrote {path}: {made.groups} {kind}{more}")
+
+
+def _serve(library: Library, host: str, port: int, session: Session) -> None:
+    """Serve until Ctrl-C or SIGTERM, which end it well: there is no other way to end it."""
+    from atropos_cli.cli.view.server import ViewServer, is_loopback
+
+    if not is_loopback(host):
+        session.out.warning(
+            f"{host} can be reached from other machines: whoever has the address sees the rollouts, unencrypted",
+            "without --host only this machine can; ssh -L reaches it from elsewhere",
+        )
+    server = ViewServer(library, host, port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="view", daemon=True)
+    ended = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        thread.start()
+        if library.diff is not None:
+            library.diff.start()
+        session.out.data(server.url)
+        sys.stdout.flush()  # whoever reads the address from a pipe waits for it
+        session.out.note("Ctrl-C ends the server")
+        while not ended.wait(0.5):
+            pass
+    except KeyboardInterrupt:
+        session.out.note("ended")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,215 @@
+// One group: what its rollouts share on top, then the rollouts side by side.
+"use strict";
+
+class GroupView {
+  // options: data, run (0 or 1), needle (what is searched), tokens (show them?), title,
+  // folded (is the prompt closed at first?)
+  constructor(payload, options) {
+    this.payload = payload;
+    Object.assign(this, options);
+  }
+
+  render() {
+    const group = this.payload;
+    if (group.problem) {
+      return element("section.group", null,
+        element("h2", null, "Not readable: ", line(group.where)),
+        element("p.problem", null, line(group.problem)),
+        element("pre", null, shown(group.text)));
+    }
+    learnRange(group.env, group.attempts.map((attempt) => attempt.score));
+    this.columns = element("div.rollouts", null, ...group.attempts.map((attempt) => this.rollout(attempt)));
+    return element("section.group", null, this.head(), this.prompt(), this.columns, this.more());
+  }
+
+  head() {
+    const group = this.payload;
+    const facts = [
+      ["environment", group.env], ["group", group.id], ["model", group.model], ["seed", group.seed],
+      ["episode", group.episode], ["turn", group.turn], ["format", group.format], ["from", group.where],
+    ];
+    const shownFacts = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
+    return element("div.head", null,
+      element("h2", null, this.title ? element("span.run", null, line(this.title), " ") : null, group.named ? "Task " : null, line(group.task, this.needle)),
+      element("dl.facts", null, ...shownFacts.flatMap(([name, value]) => [
+        element("dt", null, name), element("dd", null, line(value, name === "group" ? this.needle : "")),
+      ])),
+      this.side("answer", group.answer), this.side("info", group.info), this.side("tools", group.tools));
+  }
+
+  side(name, text) {
+    if (text === null || text === undefined) return null;
+    if (text.length <= 100 && !text.includes("\n")) {
+      return element("p.answer", null, element("span.soft", null, name + " "), shown(text));
+    }
+    return element("details", null, element("summary", null, name), element("pre", null, shown(text)));
+  }
+
+  prompt() {
+    const messages = this.payload.prompt;
+    if (!messages.length) return null;
+    const long = messages.reduce((sum, message) => sum + message.text.length, 0) > 3000;
+    return element("details.prompt", { open: !this.folded && (!long || Boolean(this.needle)) },
+      element("summary", null, "prompt, " + plural(messages.length, "message")),
+      ...messages.map((message) => this.message(message, -1)));
+  }
+
+  rollout(attempt) {
+    const group = this.payload;
+    const box = element("article.rollout", { "data-index": attempt.index, tabindex: -1 });
+    const tokens = element("div.tokens", { hidden: true });
+    const body = element("div.body", null,
+      ...attempt.messages.map((message) => this.message(message, attempt.index)),
+      attempt.more ? element("p.soft", null, plural(attempt.more, "more message") + " not shown") : null);
+    const toggle = attempt.tokens
+      ? element("button.toggle", { type: "button", "aria-pressed": "false", onclick: () => this.showTokens(attempt, box) }, "Tokens")
+      : null;
+    box.append(element("header", null,
+      element("div.score", null,
+        square(group.env, attempt.failure ? null : attempt.score, Boolean(attempt.failure)),
+        element("strong", null, attempt.failure ? "failed" : number(attempt.score)),
+        attempt.advantage !== null ? element("span.soft", { title: "advantage" }, " " + signed(attempt.advantage)) : null,
+        element("span.index", null, "#" + attempt.index), toggle),
+      this.chips(attempt)));
+    if (attempt.failure) {
+      const failure = attempt.failure;
+      box.append(element("p.problem", null, line(failure.stage + ": " + failure.type), element("br"), shown(failure.message)));
+    }
+    box.append(body, tokens);
+    if (this.tokens && attempt.tokens) this.showTokens(attempt, box);
+    return box;
+  }
+
+  chips(attempt) {
+    const chips = [];
+    if (attempt.label) chips.push(attempt.label);
+    for (const [name, value] of Object.entries(attempt.rewards)) chips.push(name + " " + number(value));
+    const reason = attempt.stop || attempt.finish;
+    const list = element("ul.chips", null, ...chips.map((chip) => element("li", null, line(chip))));
+    if (reason) list.append(element(attempt.truncated ? "li.cut" : "li", { title: "stop reason" }, line(reason)));
+    for (const [name, value] of Object.entries(attempt.metrics)) list.append(element("li.metric", null, line(name + " " + number(value))));
+    if (attempt.tokens) {
+      const { total, trained, logprobs } = attempt.tokens;
+      list.append(element("li.metric", { title: logprobs ? "with log probabilities" : "without log probabilities" },
+        `${trained} of ${plural(total, "token")} trained`));
+    }
+    return list;
+  }
+
+  message(message, attempt) {
+    const box = element("div.message." + message.role);
+    const extra = [message.name, message.tool_call_id, message.weight !== undefined ? "weight " + message.weight : null];
+    box.append(element("h3", null, message.role, ...extra.filter(Boolean).map((text) => element("span.soft", null, " ", line(text)))));
+    if (message.reasoning) {
+      const text = element("pre.reasoning", null, shown(message.reasoning, this.needle));
+      box.append(element("details.thinking", { open: message.reasoning.length < 2000 },
+        element("summary", null, "reasoning"), text, this.rest(message, attempt, "reasoning", text)));
+    }
+    if (message.text || !message.calls) {
+      const text = element("pre", null, shown(message.text, this.needle));
+      if (!message.text && !message.reasoning) text.append(element("span.soft", null, "(empty)"));
+      box.append(text);
+      const rest = this.rest(message, attempt, "text", text);
+      if (rest) box.append(rest);
+    }
+    for (const call of message.calls || []) {
+      box.append(element("div.call", null, element("strong", null, line(call.name, this.needle)),
+        element("pre", null, shown(call.arguments, this.needle))));
+    }
+    if (message.parts) box.append(element("p.soft", null, "not shown: ", line(message.parts.join(", "))));
+    return box;
+  }
+
+  // A button that fetches the whole of a text that was cut.
+  rest(message, attempt, field, target) {
+    const full = field === "text" ? message.cut : message.reasoning_cut;
+    if (!full) return null;
+    const label = `the first ${message[field].length.toLocaleString("en")} of ${full.toLocaleString("en")} characters`;
+    const note = element("p.soft", null, label + " ");
+    const button = element("button", { type: "button" }, "Show all");
+    button.addEventListener("click", async () => {
+      const text = await this.data.message(this.run, this.payload.n, attempt, message.i, field);
+      if (text === null) {
+        note.textContent = label + "; the rest is not in this file";
+        return;
+      }
+      target.replaceChildren(shown(text, this.needle));
+      note.remove();
+    });
+    note.append(button);
+    return note;
+  }
+
+  more() {
+    const group = this.payload;
+    const last = group.first + group.attempts.length;
+    if (last >= group.total) return null;
+    const button = element("button", { type: "button" }, "More");
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      const next = await this.data.group(this.run, group.n, last);
+      if (next.first !== last) return; // a file holds only the first ones
+      group.attempts.push(...next.attempts);
+      this.columns.append(...next.attempts.map((attempt) => this.rollout(attempt)));
+      button.parentElement.replaceWith(this.more() || "");
+    });
+    return element("p.soft", null, `${last} of ${group.total} rollouts `, button);
+  }
+
+  async showTokens(attempt, box, wanted) {
+    const panel = box.querySelector(".tokens");
+    const show = wanted === undefined ? panel.hidden : wanted;
+    panel.hidden = !show;
+    box.querySelector(".body").hidden = show;
+    const toggle = box.querySelector(".toggle");
+    if (toggle) toggle.setAttribute("aria-pressed", String(show));
+    if (!show || panel.childElementCount) return;
+    const sequences = await this.data.tokens(this.run, this.payload.n, attempt.index);
+    panel.replaceChildren(...sequences.map((sequence, i) => tokenView(sequence, i, sequences.length)));
+    if (!sequences.length) panel.replaceChildren(element("p.soft", null, "the tokens are not in this file"));
+  }
+
+  // Show or hide the tokens of all rollouts.
+  toggleTokens(show) {
+    this.tokens = show;
+    const boxes = this.columns ? [...this.columns.querySelectorAll(".rollout")] : [];
+    for (const [i, attempt] of (this.payload.attempts || []).entries()) {
+      if (attempt.tokens && boxes[i]) this.showTokens(attempt, boxes[i], show);
+    }
+  }
+}
+
+function signed(value) {
+  return (value >= 0 ? "+" : "−") + number(Math.abs(value));
+}
+
+// Tokens of a sequence, coloured by their mask; what is known of each shows on hover.
+function tokenView(sequence, index, count) {
+  const { ids, mask, logprobs, texts, total } = sequence;
+  const box = element(texts ? "div.ids.with-text" : "div.ids");
+  let group = null;
+  for (let i = 0; i < ids.length; i++) {
+    if (i === 0 || mask[i] !== mask[i - 1]) {
+      group = element(mask[i] === "1" ? "span.trained" : "span.untrained");
+      box.append(group);
+    }
+    const known = logprobs !== null && mask[i] === "1" && logprobs[i] !== null;
+    const chance = known ? `, logprob ${logprobs[i]}, probability ${number(Math.exp(logprobs[i]))}` : "";
+    const title = `position ${i}, id ${ids[i]}, ${mask[i] === "1" ? "trained" : "not trained"}${chance}`;
+    const token = element("span.token", { title });
+    if (known && logprobs[i] < -0.7) token.classList.add(logprobs[i] < -2.3 ? "unlikely" : "unsure");
+    token.append(texts ? tokenText(texts[i]) : String(ids[i]));
+    group.append(token, texts ? (/\n$/.test(texts[i]) ? element("br") : "") : " ");
+  }
+  const more = total > ids.length ? `, the first ${ids.length.toLocaleString("en")} shown` : "";
+  const name = count > 1 ? `sequence ${index + 1} of ${count}, ` : "";
+  return element("div", null,
+    element("p.soft", null, `${name}${plural(total, "token")}${more}; `, element("span.trained", null, "trained"), " ",
+      element("span.untrained", null, "not trained"),
+      ...(logprobs ? [" ", element("span.unsure", null, "p < 0.5"), " ", element("span.unlikely", null, "p < 0.1")] : [])),
+    box);
+}
+
+function tokenText(text) {
+  return text === "" ? "·" : shown(text.replace(/\n/g, "⏎"));
+}

@@ -1,0 +1,65 @@
+"""The page and its parts, from the package's own files. Nothing is loaded from anywhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+SCRIPTS = ("dom.js", "data.js", "group.js", "app.js")
+STYLE = "style.css"
+TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+
+
+@cache
+def asset(name: str) -> str:
+    """One of the page's own files."""
+    return files("atropos_cli.cli.view").joinpath("assets", name).read_text("utf-8")
+
+
+def served_page(title: str) -> str:
+    """The page that fetches what it shows."""
+    scripts = "".join(f'<script src="{name}" defer></script>' for name in SCRIPTS)
+    return _filled(title, f'<link rel="stylesheet" href="{STYLE}">', scripts)
+
+
+def exported_page(title: str, data: dict[str, Any]) -> str:
+    """One file that holds everything it shows; a policy inside it lets nothing but its own code run."""
+    style, script = asset(STYLE), "\n".join(asset(name) for name in SCRIPTS)
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"><style>{style}</style>'
+    return _filled(
+        title, head, f'<script type="application/json" id="data">{script_json(data)}</script><script>{script}</script>'
+    )
+
+
+def script_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no character in it can end the element or begin a comment."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _filled(title: str, head: str, scripts: str) -> str:
+    page = asset("page.html")
+    shown = "".join(char if char.isprintable() else "?" for char in title)
+    # One pass over the template, so that nothing in a title is taken for a place to fill.
+    parts = {"title": escape(shown), "head": head, "scripts": scripts}
+    out, rest = [], page
+    while "{{" in rest:
+        before, _, rest = rest.partition("{{")
+        name, _, rest = rest.partition("}}")
+        out += [before, parts[name]]
+    return "".join([*out, rest])

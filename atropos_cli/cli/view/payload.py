@@ -1,0 +1,272 @@
+"""Records as JSON for the page: summaries for the list, whole groups, tokens. Long texts are cut, and say so.
+
+Nothing here trusts the shape of a record's inner objects: they are strangers' JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from atropos_cli.cli.view.runs import Unreadable
+from atropos_cli.engine.analysis.analysis import task_label
+from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
+
+TEXT = 20_000
+"""Characters of one text that are sent at first."""
+
+BUDGET = 4_000_000
+"""Characters of a whole group; beyond it texts are cut to a few words."""
+
+ATTEMPTS = 64
+"""Attempts of a group that are sent at once."""
+
+MESSAGES = 400
+TOKENS = 20_000
+_SQUARES = 64
+_BRIEF = 200
+
+
+def summary(position: int, group: Record | Unreadable) -> dict[str, Any]:
+    """One line of the list."""
+    if isinstance(group, Unreadable):
+        return {"n": position, "problem": group.problem, "task": group.where}
+    scores = [None if attempt.failure is not None else attempt.score for attempt in group.attempts]
+    known = [score for score in scores if score is not None]
+    preview = next((text for m in reversed(group.prompt) if m["role"] != "system" and (text := text_of(m).strip())), "")
+    return {
+        "n": position,
+        "id": group.id[:_BRIEF],
+        "task": task_label(group),
+        "env": (group.env or group.task_name or "")[:_BRIEF],
+        "turn": group.turn,
+        "scores": scores[:_SQUARES],
+        "attempts": len(scores),
+        "failed": sum(attempt.failure is not None for attempt in group.attempts),
+        "mean": math.fsum(known) / len(known) if known else None,
+        "preview": " ".join(preview[:_BRIEF].split()),
+        "stops": sorted({reason for attempt in group.attempts if (reason := _reason(attempt))})[:10],
+    }
+
+
+class _Cutter:
+    """Cuts texts to TEXT characters, and to less once the budget is spent."""
+
+    def __init__(self, budget: int) -> None:
+        self._left = budget
+
+    def cut(self, text: str) -> tuple[str, int]:
+        """(the text or its beginning, its full length if it was cut, else 0)."""
+        limit = TEXT if self._left > 0 else _BRIEF
+        self._left -= min(len(text), limit)
+        return (text, 0) if len(text) <= limit else (text[:limit], len(text))
+
+
+def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str, Any]:
+    """A whole group: what its attempts share, and ATTEMPTS of them from `first` on."""
+    if isinstance(found, Unreadable):
+        return {"n": position, "problem": found.problem, "where": found.where, "text": found.text}
+    cutter = _Cutter(BUDGET)
+    prompt = found.prompt
+    shown = found.attempts[first : first + ATTEMPTS]
+    shared = all(_same_prompt(attempt, prompt) for attempt in shown)
+    return {
+        "n": position,
+        "id": found.id[:_BRIEF],
+        "where": found.where,
+        "format": found.format,
+        "task": task_label(found),
+        "named": found.task_id is not None,
+        "env": (found.env or found.task_name or "")[:_BRIEF],
+        "model": found.model,
+        "seed": found.seed,
+        "episode": found.episode_id,
+        "turn": found.turn,
+        "answer": _text(cutter, found.answer),
+        "info": _text(cutter, found.info or None),
+        "tools": _text(cutter, found.tools),
+        "prompt": [_message(cutter, message, i) for i, message in enumerate(prompt[:MESSAGES])] if shared else [],
+        "first": first,
+        "total": len(found.attempts),
+        "attempts": [_attempt(cutter, found, attempt, len(prompt) if shared else 0) for attempt in shown],
+    }
+
+
+def _same_prompt(attempt: Attempt, prompt: Sequence[Message]) -> bool:
+    """Does the attempt begin with these messages (their roles and contents)?"""
+    mine = attempt.messages[: len(prompt)]
+    return len(mine) == len(prompt) and all(
+        a["role"] == b["role"] and a.get("content") == b.get("content") for a, b in zip(mine, prompt, strict=True)
+    )
+
+
+def _attempt(cutter: _Cutter, record: Record, attempt: Attempt, start: int) -> dict[str, Any]:
+    messages = attempt.messages[start : start + MESSAGES]
+    data: dict[str, Any] = {
+        "index": attempt.index,
+        "score": attempt.score,
+        "advantage": _advantage(record, attempt),
+        "rewards": _numbers(attempt.rewards),
+        "metrics": _numbers(attempt.raw.get("metrics")) if attempt.raw is not record.raw else {},
+        "label": attempt.label,
+        "stop": attempt.stop_reason,
+        "finish": attempt.finish_reason,
+        "truncated": attempt.truncated,
+        "tokens": token_counts(attempt),
+        "messages": [_message(cutter, message, start + i) for i, message in enumerate(messages)],
+        "more": max(0, len(attempt.messages) - start - MESSAGES),
+    }
+    if attempt.failure is not None:
+        data["failure"] = {key: cutter.cut(_plain(attempt.failure.get(key)))[0] for key in ("stage", "type", "message")}
+    return data
+
+
+def _reason(attempt: Attempt) -> str | None:
+    return attempt.stop_reason or attempt.finish_reason
+
+
+def _advantage(record: Record, attempt: Attempt) -> float | None:
+    values = record.raw.get("advantages")
+    if not isinstance(values, list) or len(values) != len(record.attempts):
+        return None
+    value = values[attempt.index] if attempt.index < len(values) else None
+    return float(value) if value is not None and _finite(value) else None
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    if not isinstance(values, dict):
+        return {}
+    return {str(name)[:_BRIEF]: value for name, value in list(values.items())[:50] if _finite(value)}
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _message(cutter: _Cutter, message: Message, index: int) -> dict[str, Any]:
+    """A message's texts. `cut` and `reasoning_cut` are full lengths of what was cut."""
+    text, full = cutter.cut(text_of(message))
+    data: dict[str, Any] = {"i": index, "role": message["role"], "text": text}
+    if full:
+        data["cut"] = full
+    reasoning = message.get("reasoning")
+    if reasoning:
+        data["reasoning"], full = cutter.cut(_plain(reasoning))
+        if full:
+            data["reasoning_cut"] = full
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        data["calls"] = [_call(cutter, call) for call in calls[:100]]
+    for key in ("name", "tool_call_id", "weight"):
+        if message.get(key) is not None:
+            data[key] = _plain(message[key])[:_BRIEF]
+    content = message.get("content")
+    if isinstance(content, list):
+        others = [
+            _plain(part.get("type"))[:40] for part in content if isinstance(part, dict) and part.get("type") != "text"
+        ]
+        if others:
+            data["parts"] = others[:20]
+    return data
+
+
+def _call(cutter: _Cutter, call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return {"name": "?", "arguments": cutter.cut(_plain(call))[0]}
+    arguments, full = cutter.cut(_plain(function.get("arguments", "")))
+    return {"name": _plain(function.get("name"))[:_BRIEF], "arguments": arguments, **({"cut": full} if full else {})}
+
+
+def _text(cutter: _Cutter, value: Any) -> str | None:
+    return None if value is None else cutter.cut(_plain(value))[0]
+
+
+def _plain(value: Any) -> str:
+    """Text as it is, anything else as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
+
+
+def full_text(found: Record | Unreadable, attempt: int, message: int, field: str) -> str | None:
+    """The whole of a text that was cut; None when there is no such text."""
+    if isinstance(found, Unreadable):
+        return None
+    if attempt < 0:
+        messages = found.prompt
+    elif attempt < len(found.attempts):
+        messages = found.attempts[attempt].messages
+    else:
+        return None
+    if not 0 <= message < len(messages):
+        return None
+    return _plain(messages[message].get("reasoning") or "") if field == "reasoning" else text_of(messages[message])
+
+
+def _sequences(attempt: Attempt) -> tuple[TokenSeq, ...]:
+    """The token sequences of an attempt, without those whose lists are no ids."""
+    try:
+        return tuple(
+            sequence
+            for sequence in attempt.sequences
+            if len(sequence.mask) == len(sequence.ids) and all(type(token) is int for token in sequence.ids)
+        )
+    except (TypeError, ValueError, KeyError):
+        return ()
+
+
+def token_counts(attempt: Attempt) -> dict[str, Any] | None:
+    """How many tokens are stored and trained, and whether they have log probabilities."""
+    sequences = _sequences(attempt)
+    if not sequences:
+        return None
+    return {
+        "total": sum(len(sequence.ids) for sequence in sequences),
+        "trained": sum(map(sum, (sequence.mask for sequence in sequences))),
+        "logprobs": all(sequence.logprobs is not None for sequence in sequences),
+    }
+
+
+def tokens(found: Record | Unreadable, attempt: int, decode: Any = None, limit: int = TOKENS) -> list[dict[str, Any]]:
+    """The sequences of an attempt: ids, mask as text of 0 and 1, log probabilities, texts with a tokenizer.
+
+    At most `limit` tokens in all; `total` of a sequence is what it has.
+    """
+    if isinstance(found, Unreadable) or not 0 <= attempt < len(found.attempts):
+        return []
+    data = []
+    for sequence in _sequences(found.attempts[attempt]):
+        ids = sequence.ids[:limit]
+        limit -= len(ids)
+        logprobs = sequence.logprobs[: len(ids)] if sequence.logprobs is not None else None
+        data.append(
+            {
+                "ids": ids,
+                "mask": "".join("1" if trained else "0" for trained in sequence.mask[: len(ids)]),
+                "logprobs": None if logprobs is None else [round(v, 4) if _finite(v) else None for v in logprobs],
+                "texts": token_texts(ids, decode) if decode is not None else None,
+                "total": len(sequence.ids),
+            }
+        )
+    return data
+
+
+def token_texts(ids: Sequence[int], decode: Any) -> list[str]:
+    """The text of each token. A character that spans tokens stands at the last of them, the others are empty."""
+    texts: list[str] = []
+    waiting: list[int] = []
+    for token in ids:
+        waiting.append(token)
+        try:
+            text = decode(waiting)
+        except (OverflowError, ValueError, TypeError, IndexError, KeyError):
+            text = f"<{token}>"  # no token of this tokenizer
+        if text.endswith("\ufffd") and len(waiting) < 8:
+            texts.append("")
+            continue
+        texts.append(text)
+        waiting = []
+    if waiting:
+        texts[-1] = "\ufffd"
+    return texts

@@ -1,0 +1,547 @@
+"""`atropos view`: reading by position, filters, the server's answers and its guards, pages without a server."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from atropos_cli.cli.view.library import BadRequest, Library
+from atropos_cli.cli.view.page import script_json
+from atropos_cli.cli.view.payload import token_texts
+from atropos_cli.cli.view.rows import Rows
+from atropos_cli.cli.view.runs import Query, Run, Unreadable
+from atropos_cli.cli.view.server import ViewServer
+from atropos_cli.errors import DataError
+from atropos_cli.io.records import Record
+from atropos_cli.io.sources import find_sources
+
+CLI = Callable[..., Any]
+
+
+def group(ident: str, scores: list[Any], replies: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    texts = replies or [f"reply {i}" for i in range(len(scores))]
+    messages = [[{"role": "user", "content": f"ask {ident}"}, {"role": "assistant", "content": text}] for text in texts]
+    return {"item_id": ident, "messages": messages, "scores": scores, **more}
+
+
+def native(ident: str, rollouts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    prompt = [{"role": "user", "content": f"ask {ident}"}]
+    for i, rollout in enumerate(rollouts):
+        rollout.setdefault("id", f"{ident}/{i}")
+        rollout.setdefault("messages", [*prompt, {"role": "assistant", "content": f"reply {i}"}])
+    return {
+        "group_id": f"g-{ident}",
+        "env": "e",
+        "task": {"id": ident, "prompt": prompt},
+        "rollouts": rollouts,
+        "model": "m",
+        **more,
+    }
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def opened(*paths: Path, **options: Any) -> Library:
+    return Library([Run(str(path), find_sources([str(path)]), **options) for path in paths])
+
+
+def ask(library: Library, what: str, **given: Any) -> Any:
+    return library.answer(what, {name: str(value) for name, value in given.items()})
+
+
+# Rows -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(path: Path) -> Rows:
+    (source,) = find_sources([str(path)])
+    return Rows(source)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_rows_of_lines(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a":1}\n\n   \n{"b":"\xe2\x80\xa8"}' + end)
+    rows = rows_of(path)
+    assert [rows.row(i).strip() for i in range(len(rows))] == [b'{"a":1}', b'{"b":"\xe2\x80\xa8"}']
+    assert [rows.number(i) for i in range(len(rows))] == [1, 4]
+
+
+def test_rows_longer_than_a_chunk(tmp_path: Path) -> None:
+    lines = [b'{"a":"' + bytes([65 + i]) * n + b'"}' for i, n in enumerate((9_000_000, 10, 5_000_000))]
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    rows = rows_of(path)
+    assert [rows.row(i) for i in range(len(rows))] == lines
+
+
+def test_rows_grow(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"a":1}\n{"b":')
+    rows = rows_of(path)
+    assert len(rows) == 2
+    with path.open("ab") as file:
+        file.write(b"2}\n{")
+    rows.refresh()
+    assert [rows.row(i) for i in range(len(rows))] == [b'{"a":1}', b'{"b":2}', b"{"]
+    rows.refresh()
+    assert [rows.number(i) for i in range(len(rows))] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["array", "pretty", "gz", "gz array", "parquet"])
+def test_rows_that_are_copied(tmp_path: Path, kind: str) -> None:
+    values = [{"text": f"row {i}", "score": float(i)} for i in range(5)]
+    path = tmp_path / "r.json"
+    text = json.dumps(values, indent=2 if kind == "pretty" else None)
+    if kind == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        path = path.with_suffix(".parquet")
+        pq.write_table(pa.Table.from_pylist(values), path)
+    elif kind.startswith("gz"):
+        lines = text if kind == "gz array" else "".join(json.dumps(value) + "\n" for value in values)
+        path.write_bytes(gzip.compress(lines.encode()))
+    else:
+        path.write_text(text)
+    rows = rows_of(path)
+    assert [json.loads(rows.row(i)) for i in range(len(rows))] == values
+    assert [rows.number(i) for i in range(len(rows))] == [1, 2, 3, 4, 5]
+    assert not rows.grows
+
+
+# Runs -----------------------------------------------------------------------------------------------------------
+
+
+def test_broken_rows_stand_in_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        json.dumps(group("a", [1])) + '\n{"item_id": "b", "sco\n[1]\n{"x": 1}\n' + json.dumps(group("c", [0])) + "\n"
+    )
+    run = Run("r", find_sources([str(path)]))
+    kinds = [type(group) for _, group in run.groups()]
+    assert kinds == [Record, Unreadable, Unreadable, Unreadable, Record]
+    answer = ask(opened(path), "groups")
+    assert [item.get("problem") is not None for item in answer["items"]] == [False, True, True, True, False]
+    assert ask(opened(path), "group", n=1)["where"] == f"{path}:2"
+
+
+def test_a_file_without_rollouts_is_refused(cli: CLI) -> None:
+    done = cli("view", write(Path("r.jsonl"), {"question": "q", "answer": "a"}), "--export", "p.html")
+    assert done.code == 6
+    assert "r.jsonl:1" in done.stderr
+    assert not Path("p.html").exists()
+    assert cli("view", "nothing.jsonl").code == 6
+
+
+def test_trials_of_a_task_stand_side_by_side(tmp_path: Path) -> None:
+    def trial(task: int, number: int) -> dict[str, Any]:
+        traj = [{"role": "user", "content": "q"}, {"role": "assistant", "content": f"{task}.{number}"}]
+        return {"task_id": task, "trial": number, "reward": number / 2, "traj": traj}
+
+    path = write(tmp_path / "r.jsonl", *(trial(task, number) for number in range(3) for task in range(4)))
+    library = opened(path)
+    assert ask(library, "run")["runs"][0]["groups"] == 4
+    shown = ask(library, "group", n=2)
+    assert [attempt["score"] for attempt in shown["attempts"]] == [0.0, 0.5, 1.0]
+    assert [attempt["messages"][0]["text"] for attempt in shown["attempts"]] == ["2.0", "2.1", "2.2"]
+    assert len(Run("r", find_sources([str(path)]), group=False)) == 12
+
+
+FAILURE = {"stage": "generate", "type": "Timeout", "message": "too slow"}
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> Library:
+    return opened(
+        write(
+            tmp_path / "r.jsonl",
+            native("alpha", [{"reward": 0.2, "stop_reason": "done"}, {"reward": 0.9, "stop_reason": "length"}]),
+            native("beta", [{"reward": None, "failure": FAILURE}, {"reward": 0.5}], env="other/env"),
+            native("gamma", [{"reward": 1.0, "messages": [{"role": "user", "content": "ask"}, {
+                "role": "assistant", "content": 'A "Quoted" STRASSE é\u2028', "reasoning": "secret plan",
+                "tool_calls": [{"id": "c", "function": {"name": "lookup", "arguments": '{"k": "zebra"}'}}],
+            }]}]),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ({}, [0, 1, 2]),
+        ({"q": "ALPHA"}, [0]),
+        ({"q": "g-beta"}, [1]),
+        ({"q": '"quoted" strasse É'}, [2]),
+        ({"q": "secret"}, [2]),
+        ({"q": "zebra"}, [2]),
+        ({"q": "lookup"}, [2]),
+        ({"q": "nowhere"}, []),
+        ({"env": "other/env"}, [1]),
+        ({"env": "oth"}, []),
+        ({"stop": "length"}, [0]),
+        ({"stop": "length", "high": 0.5}, []),  # one attempt was cut, another has the reward
+        ({"low": 0.9}, [0, 2]),
+        ({"low": 0.3, "high": 0.6}, [1]),
+        ({"failed": 1}, [1]),
+        ({"failed": 1, "q": "alpha"}, []),
+    ],
+)
+def test_filters(searched: Library, query: dict[str, Any], wanted: list[int]) -> None:
+    answer = ask(searched, "groups", **query)
+    assert [item["n"] for item in answer["items"]] == wanted
+    assert answer["next"] == answer["total"] == 3
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    library = opened(write(tmp_path / "r.jsonl", *(group(f"t{i}", [i % 2]) for i in range(25))))
+    found, at = [], 0
+    while at < 25:
+        answer = ask(library, "groups", low=1, limit=3, **{"from": at})
+        found += [item["n"] for item in answer["items"]]
+        assert len(answer["items"]) <= 3
+        at = answer["next"]
+    assert found == list(range(1, 25, 2))
+
+
+def test_escaped_letters_are_found_too() -> None:
+    assert Query(text="alpha").may_match(b'{"a": "\\u0061lpha"}')
+    assert not Query(text="alpha").may_match(b'{"a": "beta"}')
+    assert Query(text="ALpha").may_match(b'{"a": "AlPHA"}')
+
+
+@pytest.mark.parametrize(
+    ("what", "given"),
+    [("group", {"n": 99}), ("group", {"n": -1}), ("group", {"n": "x"}), ("group", {"run": 7}), ("groups", {"low": "x"}),
+     ("message", {"message": 999}), ("message", {"attempt": 5}), ("diff", {}), ("groups", {"from": 1 << 70})],
+)  # fmt: skip
+def test_bad_requests(searched: Library, what: str, given: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        ask(searched, what, **given)
+    assert searched.answer("secrets", {}) is None
+
+
+# Payloads -------------------------------------------------------------------------------------------------------
+
+
+def test_long_texts_are_cut_and_can_be_had_whole(tmp_path: Path) -> None:
+    text = "ab" * 50_000
+    library = opened(write(tmp_path / "r.jsonl", group("a", [1.0], [text])))
+    message = ask(library, "group", n=0)["attempts"][0]["messages"][0]
+    assert (len(message["text"]), message["cut"]) == (20_000, 100_000)
+    assert ask(library, "message", n=0, attempt=0, message=message["i"])["text"] == text
+
+
+def test_a_huge_group_stays_within_its_budget(tmp_path: Path) -> None:
+    library = opened(write(tmp_path / "r.jsonl", group("a", [1.0] * 300, ["x" * 40_000] * 300)))
+    answer = ask(library, "group", n=0)
+    assert (len(answer["attempts"]), answer["total"]) == (64, 300)
+    assert ask(library, "group", n=0, first=64)["attempts"][0]["index"] == 64
+    long = opened(
+        write(
+            tmp_path / "l.jsonl",
+            native("a", [{"reward": 1, "messages": [{"role": "user", "content": "y" * 30_000}] * 399}]),
+        )
+    )
+    assert len(json.dumps(ask(long, "group", n=0))) < 4_300_000
+
+
+def test_tokens_with_masks_and_log_probabilities(tmp_path: Path) -> None:
+    span = {"ids": [5, 6, 7], "mask": True, "logprobs": [-0.1, -0.2, -0.3]}
+    messages = [
+        {"role": "user", "content": "q", "tokens": {"ids": [1, 2]}},
+        {"role": "assistant", "content": "a", "tokens": span},
+    ]
+    library = opened(write(tmp_path / "r.jsonl", native("a", [{"reward": 1.0, "messages": messages}])))
+    assert ask(library, "group", n=0)["attempts"][0]["tokens"] == {"total": 5, "trained": 3, "logprobs": True}
+    (sequence,) = ask(library, "tokens", n=0, attempt=0)["sequences"]
+    assert sequence == {
+        "ids": [1, 2, 5, 6, 7], "mask": "00111", "logprobs": [0.0, 0.0, -0.1, -0.2, -0.3], "texts": None, "total": 5,
+    }  # fmt: skip
+
+
+def test_a_character_of_several_tokens_stands_once() -> None:
+    pieces = {1: b"a", 2: "é".encode()[:1], 3: "é".encode()[1:], 4: b"\xf0"}
+
+    def decode(ids: list[int]) -> str:
+        return b"".join(pieces[i] for i in ids).decode("utf-8", "replace")
+
+    assert token_texts([1, 2, 3, 1], decode) == ["a", "", "é", "a"]
+    assert token_texts([1, 4], decode) == ["a", "\ufffd"]
+    assert token_texts([9], decode) == ["<9>"]
+
+
+def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
+    odd = [
+        {
+            "role": "assistant",
+            "content": ["x", 1, {"type": "image_url"}, {"type": "text", "text": 5}],
+            "reasoning": {"a": 1},
+        },
+        {"role": "assistant", "content": None, "tool_calls": ["x", {"function": 3}, {"function": {"name": 7}}]},
+        {"role": "tool", "content": "r", "tool_call_id": 9, "name": ["n"]},
+        {"role": "assistant", "tokens": {"ids": ["x", None], "mask": True}},
+        {"role": "assistant", "tokens": 7},
+    ]
+    path = write(
+        tmp_path / "r.jsonl",
+        native("a", [{"reward": 1.0, "messages": odd, "metrics": {"m": "x"}, "rewards": {"r": [1]}, "failure": {}}],
+               advantages=["x"], model=4, turn=["t"]),
+    )  # fmt: skip
+    answer = ask(opened(path), "group", n=0)
+    json.dumps(answer, allow_nan=False)
+    assert len(answer["attempts"][0]["messages"]) == 5
+    assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
+
+
+# Comparing ------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_on_the_same_tasks(tmp_path: Path) -> None:
+    a = write(
+        tmp_path / "a.jsonl",
+        *(native(name, [{"reward": reward}]) for name, reward in [("x", 0.0), ("y", 1.0), ("z", 0.5), ("v", 1.0)]),
+    )
+    b = write(
+        tmp_path / "b.jsonl",
+        *(native(name, [{"reward": reward}]) for name, reward in [("w", 1.0), ("z", 0.5), ("y", 0.25), ("x", 0.5)]),
+    )
+    library = opened(a, b)
+    assert ask(library, "diff") == {"ready": False, "done": 0, "total": 8}
+    assert library.diff is not None
+    library.diff.start()
+    assert library.diff.ready.wait(5)
+    answer = ask(library, "diff", sort="worse")
+    assert answer["counts"] == {
+        "both": 3, "only_a": 1, "only_b": 1, "better": 1, "worse": 1, "same": 1,
+        "mean_change": pytest.approx(-0.25 / 3),
+    }  # fmt: skip
+    assert [(row["task"], row["a"], row["b"], row["delta"]) for row in answer["rows"]] == [
+        ("y", 1, 2, -0.75), ("z", 2, 1, 0.0), ("x", 0, 3, 0.5),
+    ]  # fmt: skip
+    assert [row["task"] for row in ask(library, "diff", sort="better")["rows"]] == ["x", "z", "y"]
+    assert [row["task"] for row in ask(library, "diff", sort="order")["rows"]] == ["x", "y", "z", "v"]
+    assert ask(library, "group", run=1, n=2)["task"] == "y"
+
+
+# The server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(searched: Library) -> Iterator[ViewServer]:
+    import threading
+
+    found = ViewServer(searched)
+    threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def fetch(
+    server: ViewServer, path: str, *, method: str = "GET", host: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
+    connection.request(method, path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_the_server_listens_on_this_machine_only(server: ViewServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert urlsplit(server.url).hostname == "127.0.0.1"
+    assert len(server.secret) >= 20
+
+
+def test_every_answer_carries_a_strict_policy(server: ViewServer) -> None:
+    base = f"/{server.secret}/"
+    for path in (
+        base,
+        f"{base}app.js",
+        f"{base}style.css",
+        f"{base}api/run",
+        f"{base}api/group?n=99",
+        "/",
+        "/favicon.ico",
+    ):
+        _, headers, _ = fetch(server, path)
+        policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in headers
+    page = fetch(server, base)[2].decode()
+    assert not re.search(r"https?://|<style|\son\w+=", page)
+
+
+def test_without_the_secret_there_is_nothing(server: ViewServer) -> None:
+    for path in (
+        "/",
+        "/api/run",
+        f"/{server.secret[:-1]}/",
+        f"/{server.secret}x/api/run",
+        "/../etc/passwd",
+        f"/{server.secret}/../../etc/passwd",
+        f"/{server.secret}/assets/app.js",
+        "//",
+        "/%2e%2e/",
+    ):
+        assert fetch(server, path)[0] == 404, path
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:1", 200), ("localhost:8000", 200), ("[::1]:9", 200), ("LOCALHOST", 200), ("evil.example", 421),
+     ("127.0.0.1.evil.example", 421), ("localhost.evil.example:80", 421), ("", 421), ("[", 400)],
+)  # fmt: skip
+def test_a_site_that_points_its_name_here_gets_nothing(server: ViewServer, host: str, status: int) -> None:
+    assert fetch(server, f"/{server.secret}/api/run", host=host)[0] == status
+
+
+def test_only_reading(server: ViewServer) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert fetch(server, f"/{server.secret}/api/run", method=method)[0] == 501
+    assert fetch(server, f"/{server.secret}/", method="HEAD")[2] == b""
+
+
+def test_answers_are_json(server: ViewServer) -> None:
+    status, headers, body = fetch(server, f"/{server.secret}/api/groups?q=alpha")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert [item["task"] for item in json.loads(body)["items"]] == ["alpha"]
+    status, _, body = fetch(server, f"/{server.secret}/api/group?n=x")
+    assert (status, json.loads(body)) == (400, {"error": "n is not a whole number"})
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    code = "import sys; from atropos_cli.cli.app import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "view", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_until_it_is_stopped(ending: int) -> None:
+    write(Path("r.jsonl"), group("a", [1.0]))
+    process = start("r.jsonl")
+    assert process.stdout is not None
+    url = urlsplit(process.stdout.readline().strip())
+    connection = http.client.HTTPConnection(url.netloc, timeout=5)  # stays open while the server is stopped
+    connection.request("GET", f"{url.path}api/run")
+    assert json.loads(connection.getresponse().read())["runs"][0]["groups"] == 1
+    began = time.monotonic()
+    process.send_signal(ending)
+    out, err = process.communicate(timeout=10)
+    assert time.monotonic() - began < 5
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+def test_a_growing_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "groups.jsonl").touch()
+    library = opened(run)
+    assert ask(library, "run")["runs"][0]["groups"] == 0
+    write(run / "groups.jsonl", native("a", [{"reward": 1.0}]))
+    assert ask(library, "run")["runs"][0]["groups"] == 1
+    assert ask(library, "groups")["items"][0]["task"] == "a"
+
+
+def test_other_machines_need_an_explicit_host() -> None:
+    write(Path("r.jsonl"), group("a", [1.0]))
+    process = start("r.jsonl", "--host", "0.0.0.0")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http://0.0.0.0:")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert "can be reached from other machines" in err
+
+
+def test_a_taken_port(server: ViewServer, cli: CLI) -> None:
+    done = cli("view", write(Path("r.jsonl"), group("a", [1.0])), "--port", str(server.server_port))
+    assert done.code == 2
+    assert f"port {server.server_port}" in done.stderr
+
+
+# Pages without a server -----------------------------------------------------------------------------------------
+
+EVIL = '</script><script>window.pwned=1</script><!--<script><img src=x onerror="window.pwned=1">\u2028\u202e\ud83d'
+
+
+def test_an_exported_page_holds_its_data_safely(cli: CLI) -> None:
+    path = write(Path("r.jsonl"), group(EVIL, [1.0], [EVIL], env=EVIL), group("b", [0.0]))
+    done = cli("view", path, "--export", "page.html")
+    assert (done.code, done.stdout) == (0, "")
+    assert "wrote page.html: 2 groups" in done.stderr
+    text = Path("page.html").read_text()
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "window.pwned" in text, "the text is there"
+    assert "<img" not in text
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert data["groups"]["0/0"]["attempts"][0]["messages"][0]["text"] == EVIL.replace("\ud83d", "\ufffd")
+    assert not re.search(r'(?:src|href)="(?!#)', text)
+    assert cli("view", path, "--export", "page.html").code == 6
+    assert cli("view", path, "--export", "page.html", "--overwrite").code == 0
+
+
+def test_an_exported_page_says_what_it_leaves_out(cli: CLI) -> None:
+    path = write(Path("r.jsonl"), *(group(str(i), [1.0]) for i in range(7)))
+    done = cli("view", path, "--export", "page.html", "--limit", "3")
+    assert "3 groups of 7" in done.stderr
+    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
+    assert (data["held"], data["total"], len(data["items"])) == (3, 7, 3)
+
+
+def test_an_exported_comparison(cli: CLI) -> None:
+    a = write(Path("a.jsonl"), native("x", [{"reward": 0.0}]), native("y", [{"reward": 0.0}]))
+    b = write(Path("b.jsonl"), native("x", [{"reward": 1.0}]))
+    assert cli("view", a, "--diff", b, "--export", "page.html").code == 0
+    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
+    assert [row["delta"] for row in data["diff"]["rows"]] == [1.0, None]
+    assert {"0/0", "1/0", "0/1"} == set(data["groups"])
+
+
+def test_a_page_stays_below_its_size(tmp_path: Path) -> None:
+    from atropos_cli.cli.view.export import export
+
+    library = opened(write(tmp_path / "r.jsonl", *(group(str(i), [1.0], ["x" * 10_000]) for i in range(50))))
+    made = export(library, 50, max_bytes=100_000)
+    assert 0 < made.groups < 12
+    assert export(library, 50, max_bytes=10).groups == 1, "one group is always there"
+
+
+def test_script_json_has_no_markup() -> None:
+    assert script_json({"a": "</script>&\u2028"}) == '{"a":"\\u003c/script\\u003e\\u0026\\u2028"}'
+    assert json.loads(script_json({"<": "<!--"})) == {"<": "<!--"}
+
+
+def test_a_tokenizer_that_is_not_there(cli: CLI) -> None:
+    pytest.importorskip("transformers")
+    path = write(Path("r.jsonl"), group("a", [1.0]))
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        done = cli("view", path, "--tokenizer", "./nowhere", "--export", "p.html")
+    finally:
+        del os.environ["HF_HUB_OFFLINE"]
+    assert done.code in (3, 6)
+    assert "nowhere" in done.stderr
+
+
+def test_a_run_of_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no rows"):
+        opened(write(tmp_path / "r.jsonl"))
