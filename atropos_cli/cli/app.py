@@ -31,6 +31,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "merge": LazyCommand(f"{_COMMANDS}.merge:merge", "Join shards of a run, or files of one format.", DATA),
     "sft-gen": LazyCommand(f"{_COMMANDS}.sft_gen:sft_gen", "Make rows for supervised fine-tuning.", DATA),
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
+    "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),
