@@ -160,6 +160,7 @@ class Record:
     non_finite: list[int] = field(default_factory=list)
     line_bytes: bytes | None = field(default=None, repr=False)
     cut: Callable[[Record, Sequence[Attempt]], list[Row]] = field(default=lambda record, kept: [record.raw], repr=False)
+    _task_key: str | None = field(default=None, repr=False)
 
     @property
     def where(self) -> str:
@@ -180,6 +181,11 @@ class Record:
     @property
     def task_key(self) -> str:
         """What counts as the same task: env and task id, else the text of the prompt (hashed), else the record's id."""
+        if self._task_key is None:
+            self._task_key = self._make_task_key()
+        return self._task_key
+
+    def _make_task_key(self) -> str:
         if self.task_id is not None:
             return f"{self.env or ''}/{self.task_id}"
         prompt = self.prompt

@@ -43,7 +43,7 @@ class Source:
         if self.path is None:
             return sys.stdin.buffer
         try:
-            file = self.path.open("rb")
+            file = self.path.open("rb", buffering=1 << 17)  # lines are longer than the default
         except OSError as error:
             raise DataError(f"{self.name}: {error.strerror}") from error
         head = file.read(4)

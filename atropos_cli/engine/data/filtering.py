@@ -46,18 +46,19 @@ class Tally:
     score_min: float | None = None
     score_max: float | None = None
 
-    def see(self, record: Record) -> None:
+    def see(self, attempts: int, scores: list[float]) -> None:
+        """Count a group: its attempts, and the scores that are known."""
         self.groups += 1
-        self.attempts += len(record.attempts)
-        for attempt in record.attempts:
-            score = attempt.score
-            if score is not None:
-                self.scored += 1
-                self.score_sum += score
-                if self.score_min is None or score < self.score_min:
-                    self.score_min = score
-                if self.score_max is None or score > self.score_max:
-                    self.score_max = score
+        self.attempts += attempts
+        if not scores:
+            return
+        self.scored += len(scores)
+        self.score_sum += sum(scores)
+        low, high = min(scores), max(scores)
+        if self.score_min is None or low < self.score_min:
+            self.score_min = low
+        if self.score_max is None or high > self.score_max:
+            self.score_max = high
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -131,8 +132,9 @@ class Filter:
 
     def survivors(self, record: Record) -> list[Attempt]:
         """The attempts that pass all rules but the caps, in their order; the report counts the others."""
+        known = [attempt.score for attempt in record.attempts if attempt.score is not None]
         for tally in self.report.tallies(record):
-            tally.see(record)
+            tally.see(len(record.attempts), known)
         if not record.attempts:
             self.report.dropped[EMPTY] += 1
             return []

@@ -24,7 +24,7 @@ from atropos_cli.io.formats.common import (
     side_fields,
 )
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Record, Row, TokenSeq
+from atropos_cli.io.records import Attempt, Record, Row, TokenSeq, no_tokens
 
 PARALLEL = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "images",
@@ -71,23 +71,27 @@ def read(raw: Row, source: str, line: int) -> Record:
     record = new_record(raw, "atropos", source, line)
     record.info = side_fields(raw, _STRUCTURE)
     record.cut = cut
+    tokens_of = read_tokens if tokens is not None else no_tokens
+    attempts = record.attempts
     for i in range(count):
         messages = read_messages(conversations[i], f"messages[{i}]") if conversations is not None else []
-        score, odd = read_score(scores[i], f"scores[{i}]") if scores is not None else (None, False)
-        if odd:
-            record.non_finite.append(i)
+        score = scores[i] if scores is not None else None
+        if type(score) is not float or not math.isfinite(score):
+            score, odd = read_score(score, f"scores[{i}]")
+            if odd:
+                record.non_finite.append(i)
         if tokens is not None:
             _check_tokens(tokens[i], masks[i] if masks is not None else None, i)
         reason = finish[i] if finish is not None else messages[-1].get("finish_reason") if messages else None
-        record.attempts.append(
+        attempts.append(
             Attempt(
-                messages=messages,
-                score=score,
-                raw=raw,
-                index=i,
-                prompt_length=first_reply(messages),
-                finish_reason=reason if isinstance(reason, str) else None,
-                read_tokens=read_tokens if tokens is not None else _none,
+                messages,
+                score,
+                raw,
+                i,
+                first_reply(messages),
+                reason if isinstance(reason, str) else None,
+                read_tokens=tokens_of,
             )
         )
     return record
@@ -104,13 +108,12 @@ def _parallel(raw: Row, key: str, count: int, other: str) -> list[Any] | None:
 
 
 def _check_tokens(ids: Any, mask: Any, i: int) -> None:
+    if type(ids) is list and (mask is None or (type(mask) is list and len(mask) == len(ids))):
+        return
     expect_list(ids, f"tokens[{i}]", "a list of token ids")
-    if mask is not None and len(expect_list(mask, f"masks[{i}]")) != len(ids):
-        raise RowError(f"masks[{i}]", f"{len(ids)} entries, as many as tokens[{i}]", str(len(mask)))
-
-
-def _none(attempt: Attempt) -> tuple[TokenSeq, ...]:
-    return ()
+    raise RowError(
+        f"masks[{i}]", f"{len(ids)} entries, as many as tokens[{i}]", str(len(expect_list(mask, f"masks[{i}]")))
+    )
 
 
 def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:

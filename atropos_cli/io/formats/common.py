@@ -77,24 +77,25 @@ def is_dicts(value: Any) -> bool:
 
 
 def read_messages(value: Any, field: str) -> list[Message]:
-    """Messages of any dialect in the OpenAI shape. A message that has it already is not copied."""
-    messages: list[Message] = []
-    odd = False
-    for i, item in enumerate(expect_list(value, field, "a list of messages")):
-        if (
-            type(item) is dict
-            and len(item) == 2
-            and type(item.get("content")) is str
-            and type(role := item.get("role")) is str
-            and role in _PLAIN
-        ):
-            messages.append(item)
-        else:
-            messages.append(_message(item, f"{field}[{i}]"))
-            odd = True
-    if odd:
-        link_tool_results(messages)
+    """Messages of any dialect in the OpenAI shape. A list that has it already is returned itself: do not change it."""
+    if type(value) is list and _all_plain(value):
+        return value
+    messages = [
+        _message(item, f"{field}[{i}]") for i, item in enumerate(expect_list(value, field, "a list of messages"))
+    ]
+    link_tool_results(messages)
     return messages
+
+
+def _all_plain(items: list[Any]) -> bool:
+    """Are all of them {role, content} with text? Most are, and this is the fastest way to know."""
+    try:
+        for item in items:
+            if len(item) != 2 or type(item["content"]) is not str or item["role"] not in _PLAIN:
+                return False
+    except (KeyError, TypeError, IndexError):
+        return False
+    return True
 
 
 def _message(item: Any, field: str) -> Message:
