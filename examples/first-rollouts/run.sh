@@ -16,9 +16,9 @@ run=${1:-$root/runs/first-rollouts}
 
 "$venv/bin/atropos" gen textworld \
   --model smollm2 \
-  --difficulty easy --show-commands --max-steps 5 \
+  --game-type tw-simple --difficulty easy --show-commands --max-steps 5 \
   --limit 3 --group-size 4 \
-  --max-tokens 20 --stop $'\n\n' --temperature 0.8 \
+  --max-tokens 16 --stop $'\n' --temperature 0.8 \
   --output "$run" --overwrite
 
 "$venv/bin/python" "$here/show.py" "$run"

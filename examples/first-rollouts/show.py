@@ -54,7 +54,7 @@ def show_transcript(group: dict, rollout: dict) -> None:
         ]
         for number, line in enumerate(lines or ["(nothing)"]):
             print(f"{who if number == 0 else '':>7} | {line}")
-    rewards = ", ".join(f"{name} {value:g}" for name, value in rollout["rewards"].items())
+    rewards = ", ".join(f"{name} {value + 0.0:g}" for name, value in rollout["rewards"].items())
     print(f"{'':>7} = reward {text(rollout.get('reward'))} ({rewards}) by {group['model']}")
 
 
