@@ -22,6 +22,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "gen": LazyCommand(
         f"{_COMMANDS}.gen:app", "Roll out an environment against a model; write scored groups.", ROLLOUTS
     ),
+    "eval": LazyCommand(f"{_COMMANDS}.eval:app", "Evaluate a model on an environment: accuracy, pass@k.", ROLLOUTS),
     "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
     "analyze": LazyCommand(
         f"{_COMMANDS}.analyze:analyze", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA

@@ -9,9 +9,21 @@ from atropos_cli.sdk import ComponentSpec, hookimpl
 
 @hookimpl
 def atropos_register_environments() -> Iterable[ComponentSpec]:
-    """The environment `arithmetic`."""
-    target = "atropos_arithmetic.environment:ArithmeticEnvironment"
-    return [ComponentSpec("environment", "arithmetic", target, summary="Endless small sums with an exact answer.")]
+    """The environment `arithmetic`, and the fixed suite `arithmetic_eval`."""
+    return [
+        ComponentSpec(
+            "environment",
+            "arithmetic",
+            "atropos_arithmetic.environment:ArithmeticEnvironment",
+            summary="Endless small sums with an exact answer.",
+        ),
+        ComponentSpec(
+            "environment",
+            "arithmetic_eval",
+            "atropos_arithmetic.suite:ArithmeticEval",
+            summary="200 fixed problems, very easy to very hard, for `atropos eval`.",
+        ),
+    ]
 
 
 @hookimpl

@@ -1,0 +1,180 @@
+"""`atropos eval ENV`: roll out, count successes, say how sure they are, compare with earlier results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.environments import Chosen, environment_app
+from atropos_cli.cli.names import default_run_folder, safe_name
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.group import ScoredGroup
+    from atropos_cli.domain.plan import Plan
+    from atropos_cli.engine.evaluation import Evaluation
+
+PANEL = "Evaluation"
+
+
+def _option(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=PANEL)
+
+
+def evaluate_environment(
+    chosen: Chosen,
+    *,
+    output: Annotated[
+        str | None, _option("--output", "-o", metavar="RUN", help="Folder of the run, eval.json and eval.md.")
+    ] = None,
+    samples: Annotated[
+        int, _option("--samples", metavar="N", help="Attempts at each task; 1 is greedy unless --temperature is given.")
+    ] = 1,
+    k: Annotated[
+        list[int] | None, _option("--k", metavar="K", help="Report pass@K and pass^K (repeatable).  [default: 1, N]")
+    ] = None,
+    success_at: Annotated[
+        float | None,
+        _option("--success-at", metavar="X", help="Reward from which an attempt is a success.  [default: full marks]"),
+    ] = None,
+    errors: Annotated[
+        str, _option("--errors", metavar="wrong|leave-out", help="What attempts that ended in an error count as.")
+    ] = "wrong",
+    models: Annotated[
+        list[str] | None,
+        _option("--models", metavar="MODEL", help="Evaluate several models side by side (repeatable)."),
+    ] = None,
+    baseline: Annotated[
+        Path | None, _option("--baseline", metavar="PATH", help="An earlier evaluation to compare with.")
+    ] = None,
+    resume: Annotated[bool, _option("--resume", help="Go on with an interrupted evaluation.")] = False,
+    overwrite: Annotated[bool, _option("--overwrite", help="Replace an earlier evaluation.")] = False,
+    dry_run: Annotated[bool, _option("--dry-run", help="Print the plan and stop.")] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> int:
+    """Evaluate a model."""
+    from atropos_cli.engine.evaluation import compare, read_evaluation
+
+    if samples < 1 or any(value < 1 for value in k or ()):
+        raise UsageError("--samples and --k must be at least 1")
+    if errors not in ("wrong", "leave-out"):
+        raise UsageError(f"--errors {errors!r} is neither wrong nor leave-out")
+    if resume and (overwrite or output is None):
+        raise UsageError("--resume needs --output and excludes --overwrite")
+    earlier = read_evaluation(baseline) if baseline is not None else None
+    names: list[str | None] = list(models) if models else [chosen.settings.model]
+    plans = [_plan(chosen, model, samples) for model in names]
+    if dry_run:
+        for plan in plans:
+            print_plan(plan, chosen.session.out, as_json=as_json)
+        return 0
+    folder = Path(output) if output else default_run_folder(f"eval-{chosen.environment.name}")
+    code = 0
+    found: list[Evaluation] = []
+    for plan in plans:
+        place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
+        ended = carry_out(plan, place, chosen.session, resume=resume, overwrite=overwrite)
+        if ended not in (ExitCode.OK, ExitCode.FAILED):
+            return ended
+        code = code or ended
+        ks = sorted({*(k or (1, samples))})
+        found.append(_count(place, ks=ks, success_at=success_at, errors=errors))
+    comparisons = [compare(item, earlier) if earlier is not None else None for item in found]
+    _publish(folder, found, comparisons, chosen, as_json=as_json)
+    return code
+
+
+def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
+    """Greedy for one attempt; an environment that holds out tasks is asked for them, unless told otherwise."""
+    from atropos_cli.engine.planner import build_plan
+
+    settings = chosen.settings
+    changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none"}
+    if "temperature" not in settings.sampling.model_fields_set and samples == 1:
+        changes["sampling"] = settings.sampling.model_copy(update={"temperature": 0.0})
+    if "logprobs" not in settings.model_fields_set:
+        changes["logprobs"] = "off"
+    if "split" not in settings.model_fields_set:
+        changes["split"] = next((s for s in ("test", "valid") if s in chosen.environment.splits), settings.split)
+    settings = settings.model_copy(update=changes)
+    return build_plan(settings, chosen.given_name, chosen.options, chosen.session.registry)
+
+
+def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any) -> Evaluation:
+    """Evaluate the run in a folder and leave eval.json beside it."""
+    from atropos_cli.domain.run import RunSummary
+    from atropos_cli.engine.evaluation import evaluate
+    from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.rundir import read_plan
+
+    summary = RunSummary.model_validate_json((folder / "summary.json").read_bytes())
+    plan = read_plan(folder / "plan.json")
+    found = evaluate(plan, _groups(folder), summary, ks=ks, success_at=success_at, errors=errors)
+    atomic_write(folder / "eval.json", found.model_dump_json(indent=2).encode() + b"\n")
+    return found
+
+
+def _groups(folder: Path) -> Iterator[ScoredGroup]:
+    """The groups of a run, plain or compressed."""
+    from atropos_cli.domain.group import ScoredGroup
+
+    plain = folder / "groups.jsonl"
+    if plain.exists():
+        with plain.open("rb") as file:
+            for line in file:
+                yield ScoredGroup.model_validate_json(line)
+        return
+    packed = folder / "groups.jsonl.zst"
+    if packed.exists():
+        import zstandard
+
+        with packed.open("rb") as file:
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            rest = b""
+            while chunk := reader.read(1 << 20):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield ScoredGroup.model_validate_json(line)
+
+
+def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
+    from atropos_cli.engine.evaluation_report import estimate, report
+    from atropos_cli.io.append import atomic_write
+
+    out = chosen.session.out
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / "eval.md", report(found, comparisons).encode())
+    if as_json:
+        rows = [
+            {**item.model_dump(mode="json"), "comparison": None if change is None else change.model_dump(mode="json")}
+            for item, change in zip(found, comparisons, strict=True)
+        ]
+        out.json({"report": os.fspath(folder / "eval.md"), "evaluations": rows})
+        return
+    for item, change in zip(found, comparisons, strict=True):
+        lines = {
+            "environment": f"{item.environment} ({item.split})",
+            "model": item.model or "?",
+            "accuracy": f"{estimate(item.accuracy)} over {item.accuracy.tasks} tasks ({item.success_rule})",
+            **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
+            **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
+            **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},
+            "attempts": f"{item.scored} scored, {item.errors} errors of {item.attempts}"
+            + (f" (errors count as {item.errors_count_as})" if item.errors else ""),
+        }
+        if change is not None:
+            lines["change"] = f"{estimate(change.difference)}, {len(change.gained)} gained, {len(change.lost)} lost"
+        out.details(lines)
+    out.note(f"report: {folder / 'eval.md'}")
+
+
+app: Any = environment_app(
+    evaluate_environment, "Evaluate a model on an environment. `atropos eval ENV --help` lists all options."
+)
