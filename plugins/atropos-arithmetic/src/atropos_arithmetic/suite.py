@@ -58,7 +58,7 @@ class ArithmeticEval(ArithmeticEnvironment):
 
     name = "arithmetic_eval"
     Config = SuiteConfig  # type: ignore[assignment]
-    splits = ("test",)
+    splits = ("test",)  # type: ignore[assignment]
 
     def __init__(self, config: SuiteConfig) -> None:
         super().__init__(ArithmeticConfig.model_validate({**config.model_dump(), "difficulty": "easy"}))
