@@ -54,6 +54,14 @@ def test_run_folder_page_names_every_file_of_a_run(cli: Any, tmp_path: Path) -> 
     assert not missing
 
 
+def test_readme_names_every_command() -> None:
+    from atropos_cli.cli.app import COMMANDS
+
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `atropos ")]
+    words = {word for line in rows for word in re.findall(r"[\w-]+", line.split("|")[1])}
+    assert not set(COMMANDS) - words
+
+
 def test_readme_and_pages_link_to_files_that_exist() -> None:
     broken = []
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("examples/*/README.md")]:
