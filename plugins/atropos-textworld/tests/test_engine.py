@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.process import CallFailed, CallTimeout, ProcessDied, WorkerProcess
+from atropos_textworld.engine.runfolder import RunFolder
 from atropos_textworld.games.spec import GameSpec
 
 from atropos_cli.sdk import Task, assistant
@@ -168,6 +169,23 @@ async def test_closing_leaves_nothing(opened: Any, make_task: Callable[..., Task
     await environment.close()
     assert not any(map(alive, pids))
     assert not os.listdir(temporary_folders)
+
+
+async def test_what_a_killed_run_left_is_removed_by_the_next(opened: Any, temporary_folders: Path) -> None:
+    """When parent and workers are killed at once, nobody is left to clean up."""
+    running = await opened()
+    left, other = RunFolder(), RunFolder()
+    (left.path / "play-x").mkdir()
+    left.remove.detach()
+    os.close(left._lock)
+    unfinished, foreign = temporary_folders / "atropos-textworld-new", temporary_folders / "something-else"
+    unfinished.mkdir()
+    foreign.mkdir()
+    following = await opened()
+    assert not left.path.exists()
+    for kept in (running._runtime.folder.path, following._runtime.folder.path, other.path, unfinished, foreign):
+        assert kept.exists()
+    other.remove()
 
 
 PROGRAM = """

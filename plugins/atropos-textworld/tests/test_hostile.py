@@ -91,7 +91,7 @@ async def test_the_game_survives_everything(shared: Any, make_task: Callable[...
     clean, spoiled = environment.episode(task), environment.episode(task)
     await clean.reset()
     await spoiled.reset()
-    pids, before = environment._runtime.fleet.pids(), files(environment._runtime.root)
+    pids, before = environment._runtime.fleet.pids(), files(environment._runtime.folder.path)
 
     for text in HOSTILE:
         answer = await spoiled.step(assistant(text))
@@ -109,7 +109,7 @@ async def test_the_game_survives_everything(shared: Any, make_task: Callable[...
     assert spoiled.result()["score"] == spoiled.result()["max_score"]
 
     assert environment._runtime.fleet.pids() == pids
-    assert files(environment._runtime.root) == before
+    assert files(environment._runtime.folder.path) == before
     assert spoiled.metrics()["refused_system"] > 15
     assert spoiled.metrics()["malformed_unclosed_think"] == 1
     await clean.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from atropos_textworld.engine.cache import GameCache, GameRecord, default_root
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.fleet import Fleet, Session
 from atropos_textworld.engine.pool import GamePool
+from atropos_textworld.engine.runfolder import RunFolder
 from atropos_textworld.games.spec import GameSpec
 
 MOST_PROCESSES = 16
@@ -26,8 +25,8 @@ def cores() -> int:
 class Runtime:
     """Open with `await Runtime.open(...)`; close() ends all processes and removes all temporary files."""
 
-    def __init__(self, root: Path, pool: GamePool, fleet: Fleet) -> None:
-        self.root = root
+    def __init__(self, folder: RunFolder, pool: GamePool, fleet: Fleet) -> None:
+        self.folder = folder
         self.pool = pool
         self.fleet = fleet
         self._loop = asyncio.get_running_loop()
@@ -36,17 +35,18 @@ class Runtime:
     @classmethod
     async def open(cls, *, workers: int, processes: int, cache_bytes: int, step_deadline: float) -> Runtime:
         """`processes` is how many will play, or 0 for as many as the workers can keep busy."""
-        folder = default_root()
+        place = default_root()
         try:
-            cache = await asyncio.to_thread(GameCache, folder, cache_bytes)
+            cache = await asyncio.to_thread(GameCache, place, cache_bytes)
         except OSError as error:
             raise EngineError(
-                f"the game cache {folder} cannot be used: {error.strerror}",
+                f"the game cache {place} cannot be used: {error.strerror}",
                 hint="set XDG_CACHE_HOME to a folder that you can write to",
             ) from error
-        root = Path(tempfile.mkdtemp(prefix="atropos-textworld-"))
+        folder = await asyncio.to_thread(RunFolder)
         size = processes or max(1, min(workers, cores(), MOST_PROCESSES))
-        runtime = cls(root, GamePool(root, cache, builders=_builders()), Fleet(root, size, step_deadline))
+        pool = GamePool(folder.path, cache, builders=_builders())
+        runtime = cls(folder, pool, Fleet(folder.path, size, step_deadline))
         runtime.pool.start()
         return runtime
 
@@ -73,7 +73,7 @@ class Runtime:
             await asyncio.gather(self._warming, return_exceptions=True)
         await self.pool.close()
         await self.fleet.close()
-        await asyncio.to_thread(shutil.rmtree, self.root, True)
+        await asyncio.to_thread(self.folder.remove)
 
 
 def _builders() -> int:

@@ -9,7 +9,6 @@ together with any compiler it started.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import shutil
@@ -17,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from atropos_textworld.engine.protocol import Frame, ProtocolError, encode, receive
+from atropos_textworld.engine.runfolder import remove_abandoned
 
 PLAY_THREADS = 4
 """Steps at a time in one process; more than half of a step runs without Python's lock."""
 
 PR_SET_PDEATHSIG = 1
+LAST_TRIES = 5
 
 Handler = Callable[[Frame, Callable[[str], None]], Any]
 
@@ -117,16 +119,19 @@ class Worker:
 def leave() -> None:
     """Stop the compilers this process started, remove its folder and end at once.
 
-    Threads are not waited for: one may be lost in the interpreter for good. The folder of the
-    whole run goes with the last worker that leaves.
+    Threads are not waited for: one may be lost in the interpreter for good. If the parent is gone,
+    the folder of the whole run goes too.
     """
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
     folder = Path.cwd()
     shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
+    for _ in range(LAST_TRIES):
+        # A parent that was killed may take a moment to let go of its lock.
+        if remove_abandoned(folder.parent):
+            break
+        time.sleep(0.02)
     os._exit(0)
 
 
