@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,13 @@ from atropos_code import prediction
 from atropos_code.errors import SandboxError
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
-from conftest import cases
 
-EXEC, PREDICT = cases("exec"), cases("predict")
+TABLE = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "codeexec.jsonl"
+ROWS: list[dict[str, Any]] = (
+    [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()] if TABLE.exists() else []
+)
+EXEC = [row for row in ROWS if row["kind"] == "exec"]
+PREDICT = [row for row in ROWS if row["kind"] == "predict"]
 
 
 @pytest.fixture(scope="module", params=["namespaces", "bubblewrap", "process"])

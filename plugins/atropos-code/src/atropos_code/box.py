@@ -159,7 +159,8 @@ def bubblewrap() -> list[str]:
         program, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         *shown, "--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", view.WORK,
         *(["--symlink", view.WORK, "/tmp"] if view.hides_tmp(paths) else []),  # noqa: S108
-        "--size", str(16 << 20), "--tmpfs", "/dev/shm", "--chdir", "/", "--",  # noqa: S108
+        "--size", str(16 << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/",  # noqa: S108
+        "--chdir", "/", "--",
     ]  # fmt: skip
 
 

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
 from atropos_cli.sdk import split_thinking
 
-_OPEN = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^\n`]*$")
+_OPEN = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^\n`]*$")
 _PYTHON = frozenset({"python", "py", "python3", "py3", "python2", "ipython", "pycon"})
 
 
 def blocks(text: str) -> list[tuple[str, str, bool]]:
     """The fenced blocks of a text: (language in lower case, content, whether it is closed)."""
     found: list[tuple[str, str, bool]] = []
-    fence, language, lines = "", "", [""]
+    fence, language, indent = "", "", ""
+    lines: list[str] = []
     for line in text.split("\n"):
         line = line.removesuffix("\r")
         if not fence:
             match = _OPEN.match(line)
             if match:
-                fence, language, lines = match[1], match[2].lower(), []
+                indent, fence, language, lines = match[1], match[2], match[3].lower(), []
             continue
         bare = line.strip()
         if bare and set(bare) == {fence[0]} and len(bare) >= len(fence):
             found.append((language, _content(lines), True))
             fence = ""
         else:
-            lines.append(line)
+            # A block in a list item is indented as a whole.
+            lines.append(line.removeprefix(indent))
     if fence:
         found.append((language, _content(lines), False))
     return found
@@ -35,8 +36,7 @@ def blocks(text: str) -> list[tuple[str, str, bool]]:
 
 def _content(lines: list[str]) -> str:
     text = "\n".join(lines)
-    # A block in a list item is indented as a whole.
-    return textwrap.dedent(text) + "\n" if text.strip() else ""
+    return text + "\n" if text.strip() else ""
 
 
 def extract_code(text: str, *, done_marker: bool = False) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from atropos_code.extract import extract_code
-from atropos_code.outcomes import Limits, RunResult
+from atropos_code.outcomes import RUN_S, TESTS_S, Limits, RunResult
 from atropos_code.sandbox import shared_sandbox
 from atropos_code.suite import Suite, TestResult
 
@@ -116,7 +116,7 @@ def suite_of(task: Task) -> Suite | None:
 
 async def run_reply(task: Task, reply: str) -> RunResult:
     """Run the program in a reply."""
-    code, limits = program_of(task, reply), limits_of(task, Limits.timeout_s)
+    code, limits = program_of(task, reply), limits_of(task, RUN_S)
     key = _key(code, limits)
     result = _runs.get(key)
     if result is None:
@@ -132,7 +132,7 @@ async def test_reply(task: Task, suite: Suite, reply: str) -> TestResult:
 
 async def test_program(task: Task, suite: Suite, code: str) -> TestResult:
     """Run the tests against a program."""
-    limits = limits_of(task, 10.0)
+    limits = limits_of(task, TESTS_S)
     key = _key(code, suite, limits)
     result = _tests.get(key)
     if result is None:
@@ -143,7 +143,7 @@ async def test_program(task: Task, suite: Suite, code: str) -> TestResult:
 
 async def run_twice(task: Task, code: str) -> tuple[RunResult, RunResult]:
     """Run a program with two hash seeds, for what varies with the order of sets and the like."""
-    sandbox, limits = _sandbox(task), limits_of(task, Limits.timeout_s)
+    sandbox, limits = _sandbox(task), limits_of(task, RUN_S)
     first, second = await asyncio.gather(
         sandbox.run_async(code, limits=limits, hash_seed=0), sandbox.run_async(code, limits=limits, hash_seed=1)
     )

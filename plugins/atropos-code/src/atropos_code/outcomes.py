@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+RUN_S = 5.0
+TESTS_S = 10.0
+"""Wall-clock seconds for a program, and for a program with its tests, where nobody says otherwise."""
+
 Outcome = Literal["ran_with_output", "ran_without_output", "syntax_error", "runtime_error", "timeout", "no_code"]
 REWARDS: dict[Outcome, float] = {
     "ran_with_output": 1.0,
@@ -25,7 +29,7 @@ class Limits:
     file_mb: the largest file it may write. tmp_mb: all files together.
     """
 
-    timeout_s: float = 5.0
+    timeout_s: float = RUN_S
     memory_mb: int = 1024
     processes: int = 32
     open_files: int = 128

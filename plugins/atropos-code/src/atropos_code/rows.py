@@ -6,6 +6,7 @@ import ast
 import builtins
 import gzip
 import json
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -105,19 +106,21 @@ def imports_needed(tests: Iterable[str], gold: str) -> list[str]:
 
 def _parse(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module(body=[], type_ignores=[])
 
 
 def _names(text: str) -> tuple[list[str], set[str]]:
     """(names read, names bound anywhere) in a piece of code."""
-    loads: list[str] = []
+    loads: list[tuple[int, int, str]] = []
     stores: set[str] = set()
     for node in ast.walk(_parse(text)):
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
-                loads.append(node.id)
+                loads.append((node.lineno, node.col_offset, node.id))
             else:
                 stores.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -126,7 +129,7 @@ def _names(text: str) -> tuple[list[str], set[str]]:
             stores.add(node.arg)
         elif isinstance(node, ast.alias):
             stores.add((node.asname or node.name).partition(".")[0])
-    return loads, stores
+    return [name for _, _, name in sorted(loads)], stores
 
 
 def _top_level(text: str) -> set[str]:

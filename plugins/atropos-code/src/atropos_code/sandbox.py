@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from atropos_code.box import Box, BoxLost, contents, memory_files, private_folder
 from atropos_code.errors import SandboxError
 from atropos_code.isolation import Isolation, detect
-from atropos_code.outcomes import Limits, Outcome, RunResult, classify
+from atropos_code.outcomes import TESTS_S, Limits, Outcome, RunResult, classify
 from atropos_code.suite import Suite, TestResult, verdicts
 
 __all__ = ["Isolation", "Limits", "Outcome", "RunResult", "Sandbox", "SandboxError", "shared_sandbox"]
@@ -69,7 +69,7 @@ class Sandbox:
 
     def test(self, code: str, suite: Suite, *, limits: Limits | None = None) -> TestResult:
         """Run the tests of a suite against the functions of a program; see `suite`."""
-        limits = limits or Limits(timeout_s=10.0)
+        limits = limits or Limits(timeout_s=TESTS_S)
         if not code.strip():
             return TestResult.of_failure(suite, "no_code", "the reply holds no code")
         with self._slots:

@@ -99,11 +99,13 @@ def verdicts(suite: Suite, nonce: str, written: bytes, run: RunResult) -> TestRe
     verdict: Verdict = "error"
     if first is not None:
         loading = any(line.get("stage") == "load" for line in lines)
-        verdict = "load_error" if loading else _KINDS.get(first[0], "error")
+        verdict = _KINDS.get(first[0], "error")
+        if loading and verdict != "memory":
+            verdict = "load_error"
     return TestResult(verdict, passed, total, error, run.wall_s)
 
 
-_KINDS: dict[str, Verdict] = {"AssertionError": "failed", "Missing": "missing_function", "WireError": "load_error"}
+_KINDS: dict[str, Verdict] = {"AssertionError": "failed", "Missing": "missing_function", "WireError": "load_error", "MemoryError": "memory"}
 
 
 def _line(data: bytes) -> dict[str, Any]:

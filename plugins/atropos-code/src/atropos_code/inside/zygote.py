@@ -56,6 +56,11 @@ class Zygote:
         linux.set_dumpable(False)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        try:
+            # Programs are the first to go when the machine runs out of memory, and cannot change that.
+            _write("/proc/self/oom_score_adj", "500")
+        except OSError:
+            self.features.append("default OOM score")
         if self.mode == "namespaces":
             self._enter_namespaces()
             view.enter()
@@ -218,8 +223,7 @@ class Zygote:
             os.setgroups([])
             os.setresgid(1000, 1000, 1000)
             os.setresuid(1000, 1000, 1000)
-        if namespaces or self.mode == "bubblewrap":
-            linux.drop_capabilities()
+        linux.drop_capabilities()
         linux.forbid_new_privileges()
         if "landlock" in self.features:
             devices = [f"/dev/{name}" for name in view.DEVICES]
