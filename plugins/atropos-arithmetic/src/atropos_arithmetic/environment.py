@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import Literal
 
 from atropos_cli.sdk import (
     Config,
@@ -126,7 +126,7 @@ class ArithmeticEnvironment(Environment):
     name = "arithmetic"
     Config = ArithmeticConfig
     rewards = (exact,)
-    splits: ClassVar[Sequence[str]] = ("train", "test")
+    splits = ("train", "test")
     config: ArithmeticConfig
 
     def tasks(self, split: str) -> TaskStream:
