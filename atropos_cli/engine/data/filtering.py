@@ -19,7 +19,7 @@ from atropos_cli.engine.data.caps import Caps
 from atropos_cli.engine.data.decontamination import EvaluationIndex
 from atropos_cli.engine.data.dedup import ExactDuplicates, NearDuplicates
 from atropos_cli.engine.data.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
-from atropos_cli.engine.data.selection import top_n
+from atropos_cli.engine.data.selection import ranked
 from atropos_cli.errors import DataError
 from atropos_cli.io.formats import FORMATS
 from atropos_cli.io.formats.atropos import PARALLEL, parallel_keys
@@ -184,7 +184,7 @@ class Filter:
         n = 1 if self.spec.best_of_n else self.spec.top_k
         if n is not None and len(kept) > n:
             lengths = [len(attempt.completion_text) for attempt in kept] if self.spec.best_of_n else None
-            chosen = set(top_n([attempt.score for attempt in kept], n, lengths=lengths))
+            chosen = set(ranked([attempt.score for attempt in kept], lengths)[:n])
             self.report.dropped["best of the group" if n == 1 else f"top {n} of the group"] += len(kept) - len(chosen)
             kept = [attempt for i, attempt in enumerate(kept) if i in chosen]
         if kept and self.spec.min_group is not None and len(kept) < self.spec.min_group:

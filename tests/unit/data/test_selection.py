@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from records_support import SHARED
 
-from atropos_cli.engine.data.selection import all_equal, best_of_n, group_spread, ranked, retention, top_n
+from atropos_cli.engine.data.selection import all_equal, group_spread, ranked
 
 
 def cases(file: str, *functions: str) -> list[Any]:
@@ -19,34 +19,10 @@ def cases(file: str, *functions: str) -> list[Any]:
     return [pytest.param(row, id=row["id"]) for row in rows if row["fn"] in functions]
 
 
-@pytest.mark.parametrize("case", cases("pairs.jsonl", "sft_top_n"))
-def test_sft_top_n(case: dict[str, Any]) -> None:
-    given = case["input"]
-    found = top_n(
-        given["scores"],
-        given["n"],
-        threshold=given["threshold"],
-        op=given["op"],
-        min_gap_over_group_min=given["min_gap_over_group_min"],
-    )
-    assert found == case["expected"]
-
-
 @pytest.mark.parametrize("case", cases("passk.jsonl", "best_of_n"))
 def test_best_of_n(case: dict[str, Any]) -> None:
-    assert best_of_n(case["input"]["scores"], case["input"]["lengths"]) == case["expected"]
-
-
-@pytest.mark.parametrize("case", cases("passk.jsonl", "retention"))
-def test_retention(case: dict[str, Any]) -> None:
-    given, expected = case["input"], case["expected"]
-    found = retention(given["groups"], given["threshold"], given["op"])
-    assert (found.kept, found.total) == (expected["kept"], expected["total"])
-    for value, wanted in (
-        (found.retention, expected["retention"]),
-        (found.group_retention, expected["group_retention"]),
-    ):
-        assert value == (None if wanted is None else pytest.approx(wanted, abs=case["tol"]))
+    order = ranked(case["input"]["scores"], case["input"]["lengths"])
+    assert order[:1] == ([] if case["expected"] is None else [case["expected"]])
 
 
 def test_spread() -> None:
