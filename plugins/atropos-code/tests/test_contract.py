@@ -1,5 +1,7 @@
 """The contracts that every environment and every reward keeps."""
 
+# ruff: noqa: E501 (programs as they are)
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from atropos_code.datasets import HumanEvalEnvironment, MbppEnvironment
+from atropos_code.datasets import MbppEnvironment
 from atropos_code.freeform import CodeExecEnvironment
 from atropos_code.game import CodeGameEnvironment
 from atropos_code.rewards import code_game, code_runs, code_tests, code_tests_levels

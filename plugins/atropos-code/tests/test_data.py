@@ -50,7 +50,10 @@ def test_the_prompt_names_the_function(one: Path, shown: int) -> None:
 
 
 def test_a_wrong_name_is_a_kind_of_its_own(one: Path, tmp_path: Path) -> None:
-    replies = ("```python\ndef count(s): return {}\n```", "```python\ndef freq(s): return {c: s.count(c) for c in s}\n```")
+    replies = (
+        "```python\ndef count(s): return {}\n```",
+        "```python\ndef freq(s): return {c: s.count(c) for c in s}\n```",
+    )
     (group,) = run_environment(
         MbppEnvironment, folder=tmp_path / "run", replies=replies, config={"data_path": str(one)}, limit=1, split="test"
     )

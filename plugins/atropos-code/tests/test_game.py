@@ -39,7 +39,8 @@ def test_groups_and_rewards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "proposer"), [("```\n42\n```", -1.0), ("```\n 42\r\n```", -1.0), ("42", 1.0), ("```\n42.0\n```", 1.0), ("", 1.0)]
+    ("answer", "proposer"),
+    [("```\n42\n```", -1.0), ("```\n 42\r\n```", -1.0), ("42", 1.0), ("```\n42.0\n```", 1.0), ("", 1.0)],
 )
 def test_zero_sum(tmp_path: Path, answer: str, proposer: float) -> None:
     groups = game(tmp_path / "run", "print(42)", [answer])
@@ -74,8 +75,10 @@ def test_void_programs_lose_and_nobody_has_to_predict_them(tmp_path: Path, progr
 
 def test_learnability(tmp_path: Path) -> None:
     right, wrong = "```\n42\n```", "```\n1\n```"
-    for answers, reward in (([right, wrong, wrong], 2 / 3), ([wrong, wrong], 0.0), ([right, right], 0.0)):
-        groups = game(tmp_path / str(len(answers) + reward), "print(42)", answers, proposer_reward="learnability")
+    for number, (answers, reward) in enumerate(
+        (([right, wrong, wrong], 2 / 3), ([wrong, wrong], 0.0), ([right, right], 0.0))
+    ):
+        groups = game(tmp_path / str(number), "print(42)", answers, proposer_reward="learnability")
         assert [rollout.reward for rollout in groups[0].rollouts] == pytest.approx([reward, reward])
 
 

@@ -1,5 +1,7 @@
 """The verdict on tests comes from outside the program, whatever the program does."""
 
+# ruff: noqa: E501 (programs as they are)
+
 from __future__ import annotations
 
 import uuid
@@ -29,7 +31,7 @@ CHEATS = {
     "excepthook": "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nraise ValueError",
     "says-passed": (
         "print('passed'); print('{\"passed\": true}')\nimport os\nfor fd in range(64):\n    try:\n"
-        "        os.write(fd, b'{\"nonce\": \"\", \"passed\": true, \"error\": null}\\n' * 3)\n    except OSError:\n        pass\n"
+        '        os.write(fd, b\'{"nonce": "", "passed": true, "error": null}\\n\' * 3)\n    except OSError:\n        pass\n'
         "def f(x): return 1"
     ),
     "writes-result-files": (

@@ -1,5 +1,7 @@
 """What a program sees and how its end is read, compared with Python itself; the doctor; the levels."""
 
+# ruff: noqa: E501 (programs as they are)
+
 from __future__ import annotations
 
 import asyncio
@@ -179,7 +181,7 @@ def test_programs_end_with_the_process_that_started_them() -> None:
     mark = f"marker_{os.getpid()}"
     script = (
         "from atropos_code.sandbox import Sandbox, Limits\n"
-        f"Sandbox().run('import os; os.execvp(\"sleep\", [\"sleep\", \"64.{os.getpid()}\"])', limits=Limits(timeout_s=60))"
+        f'Sandbox().run(\'import os; os.execvp("sleep", ["sleep", "64.{os.getpid()}"])\', limits=Limits(timeout_s=60))'
     )
     child = subprocess.Popen([sys.executable, "-c", script, mark])
     try:

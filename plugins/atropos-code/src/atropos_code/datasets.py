@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, system, user
 from atropos_code.rows import Row, hub_rows, imports_needed, names_needed, text_of, texts_of
 from atropos_code.tested import TestedConfig, TestedEnvironment, missing, sandbox_info
-
-from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, system, user
 
 MBPP_HUB = "google-research-datasets/mbpp"
 HUMANEVAL_HUB = "openai/openai_humaneval"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from atropos_cli.sdk import AtroposError
 from atropos_code.errors import SandboxError
 from atropos_code.isolation import detect
-
-from atropos_cli.sdk import AtroposError
 
 Check = tuple[str, str, str]
 NAME = "code sandbox"
@@ -21,9 +20,7 @@ def checks() -> list[Check]:
     found: list[Check] = [(NAME, "ok" if isolation.strong else "warn", f"{isolation.level}: {isolation.describe()}")]
     if not isolation.strong:
         more = "" if isolation.can_limit_processes else "; programs cannot start processes, because root has no limit"
-        found.append(
-            (f"{NAME}: missing", "warn", f"{'; '.join(isolation.tried)}{more}: apt-get install bubblewrap")
-        )
+        found.append((f"{NAME}: missing", "warn", f"{'; '.join(isolation.tried)}{more}: apt-get install bubblewrap"))
     if "seccomp" not in isolation.features:
         found.append((f"{NAME}: network", "warn", "no system call filter for this machine's processor"))
     return found

@@ -52,12 +52,12 @@ def extract_code(text: str, *, done_marker: bool = False) -> str:
     if answer is None:
         return ""
     found = blocks(answer)
-    for accept in (
-        lambda language, closed: closed and language in _PYTHON,
-        lambda language, closed: closed and not language,
-        lambda language, closed: not closed and language in _PYTHON,
-    ):
-        chosen = [content for language, content, closed in found if accept(language, closed)]
+    for marked, complete in ((True, True), (False, True), (True, False)):
+        chosen = [
+            content
+            for language, content, closed in found
+            if closed is complete and (language in _PYTHON if marked else not language)
+        ]
         if chosen:
             return chosen[-1]
     if done_marker and not found:

@@ -10,12 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
-from atropos_code import judging, prediction
-from atropos_code.extract import extract_code, extract_output
-from atropos_code.freeform import request
-from atropos_code.rewards import code_game
-from atropos_code.tested import SandboxConfig, sandbox_info
-
 from atropos_cli.sdk import (
     Completion,
     Environment,
@@ -31,6 +25,11 @@ from atropos_cli.sdk import (
     system,
     user,
 )
+from atropos_code import judging, prediction
+from atropos_code.extract import extract_code, extract_output
+from atropos_code.freeform import request
+from atropos_code.rewards import code_game
+from atropos_code.tested import SandboxConfig, sandbox_info
 
 PROPOSER = (
     "You write short Python 3 programs whose output is hard to predict by reading them. Another player sees your "

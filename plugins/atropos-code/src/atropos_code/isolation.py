@@ -98,7 +98,12 @@ def _features(isolation: Isolation) -> tuple[str, ...]:
             "timeout_s": 10.0, "memory_mb": 512, "processes": 0 if not isolation.can_limit_processes else 8,
             "processes_of_user": 100_000, "open_files": 64, "output_kb": 64, "file_mb": 1, "tmp_mb": 1,
         }  # fmt: skip
-        files = {"payload": b"import decimal; print(decimal.Decimal(6) * 7)", "stdin": b"", "stdout": b"", "stderr": b""}
+        files = {
+            "payload": b"import decimal; print(decimal.Decimal(6) * 7)",
+            "stdin": b"",
+            "stdout": b"",
+            "stderr": b"",
+        }
         with memory_files(files) as fds, private_folder(box.mode) as folder:
             box.send("program", limits, fds, folder)
             answer = box.answer(10.0)

@@ -16,12 +16,11 @@ import threading
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from atropos_cli.sdk import DataError, Task
 from atropos_code.extract import extract_code
 from atropos_code.outcomes import RUN_S, TESTS_S, Limits, RunResult
 from atropos_code.sandbox import shared_sandbox
 from atropos_code.suite import Suite, TestResult
-
-from atropos_cli.sdk import DataError, Task
 
 T = TypeVar("T")
 REMEMBERED = 4096
@@ -88,13 +87,15 @@ def program_of(task: Task, reply: str) -> str:
     prefix, stem = str(task.info.get("prefix") or ""), str(task.info.get("stem") or "")
     names = task.info.get("names")
     wanted = [str(name) for name in names] if isinstance(names, list) else []
-    if stem and not any(re.search(rf"\b(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*=", code, re.M) for name in wanted):
+    if stem and not any(
+        re.search(rf"\b(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*=", code, re.M) for name in wanted
+    ):
         return stem + code
     return f"{prefix}\n{code}" if prefix else code
 
 
 def suite_of(task: Task) -> Suite | None:
-    """The tests in a task's info: "tests", "names", "imports", "support", "setup"; None without tests. Raises DataError."""
+    """The tests in a task's info ("tests", "names", "imports", "support", "setup"), None without. Raises DataError."""
     tests = task.info.get("tests")
     if not tests:
         return None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from atropos_code import judging, prediction
-
 from atropos_cli.sdk import DataError, Rollout, Task, group_reward, reward
+from atropos_code import judging, prediction
 
 
 @group_reward(name="code_runs")
 async def code_runs(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
-    """1.0 for a program that runs with output, 0.5 without, -0.5 that does not compile (or no code), -1.0 that fails."""
+    """1.0 for a program that runs with output, 0.5 without, -0.5 for one that does not compile, -1.0 that fails.
+
+    No code counts like code that does not compile. A reply without a program would otherwise be better
+    off than one with a bug.
+    """
     results = await asyncio.gather(*(judging.run_reply(task, rollout.text) for rollout in rollouts))
     return [result.reward for result in results]
 
@@ -29,7 +32,7 @@ async def code_tests(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
 
 @group_reward(name="code_tests_levels", weight=0.0)
 async def code_tests_levels(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
-    """The levels of code_runs gated by tests: 1.0 passes all, -0.5 does not compile (or no code), -1.0 anything else."""
+    """The levels of code_runs gated by tests: 1.0 passes all, -0.5 no code that compiles, -1.0 anything else."""
     suite = judging.suite_of(task)
     if suite is None:
         raise DataError(f"task {task.id} has no tests", hint="use the reward code_runs")
@@ -39,7 +42,7 @@ async def code_tests_levels(task: Task, rollouts: Sequence[Rollout]) -> list[flo
 
 @reward(name="code_game")
 def code_game(task: Task, rollout: Rollout) -> float:
-    """Proposer: 1 when predictions of its program's output fail, -1 when right or the program is void. Opponent: the negative.
+    """Proposer: 1 when its output was not predicted, -1 when it was or the program is void. Opponent: the negative.
 
     Reads what the game found out from the rollout's info. A proposer with several opponents gets the
     mean. With task.info["proposer_reward"] "learnability" it gets 1 - solve rate if strictly between

@@ -17,23 +17,21 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The objects of a JSON array or of JSON lines, gzipped or not. Raises DataError with the place of what is wrong."""
+    """The objects of a JSON array or of JSON lines, gzipped or not. Raises DataError that tells the place."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}", hint="--data-path FILE (.json or .jsonl, may be gzipped)") from None
+        raise DataError(
+            f"cannot read {path}: {error}", hint="--data-path FILE (.json or .jsonl, may be gzipped)"
+        ) from None
     rows: list[Any] = []
-    try:
-        if text.lstrip().startswith("["):
-            rows = json.loads(text)
-        else:
-            for number, line in enumerate(text.split("\n"), 1):
-                if line.strip():
-                    rows.append(json.loads(line))
-    except ValueError as error:
-        place = "" if text.lstrip().startswith("[") else f" line {number}"
-        raise DataError(f"{path}{place} is no JSON: {error}") from None
+    whole = text.lstrip().startswith("[")
+    for number, part in enumerate([text] if whole else text.split("\n"), 1):
+        try:
+            rows += json.loads(part) if whole else [json.loads(part)] if part.strip() else []
+        except ValueError as error:
+            raise DataError(f"{path}{'' if whole else f' line {number}'} is no JSON: {error}") from None
     bad = next((index for index, row in enumerate(rows) if not isinstance(row, dict)), None)
     if bad is not None:
         raise DataError(f"{path}: row {bad + 1} is no object")
@@ -52,7 +50,9 @@ def hub_rows(name: str, config: str | None) -> list[Row]:
     try:
         found = datasets.load_dataset(name, config)
     except Exception as error:  # noqa: BLE001 - the library raises anything from OSError to ValueError
-        raise ConfigError(f"cannot load {name} from the hub: {error}", hint="--data-path FILE for a local copy") from None
+        raise ConfigError(
+            f"cannot load {name} from the hub: {error}", hint="--data-path FILE for a local copy"
+        ) from None
     return [dict(row) for split in found.values() for row in split]
 
 

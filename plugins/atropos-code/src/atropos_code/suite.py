@@ -105,7 +105,12 @@ def verdicts(suite: Suite, nonce: str, written: bytes, run: RunResult) -> TestRe
     return TestResult(verdict, passed, total, error, run.wall_s)
 
 
-_KINDS: dict[str, Verdict] = {"AssertionError": "failed", "Missing": "missing_function", "WireError": "load_error", "MemoryError": "memory"}
+_KINDS: dict[str, Verdict] = {
+    "AssertionError": "failed",
+    "Missing": "missing_function",
+    "WireError": "load_error",
+    "MemoryError": "memory",
+}
 
 
 def _line(data: bytes) -> dict[str, Any]:

@@ -7,13 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from atropos_cli.sdk import Config, ConfigError, DataError, Environment, Episode, Field, JsonDict, Message, Task
 from atropos_code import judging
 from atropos_code.rewards import code_tests, code_tests_levels
 from atropos_code.rows import Row, read_rows
 
-from atropos_cli.sdk import Config, ConfigError, DataError, Environment, Episode, Field, JsonDict, Message, Task
-
-KINDS = ("no_code", "syntax_error", "missing_function", "load_error", "error", "failed", "timeout", "memory", "processes")
+KINDS = (
+    "no_code",
+    "syntax_error",
+    "missing_function",
+    "load_error",
+    "error",
+    "failed",
+    "timeout",
+    "memory",
+    "processes",
+)
 """Ways to fail, each a metric of its own."""
 
 
@@ -107,7 +116,9 @@ class TestedEnvironment(Environment):
                 if (count := sum(self.task(row, place, other) is not None for place, row in enumerate(self.rows())))
             }
             listed = ", ".join(f"{name} ({count})" for name, count in others.items()) or "none"
-            raise DataError(f"{self.name}: split {split!r} has no tasks here; with tasks: {listed}", hint="--split NAME")
+            raise DataError(
+                f"{self.name}: split {split!r} has no tasks here; with tasks: {listed}", hint="--split NAME"
+            )
         return found
 
     def episode(self, task: Task) -> Episode:

@@ -63,7 +63,9 @@ def main(levels: list[str]) -> None:
                 wall = time.perf_counter() - began
             assert all(ended)
             # The boxes have ended by now, so their time counts, the start of the boxes included.
-            row(f"{level}: {'a program' if name == 'run' else 'a program and three tests'}", cpu() - before, wall, count)
+            row(
+                f"{level}: {'a program' if name == 'run' else 'a program and three tests'}", cpu() - before, wall, count
+            )
 
 
 if __name__ == "__main__":

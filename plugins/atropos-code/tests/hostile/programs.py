@@ -4,6 +4,8 @@ Each has a name, a program, and the outcomes that are right for it. "{marker}" i
 own, for processes and files that would be found later.
 """
 
+# ruff: noqa: E501, ISC004 (programs as they are)
+
 from __future__ import annotations
 
 RAN = "ran_with_output"

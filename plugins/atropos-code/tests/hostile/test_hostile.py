@@ -14,7 +14,9 @@ from atropos_code.errors import SandboxError
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
 
-PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = runpy.run_path(str(Path(__file__).with_name("programs.py")))["PROGRAMS"]
+PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = runpy.run_path(str(Path(__file__).with_name("programs.py")))[
+    "PROGRAMS"
+]
 LIMITS = Limits(timeout_s=1.5, memory_mb=512, processes=24)
 PLACES = ("/tmp", "/dev/shm", "/usr/lib", "/etc", str(Path.home()), "/var/tmp")
 

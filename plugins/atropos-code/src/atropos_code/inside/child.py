@@ -39,19 +39,18 @@ class Program:
 
 def run_and_leave(program: Program) -> NoReturn:
     """Run it and end the process as the interpreter would: threads, atexit, flushed streams, exit status."""
-    status = 0
+    status, interrupted = 0, False
     try:
         exec(program.code, program.namespace)  # noqa: S102 - this is what the sandbox is for
     except SystemExit as error:
         status = _exit_status(error.code)
     except BaseException as error:  # noqa: BLE001 - uncaught: printed, as the interpreter does
         sys.excepthook(type(error), error, error.__traceback__)
-        # KeyboardInterrupt ends Python by the signal itself.
-        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        status, interrupted = 1, isinstance(error, KeyboardInterrupt)
     try:
         threads = sys.modules.get("threading")
         if threads is not None:
-            threads._shutdown()  # type: ignore[attr-defined]
+            threads._shutdown()
         atexit._run_exitfuncs()
     except BaseException as error:  # noqa: BLE001 - the same
         sys.excepthook(type(error), error, error.__traceback__)
@@ -65,6 +64,10 @@ def run_and_leave(program: Program) -> NoReturn:
         if sys.stderr is not None and not sys.stderr.closed:
             sys.stderr.flush()
     finally:
+        if interrupted:
+            # As Python does, so that who waits sees why.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         os._exit(status & 0xFF)
 
 
@@ -83,7 +86,9 @@ def started() -> bool:
     return _state["started"]
 
 
-def start(request: dict[str, Any], fds: dict[str, int], phase: int, confine: Callable[[dict[str, Any]], None]) -> Program:
+def start(
+    request: dict[str, Any], fds: dict[str, int], phase: int, confine: Callable[[dict[str, Any]], None]
+) -> Program:
     """Become the program. The phase pipe hears "ok" once the source has compiled, or "syntax: why"."""
     _state["started"] = True
     try:
@@ -102,7 +107,7 @@ def start(request: dict[str, Any], fds: dict[str, int], phase: int, confine: Cal
             _judge(payload, kept)
         code = _compile(payload, kept["phase"])
         os.close(kept["phase"])
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - nothing may run with half of its confinement
         os.write(2, f"the sandbox could not start the program: {type(error).__name__}: {error}\n".encode())
         os._exit(125)
     namespace = _fresh_main("__main__" if request["kind"] == "program" else "solution")

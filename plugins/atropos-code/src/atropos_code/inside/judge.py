@@ -200,7 +200,6 @@ def run(suite: dict[str, Any], link: int, verdict: int) -> None:
     """
     stage = "load"
 
-
     def say(passed: bool, error: BaseException | None = None) -> None:
         described = [type(error).__name__, str(error)[:500]] if error is not None else None
         line = {"nonce": suite["nonce"], "stage": stage, "passed": passed, "error": described}

@@ -1,5 +1,8 @@
 """The file system that a sandboxed program sees: Python and the system's libraries, read-only, and nothing else."""
 
+# os alone: this module is loaded in every sandbox. The /tmp here is the one inside.
+# ruff: noqa: PTH102, PTH103, PTH106, PTH112, PTH114, PTH115, PTH120, PTH211, S108
+
 from __future__ import annotations
 
 import os
@@ -35,7 +38,7 @@ def readable() -> list[str]:
 
 def hides_tmp(paths: list[str]) -> bool:
     """Whether /tmp can stand for the work folder; not when Python itself is installed below it."""
-    return not any(path.startswith("/tmp/") for path in paths)  # noqa: S108
+    return not any(path.startswith("/tmp/") for path in paths)
 
 
 def enter() -> None:
@@ -45,9 +48,9 @@ def enter() -> None:
     """
     paths = readable()
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")  # noqa: S108
-    os.mkdir("/tmp/.old")  # noqa: S108
-    linux.pivot_root("/tmp", "/tmp/.old")  # noqa: S108
+    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")
+    os.mkdir("/tmp/.old")
+    linux.pivot_root("/tmp", "/tmp/.old")
     os.chdir("/")
     for path in paths:
         _show("/.old", path)
@@ -63,11 +66,11 @@ def enter() -> None:
         "/dev/stdin": "/proc/self/fd/0",
         "/dev/stdout": "/proc/self/fd/1",
         "/dev/stderr": "/proc/self/fd/2",
-        "/dev/shm": WORK,  # noqa: S108
-        "/var/tmp": WORK,  # noqa: S108
+        "/dev/shm": WORK,
+        "/var/tmp": WORK,
     }
     if hides_tmp(paths):
-        links["/tmp"] = WORK  # noqa: S108
+        links["/tmp"] = WORK
     for link, target in links.items():
         os.symlink(target, link)
     linux.unmount("/.old")

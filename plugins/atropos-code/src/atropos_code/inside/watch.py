@@ -1,5 +1,8 @@
 """What no per-process limit covers: the memory and the number of all processes of a run together."""
 
+# os alone: this module is loaded in every sandbox.
+# ruff: noqa: PTH208
+
 from __future__ import annotations
 
 import os
@@ -58,7 +61,7 @@ def _tasks(proc: int, pid: int) -> list[int]:
 
 
 def exceeded(proc: int, root: int, limits: dict[str, Any]) -> str | None:
-    """"memory" or "processes" when the run has too much of it, else None. Memory shared with the zygote is not counted."""
+    """The limit that a run is beyond, "memory" or "processes", else None. Pages shared with the zygote do not count."""
     pids = tree(proc, root)
     if len(pids) > max(1, limits["processes"]):
         return "processes"
@@ -71,7 +74,7 @@ def exceeded(proc: int, root: int, limits: dict[str, Any]) -> str | None:
 
 
 def kill_tree(proc: int, root: int) -> None:
-    """End all descendants of a subreaper, however fast they multiply: stop them first, then kill, until none is left."""
+    """End all descendants of a subreaper, however fast they multiply: stop first, then kill, until none is left."""
     give_up = time.monotonic() + 10.0
     while time.monotonic() < give_up:
         pids = tree(proc, root)

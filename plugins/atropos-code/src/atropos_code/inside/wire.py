@@ -22,7 +22,8 @@ MOST_BYTES = 64 << 20
 Refer = Callable[[Any], list[Any]]
 Resolve = Callable[[str, Any], Any]
 
-_KEYS, _VALUES, _ITEMS = type({}.keys()), type({}.values()), type({}.items())
+_EMPTY: dict[Any, Any] = {}
+_KEYS, _VALUES, _ITEMS = type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())
 _SEQUENCES: dict[type, str] = {list: "L", tuple: "T", set: "S", frozenset: "F"}
 _TIMES: dict[type, str] = {datetime.datetime: "datetime", datetime.date: "date", datetime.time: "time"}
 _BUILTIN_TYPES = {value: name for name, value in vars(builtins).items() if isinstance(value, type)}

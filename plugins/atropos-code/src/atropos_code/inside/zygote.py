@@ -91,7 +91,9 @@ class Zygote:
             try:
                 os.read(ready, 1)
                 for kind in ("uid", "gid"):
-                    _write(f"/proc/{os.getppid()}/{kind}_map", f"0 {uid if kind == 'uid' else gid} 1\n1000 {self.uid} 1")
+                    _write(
+                        f"/proc/{os.getppid()}/{kind}_map", f"0 {uid if kind == 'uid' else gid} 1\n1000 {self.uid} 1"
+                    )
                 status = 0
             finally:
                 os._exit(status)
@@ -261,4 +263,3 @@ def main(settings: str) -> child.Program:
         os._exit(1)
     zygote.socket.send(json.dumps({"ready": True, "features": zygote.features}).encode())
     return zygote.serve()
-
