@@ -303,7 +303,7 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
     )  # fmt: skip
     answer = ask(opened(path), "group", n=0)
     json.dumps(answer, allow_nan=False)
-    assert len(answer["attempts"][0]["messages"]) == 5
+    assert len(answer["prompt"]) + len(answer["attempts"][0]["messages"]) == 5
     assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
 
 
@@ -545,3 +545,19 @@ def test_a_tokenizer_that_is_not_there(cli: CLI) -> None:
 def test_a_run_of_no_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows"):
         opened(write(tmp_path / "r.jsonl"))
+
+
+def test_what_all_prompts_begin_with_is_shown_once(tmp_path: Path) -> None:
+    def trial(question: str) -> dict[str, Any]:
+        roles = [("system", "rules"), ("user", question), ("assistant", "same"), ("user", "bye")]
+        return {"task_id": 1, "reward": 0, "traj": [{"role": role, "content": text} for role, text in roles]}
+
+    shown = ask(opened(write(tmp_path / "r.jsonl", trial("hi"), trial("hello"))), "group", n=0)
+    assert [message["text"] for message in shown["prompt"]] == ["rules"]
+    assert [[message["text"] for message in attempt["messages"]] for attempt in shown["attempts"]] == [
+        ["hi", "same", "bye"],
+        ["hello", "same", "bye"],
+    ]
+    alike = ask(opened(write(tmp_path / "s.jsonl", trial("hi"), trial("hi"))), "group", n=0)
+    assert [message["text"] for message in alike["prompt"]] == ["rules", "hi"], "replies are never taken for the prompt"
+    assert alike["attempts"][1]["messages"][0]["i"] == 2

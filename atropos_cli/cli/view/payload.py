@@ -69,9 +69,8 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
     if isinstance(found, Unreadable):
         return {"n": position, "problem": found.problem, "where": found.where, "text": found.text}
     cutter = _Cutter(BUDGET)
-    prompt = found.prompt
     shown = found.attempts[first : first + ATTEMPTS]
-    shared = all(_same_prompt(attempt, prompt) for attempt in shown)
+    prompt = _shared_prompt(shown) if shown else found.prompt
     return {
         "n": position,
         "id": found.id[:_BRIEF],
@@ -87,19 +86,26 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
         "answer": _text(cutter, found.answer),
         "info": _text(cutter, found.info or None),
         "tools": _text(cutter, found.tools),
-        "prompt": [_message(cutter, message, i) for i, message in enumerate(prompt[:MESSAGES])] if shared else [],
+        "prompt": [_message(cutter, message, i) for i, message in enumerate(prompt[:MESSAGES])],
         "first": first,
         "total": len(found.attempts),
-        "attempts": [_attempt(cutter, found, attempt, len(prompt) if shared else 0) for attempt in shown],
+        "attempts": [_attempt(cutter, found, attempt, len(prompt)) for attempt in shown],
     }
 
 
-def _same_prompt(attempt: Attempt, prompt: Sequence[Message]) -> bool:
-    """Does the attempt begin with these messages (their roles and contents)?"""
-    mine = attempt.messages[: len(prompt)]
-    return len(mine) == len(prompt) and all(
-        a["role"] == b["role"] and a.get("content") == b.get("content") for a, b in zip(mine, prompt, strict=True)
-    )
+def _shared_prompt(attempts: Sequence[Attempt]) -> list[Message]:
+    """The messages of the prompt with which all attempts begin (by role and content)."""
+    shared = attempts[0].prompt
+    for attempt in attempts[1:]:
+        if attempt.prompt is shared:
+            continue
+        for i, (a, b) in enumerate(zip(shared, attempt.prompt, strict=False)):
+            if a["role"] != b["role"] or a.get("content") != b.get("content"):
+                shared = shared[:i]
+                break
+        else:
+            shared = shared[: len(attempt.prompt)]
+    return shared
 
 
 def _attempt(cutter: _Cutter, record: Record, attempt: Attempt, start: int) -> dict[str, Any]:

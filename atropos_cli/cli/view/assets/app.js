@@ -113,7 +113,7 @@ function listLine(item) {
     if (item.attempts > item.scores.length) squares.push(element("span.soft", null, "+" + (item.attempts - item.scores.length)));
     link.append(element("span.squares", null, ...squares),
       element("span.mean", null, item.mean === null ? "" : number(Number(item.mean.toFixed(3)))));
-    if (item.preview && item.preview !== item.task) link.append(element("span.preview", null, line(item.preview)));
+    if (item.preview && !item.preview.startsWith(item.task.slice(0, 40))) link.append(element("span.preview", null, line(item.preview)));
     if (item.failed) link.append(element("span.problem", null, `${item.failed} failed`));
   }
   if (item.n === state.chosen) link.setAttribute("aria-current", "true");

@@ -31,9 +31,8 @@ class GroupView {
     const shownFacts = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
     return element("div.head", null,
       element("h2", null, this.title ? element("span.run", null, line(this.title), " ") : null, group.named ? "Task " : null, line(group.task, this.needle)),
-      element("dl.facts", null, ...shownFacts.flatMap(([name, value]) => [
-        element("dt", null, name), element("dd", null, line(value, name === "group" ? this.needle : "")),
-      ])),
+      element("dl.facts", null, ...shownFacts.map(([name, value]) => element("div", null,
+        element("dt", null, name), element("dd", null, line(value, name === "group" ? this.needle : ""))))),
       this.side("answer", group.answer), this.side("info", group.info), this.side("tools", group.tools));
   }
 
@@ -51,7 +50,7 @@ class GroupView {
     const long = messages.reduce((sum, message) => sum + message.text.length, 0) > 3000;
     return element("details.prompt", { open: !this.folded && (!long || Boolean(this.needle)) },
       element("summary", null, "prompt, " + plural(messages.length, "message")),
-      ...messages.map((message) => this.message(message, -1)));
+      ...messages.map((message) => this.message(message, this.payload.attempts.length ? this.payload.attempts[0].index : -1)));
   }
 
   rollout(attempt) {
@@ -108,9 +107,11 @@ class GroupView {
     if (message.text || !message.calls) {
       const text = element("pre", null, shown(message.text, this.needle));
       if (!message.text && !message.reasoning) text.append(element("span.soft", null, "(empty)"));
-      box.append(text);
-      const rest = this.rest(message, attempt, "text", text);
-      if (rest) box.append(rest);
+      const whole = [text, this.rest(message, attempt, "text", text)].filter(Boolean);
+      const instructions = (message.role === "system" || message.role === "developer") && message.text.length > 1500;
+      box.append(...(instructions
+        ? [element("details", { open: Boolean(this.needle) }, element("summary", null, plural(message.text.length, "character")), ...whole)]
+        : whole));
     }
     for (const call of message.calls || []) {
       box.append(element("div.call", null, element("strong", null, line(call.name, this.needle)),
