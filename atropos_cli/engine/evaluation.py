@@ -131,6 +131,43 @@ class Judge:
         return " or ".join(self.rules) or "no attempt was judged"
 
 
+class _Means:
+    """Means of named numbers."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] += 1
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self._counts[name] for name, total in self._sums.items()}
+
+
+class _Tally:
+    """What is counted while the groups pass by. Of an episode's turns only the last says how it ended."""
+
+    def __init__(self, judge: Judge, errors: Errors) -> None:
+        self.results: list[TaskResult] = []
+        self.rewards = _Means()
+        self.metrics = _Means()
+        self.tokens = 0
+        self._judge = judge
+        self._errors = errors
+
+    def add(self, group: ScoredGroup) -> None:
+        if group.turn is not None and not group.last:
+            return
+        self.results.append(_task_result(group, self._judge, self._errors))
+        for rollout in group.rollouts:
+            self.tokens += rollout.usage.completion_tokens or 0
+            self.rewards.add(rollout.rewards)
+            self.metrics.add(rollout.metrics)
+
+
 def evaluate(
     plan: Plan,
     groups: Iterable[ScoredGroup],
@@ -142,30 +179,12 @@ def evaluate(
 ) -> Evaluation:
     """Count a run. Tasks whose groups failed as a whole are not in the file; the summary tells how many there are."""
     judge = Judge(success_at, success_threshold(plan))
-    results: list[TaskResult] = []
-    sums: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    tokens = 0
+    tally = _Tally(judge, errors)
     for group in groups:
-        if group.turn is not None and not group.last:
-            continue
-        results.append(_task_result(group, judge, errors))
-        for rollout in group.rollouts:
-            tokens += rollout.usage.completion_tokens or 0
-            for name, value in (*rollout.rewards.items(), *((f"metric:{k}", v) for k, v in rollout.metrics.items())):
-                sums[name] += value  # type: ignore[assignment]
-                counts[name] += 1
+        tally.add(group)
+    results = tally.results
     missing = max(0, (summary.groups_total or len(results)) - len(results))
-    results += [
-        TaskResult(
-            task_id=f"(failed {number})",
-            attempts=plan.group_size if errors == "wrong" else 0,
-            successes=0,
-            errors=plan.group_size,
-        )
-        for number in range(missing)
-    ]
-    means = {name: sums[name] / counts[name] for name in sums}
+    results += [_failed_task(number, plan.group_size, errors) for number in range(missing)]
     counted = [result for result in results if result.attempts]
     pass_at, pass_hat, left_out = _passes(counted, ks)
     rewards = [result.reward for result in counted if result.reward is not None]
@@ -193,9 +212,9 @@ def evaluate(
         pass_at=pass_at,
         pass_hat=pass_hat,
         left_out=left_out,
-        rewards={name: value for name, value in means.items() if not name.startswith("metric:")},
-        metrics={name.removeprefix("metric:"): value for name, value in means.items() if name.startswith("metric:")},
-        completion_tokens=tokens,
+        rewards=tally.rewards.means(),
+        metrics=tally.metrics.means(),
+        completion_tokens=tally.tokens,
         per_task=tuple(results),
     )
 
@@ -230,6 +249,12 @@ def read_evaluation(path: Path) -> Evaluation:
         raise DataError(f"{path} does not exist", hint="give the folder or the eval.json of an evaluation") from error
     except (ValidationError, ValueError, OSError) as error:
         raise DataError(f"{path} is not an evaluation: {error}") from error
+
+
+def _failed_task(number: int, attempts: int, errors: Errors) -> TaskResult:
+    """A task whose group failed as a whole: only its number is known."""
+    counted = attempts if errors == "wrong" else 0
+    return TaskResult(task_id=f"(failed {number})", attempts=counted, successes=0, errors=attempts)
 
 
 def _task_result(group: ScoredGroup, judge: Judge, errors: Errors) -> TaskResult:
