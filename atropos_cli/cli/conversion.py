@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,6 +145,7 @@ def write_rows(
     from atropos_cli.io.writers_out import open_output
 
     out = open_output(spec) if spec is not None else None
+    gc.freeze()  # what is loaded by now stays: looking through it again and again costs as much as the work
     try:
         with dataio.ticking(what, reading.log) as ticker:
             for record in _records(reading, group_rows):

@@ -8,9 +8,9 @@ chosen > rejected, a gap of at least `margin`, and texts that differ after trimm
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 Scores = Sequence[float | None]
 Pair = tuple[int, int]
@@ -34,7 +34,8 @@ def passes(score: float | None, threshold: float | None, op: Operator = ">") -> 
 
 def scored(scores: Scores) -> list[int]:
     """Positions with a finite score."""
-    return [i for i, score in enumerate(scores) if score is not None and math.isfinite(score)]
+    finite = math.isfinite
+    return [i for i, score in enumerate(scores) if score is not None and finite(score)]
 
 
 def distinct(order: Sequence[int], texts: Sequence[str] | None) -> list[int]:
@@ -42,7 +43,7 @@ def distinct(order: Sequence[int], texts: Sequence[str] | None) -> list[int]:
     if texts is None:
         return list(order)
     seen: set[str] = set()
-    kept = []
+    kept: list[int] = []
     for i in order:
         text = texts[i].strip()
         if text not in seen:
@@ -68,11 +69,14 @@ def top_n(
     usable = scored(scores)
     if not usable:
         return []
-    value = _values(scores)
-    lowest = min(value(i) for i in usable)
-    kept = [i for i in usable if passes(value(i), threshold, op) and (min_gap <= 0 or value(i) - lowest > min_gap)]
-    kept.sort(key=lambda i: -value(i))  # stable: the lower position first
-    kept = distinct(kept, texts)
+    known: Any = scores
+    kept = usable
+    if threshold is not None:
+        kept = [i for i in kept if passes(scores[i], threshold, op)]
+    if min_gap > 0:
+        lowest = min(known[i] for i in usable)
+        kept = [i for i in kept if known[i] - lowest > min_gap]
+    kept = distinct(sorted(kept, key=known.__getitem__, reverse=True), texts)  # stable: the lower position first
     return kept if n is None else kept[:n]
 
 
@@ -176,8 +180,8 @@ def capped(pairs: Sequence[Pair], limit: int | None, rng: Random) -> list[Pair]:
 
 def is_tie(scores: Scores) -> bool:
     """Two or more scored attempts, all with the same score."""
-    values = {scores[i] for i in scored(scores)}
-    return len(values) == 1 and len(scored(scores)) > 1
+    usable = scored(scores)
+    return len(usable) > 1 and len({scores[i] for i in usable}) == 1
 
 
 def group_random(seed: int, group: str) -> Random:
@@ -189,25 +193,12 @@ def _ranked(
     scores: Scores, lengths: Sequence[int] | None = None, tiebreak: TieBreak = "first", *, lowest: bool = False
 ) -> list[int]:
     """Scored positions, the best choice first: for `lowest`, the best one to reject."""
-    value = _values(scores)
+    known: Any = scores
+    if lengths is None or tiebreak == "first":
+        return sorted(scored(scores), key=known.__getitem__, reverse=not lowest)  # stable either way
     sign = 1.0 if lowest else -1.0
-    tie: Callable[[int], float] = lambda i: 0.0  # noqa: E731
-    if lengths is not None and tiebreak != "first":
-        known = lengths
-        direction = (-1.0 if lowest else 1.0) * (1.0 if tiebreak == "shorter" else -1.0)
-        tie = lambda i: direction * known[i]  # noqa: E731
-    return sorted(scored(scores), key=lambda i: (sign * value(i), tie(i)))
-
-
-def _values(scores: Scores) -> Callable[[int], float]:
-    """Scores of positions known to have one."""
-
-    def value(i: int) -> float:
-        score = scores[i]
-        assert score is not None
-        return score
-
-    return value
+    direction = (-1.0 if lowest else 1.0) * (1.0 if tiebreak == "shorter" else -1.0)
+    return sorted(scored(scores), key=lambda i: (sign * known[i], direction * lengths[i]))
 
 
 def _is_pair(scores: Scores, chosen: int, rejected: int, margin: float, texts: Sequence[str] | None) -> bool:

@@ -13,11 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Literal
 
 from atropos_cli.engine import selection
 from atropos_cli.engine.convert import shapes
-from atropos_cli.engine.convert.pairing import Divergence, Prompted, completion_length, diverge, prompt_key
+from atropos_cli.engine.convert.pairing import (
+    Divergence,
+    Lazy,
+    Prompted,
+    completion_length,
+    diverge,
+    same_prompts,
+)
 from atropos_cli.engine.convert.rendering import Rendering, Warn
 from atropos_cli.engine.convert.samples import SampleOptions, completion_key, lineage_of, rollout_id, why_not
 from atropos_cli.engine.convert.template import TemplateRefused
@@ -172,11 +180,11 @@ class PairConverter:
     def _by_gap(self, record: Record, usable: Sequence[int]) -> list[Pair]:
         """All pairs that the options allow, the widest gap first."""
         options, attempts = self.options, record.attempts
-        scores = [attempt.score if i in usable else None for i, attempt in enumerate(attempts)]
-        texts = [completion_key(attempt) for attempt in attempts]
+        scores = _scores(record, usable)
+        texts = Lazy(attempts, completion_key)
         pairs = selection.all_pairs(scores, margin=options.margin, min_chosen=options.min_chosen, texts=texts)
         if options.max_length_ratio is not None:
-            lengths = [completion_length(attempt) for attempt in attempts]
+            lengths = Lazy(attempts, completion_length)
             pairs = selection.length_control(pairs, lengths, options.max_length_ratio)
         return sorted(pairs, key=lambda pair: (scores[pair[1]] or 0.0) - (scores[pair[0]] or 0.0))
 
@@ -200,15 +208,13 @@ class PairConverter:
             return "one_attempt"
         if len(usable) < 2:
             return "one_usable_attempt"
-        scores = [attempt.score if i in usable else None for i, attempt in enumerate(attempts)]
+        scores = _scores(record, usable)
         if selection.is_tie(scores):
             return "tie"
-        if len({prompt_key(attempts[i].prompt, self.options.same_prompt) for i in usable}) > 1:
+        if not same_prompts([attempts[i] for i in usable], self.options.same_prompt):
             return "prompts_differ"
-        texts = [completion_key(attempt) for attempt in attempts]
-        lengths = [completion_length(attempt) for attempt in attempts]
-        group = f"{record.task_key}\x00{record.line}"
-        pairs = self._by_policy(scores, texts, lengths, group)
+        texts, lengths = Lazy(attempts, completion_key), Lazy(attempts, completion_length)
+        pairs = self._by_policy(record, scores, texts, lengths)
         if not pairs:
             return self._why_no_pair(scores, texts)
         if self.options.max_length_ratio is not None:
@@ -217,9 +223,13 @@ class PairConverter:
             if not kept:
                 return "length_ratio"
             pairs = kept
-        taken = selection.capped(pairs, self.options.max_pairs, selection.group_random(self.options.seed, group))
-        self.report.left_out_pairs["over_max_pairs"] += len(pairs) - len(taken)
-        return taken
+        if len(pairs) > self.options.max_pairs:
+            self.report.left_out_pairs["over_max_pairs"] += len(pairs) - self.options.max_pairs
+            pairs = selection.capped(pairs, self.options.max_pairs, self._random(record))
+        return pairs
+
+    def _random(self, record: Record) -> Random:
+        return selection.group_random(self.options.seed, f"{record.task_key}\x00{record.line}")
 
     def _labelled(self, record: Record, labels: dict[str | None, int]) -> list[Pair] | str:
         """A row that is a pair already."""
@@ -237,15 +247,14 @@ class PairConverter:
         return [pair]
 
     def _by_policy(
-        self, scores: Sequence[float | None], texts: Sequence[str], lengths: Sequence[int], group: str
+        self, record: Record, scores: Sequence[float | None], texts: Sequence[str], lengths: Sequence[int]
     ) -> list[Pair]:
         options = self.options
         if options.policy == "all":
             return selection.all_pairs(scores, margin=options.margin, min_chosen=options.min_chosen, texts=texts)
         if options.policy == "best-random":
-            rng = selection.group_random(options.seed, group)
             return selection.best_vs_random(
-                scores, rng, margin=options.margin, min_chosen=options.min_chosen, texts=texts
+                scores, self._random(record), margin=options.margin, min_chosen=options.min_chosen, texts=texts
             )
         if options.policy == "correct-wrong":
             return selection.correct_vs_wrong(scores, threshold=options.threshold, margin=options.margin, texts=texts)
@@ -359,3 +368,10 @@ class PairConverter:
             self.report.labels[label] += 1
             rows.append({**row, **lineage_of(record, attempt, self.options.sample.fields), **row})
         return rows
+
+
+def _scores(record: Record, usable: Sequence[int]) -> list[float | None]:
+    """The scores of a group, None for attempts that are of no use."""
+    if len(usable) == len(record.attempts):
+        return record.scores
+    return [attempt.score if i in usable else None for i, attempt in enumerate(record.attempts)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from atropos_cli.engine.convert.rendering import Rendering
-from atropos_cli.engine.convert.samples import SampleOptions, useful_end
+from atropos_cli.engine.convert.samples import SampleOptions, normal, useful_end
 from atropos_cli.engine.convert.turns import BadMessage, as_turns, fold_system, plain_text
 from atropos_cli.io.records import Attempt, Message, Row, text_of
-from atropos_cli.io.thinkform import normal_messages
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Prompted:
 
 def conversation(attempt: Attempt, options: SampleOptions) -> tuple[list[Message], int]:
     """(messages up to the last reply, where the completion begins), thinking and system text as asked for."""
-    messages = normal_messages(attempt.messages[: useful_end(attempt.messages)], options.thinking)
+    messages = normal(attempt.messages[: useful_end(attempt.messages)], options.thinking)
     begin = attempt.prompt_length
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)
@@ -84,7 +85,7 @@ def diverge(
     at = begin
     if same_prompt == "all":
         at = 0
-        while at < min(len(a), len(b)) and _key(a[at]) == _key(b[at]):
+        while at < min(len(a), len(b)) and (a[at] == b[at] or _key(a[at]) == _key(b[at])):
             at += 1
         if at == len(a) == len(b):
             raise BadMessage("identical", "both sides are the same")
@@ -103,9 +104,33 @@ def diverge(
     return Divergence(a[:begin], *sides)
 
 
-def prompt_key(prompt: Sequence[Message], which: str) -> tuple[Any, ...]:
-    """What must agree for two prompts to be the same: all messages, or those of the user."""
+def same_prompts(attempts: Sequence[Attempt], which: str) -> bool:
+    """Do all attempts answer the same prompt: the same messages, or (which "user") the same ones of the user?"""
+    first = attempts[0].prompt
+    return all(attempt.prompt == first for attempt in attempts) or (
+        len({_prompt_key(attempt.prompt, which) for attempt in attempts}) == 1
+    )
+
+
+def _prompt_key(prompt: Sequence[Message], which: str) -> tuple[Any, ...]:
     return tuple(_key(message) for message in prompt if which == "all" or message["role"] == "user")
+
+
+class Lazy(Sequence[_T]):
+    """A value for each attempt, worked out when it is asked for."""
+
+    def __init__(self, attempts: Sequence[Attempt], value: Callable[[Attempt], _T]) -> None:
+        self._attempts = attempts
+        self._value = value
+        self._known: dict[int, _T] = {}
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __getitem__(self, i: Any) -> Any:
+        if i not in self._known:
+            self._known[i] = self._value(self._attempts[i])
+        return self._known[i]
 
 
 def completion_length(attempt: Attempt) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from atropos_cli.domain.rollout import TRUNCATED
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
@@ -60,7 +60,10 @@ def why_not(record: Record, attempt: Attempt, *, keep_truncated: bool = False) -
         return "score_not_finite"
     if not keep_truncated and attempt.truncated:
         return f"truncated:{truncation(attempt)}"
-    return None if useful_end(attempt.messages) > attempt.prompt_length else "empty"
+    messages = attempt.messages
+    if len(messages) > attempt.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
+        return None
+    return None if useful_end(messages) > attempt.prompt_length else "empty"
 
 
 def truncation(attempt: Attempt) -> str:
@@ -86,7 +89,7 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     """The sample of an attempt that `why_not` let through. Raises BadMessage."""
     begin = attempt.prompt_length
     stored: list[Message] = attempt.messages[: useful_end(attempt.messages)]
-    messages = stored if options.thinking == "keep" else normal_messages(stored, options.thinking)
+    messages = normal(stored, options.thinking)
     dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)
@@ -98,15 +101,8 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     weighted = [i for i in trained if messages[i].get("weight", 1) != 0]
     if not weighted:
         raise BadMessage("weight_zero" if trained else "empty", "no message of the assistant is trained on")
-    return Sample(
-        messages=messages,
-        trained=weighted,
-        task=record.task_key,
-        where=record.where,
-        tools=record.tools,
-        lineage=lineage_of(record, attempt, options.fields),
-        dropped_thinking=dropped,
-    )
+    lineage = lineage_of(record, attempt, options.fields)
+    return Sample(messages, weighted, lineage["task"], record.where, record.tools, lineage, dropped)
 
 
 def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:
@@ -162,19 +158,31 @@ def clean(message: Message, *, arguments_as_text: bool = False) -> Message:
 
 def _has_text(message: Message) -> bool:
     """Does an assistant message say or call anything? Thinking that never came to an answer does not count."""
+    content = message.get("content")
+    if type(content) is str and content and "<" not in content and not content.isspace():
+        return True  # the usual case
     if message.get("tool_calls"):
         return True
-    content = message.get("content")
     if isinstance(content, str):
-        if not content or content.isspace():
-            return False
-        return "<" not in content or bool(thinking_of(message)[1])
+        return bool(content.strip() and thinking_of(message)[1])
     return bool(content)
 
 
-def useful_end(messages: Sequence[Any]) -> int:
+def useful_end(messages: Sequence[Message]) -> int:
     """Where the conversation ends when what follows the last reply is left out; 0 without a reply."""
     end = len(messages)
     while end and not (messages[end - 1]["role"] == "assistant" and _has_text(messages[end - 1])):
         end -= 1
     return end
+
+
+def normal(messages: list[Message], form: ThinkingForm) -> list[Message]:
+    """The messages with their thinking in one form; the same list when none of them thinks."""
+    if form == "keep":
+        return messages
+    for message in messages:
+        if message["role"] == "assistant":
+            content = message.get("content")
+            if "reasoning" in message or (type(content) is str and "<" in content):
+                return normal_messages(messages, form)
+    return messages

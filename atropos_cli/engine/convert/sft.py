@@ -175,7 +175,7 @@ class SftConverter:
             texts = None
             if options.select == "top" and not options.keep_duplicates:
                 texts = [completion_key(attempt) for attempt in attempts]
-            passing = [score if self._passes(score) else None for score in scores]
+            passing = scores if free else [score if self._passes(score) else None for score in scores]
             kept = _above_gap(
                 top_n(passing, 1 if options.select == "best" else options.top, texts=texts), scores, options.min_gap
             )
@@ -187,11 +187,14 @@ class SftConverter:
         return passes(score, self.options.above, ">") and passes(score, self.options.min_score, ">=")
 
     def _count_rest(self, usable: Sequence[int], kept: Sequence[int], scores: Sequence[float | None]) -> None:
-        left_out = self.report.left_out
+        options, reasons = self.options, self.report.left_out
+        if options.above is None and options.min_score is None and None not in scores:
+            reasons["not_best"] += len(usable) - len(kept)
+            return
         for i in usable:
             if i not in kept:
                 score = scores[i]
-                left_out["unscored" if score is None else "not_best" if self._passes(score) else "score"] += 1
+                reasons["unscored" if score is None else "not_best" if self._passes(score) else "score"] += 1
 
     def _rows_of(self, record: Record, attempt: Attempt) -> list[Row]:
         options = self.options
@@ -256,7 +259,8 @@ class SftConverter:
     def _marked(self, sample: Sample) -> Sequence[Row]:
         """The messages, with weight 0 on replies that are not to be learned."""
         messages = sample.messages
-        if all(m["role"] != "assistant" or i in sample.trained for i, m in enumerate(messages)):
+        replies = sum(message["role"] == "assistant" for message in messages)
+        if replies == len(sample.trained):
             if any("weight" in message for message in messages):
                 self.report.notes["weighted"] += 1
             return messages

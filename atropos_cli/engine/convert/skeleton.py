@@ -52,6 +52,17 @@ class Skeleton:
     heads: list[str] = field(default_factory=list)
     tails: list[str] = field(default_factory=list)
 
+    @property
+    def plain(self) -> bool:
+        """Does nothing but roles and the number of texts tell this conversation from others: no edges, no calls?"""
+        if any(self.heads) or any(self.tails) or any(len(turn) > 2 for turn in self.turns):
+            return False
+        return len(self.leaves) == sum(bool(turn["content"]) for turn in self.turns)
+
+    def shape(self) -> tuple[tuple[str, bool], ...]:
+        """What all plain conversations with the same skeleton have in common."""
+        return tuple([(turn["role"], bool(turn["content"])) for turn in self.turns])
+
     def kind(self, i: int) -> tuple[Any, ...]:
         """What can make a template treat message i differently, its texts aside."""
         turn = self.turns[i]

@@ -44,6 +44,29 @@ class Rendered:
     dropped_thinking: int = 0
 
 
+@dataclass(slots=True)
+class _Layout:
+    """Pieces and leaves of a skeleton, and where its turns stand in them: ((piece, offset), (piece, offset)).
+
+    The same for all conversations of one shape, so it is worked out once for each.
+    """
+
+    pieces: list[str]
+    order: list[int]
+    places: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
+    no_end: int = 0
+    no_prompt: list[int] = field(default_factory=list)
+    dropped_thinking: int = 0
+
+    def in_text(self, text: str, skeleton: Skeleton) -> Rendered | None:
+        """The turns in a rendered conversation; None when it is not this layout with its texts."""
+        starts = _assembled(text, self.pieces, self.order, skeleton)
+        if starts is None:
+            return None
+        spans = [(starts[a] + begin, starts[b] + end) for (a, begin), (b, end) in self.places]
+        return Rendered(text, spans, self.no_end, list(self.no_prompt), self.dropped_thinking)
+
+
 @dataclass(frozen=True, slots=True)
 class _Opening:
     """What stands between the text before a turn and the turn: the prompt's end, and a header never sampled."""
@@ -72,6 +95,7 @@ class SpanFinder:
         self.end_tokens = sorted(end_tokens, key=len, reverse=True)
         self.openings: _Cache[_Opening] = _Cache()
         self.ends: _Cache[str] = _Cache()
+        self._layouts: _Cache[_Layout] = _Cache()
 
     def render(self, turns: Sequence[Turn], trained: Collection[int], tools: Any = None) -> Rendered:
         """Render, and find the spans of the trained turns (positions in `turns`).
@@ -80,14 +104,29 @@ class SpanFinder:
         """
         text = self.template.render(turns, tools)
         skeleton = make_skeleton(turns)
+        trained = sorted(trained)
         if not _hostile(turns, tools):
-            pieces, order = split_markers(self.template.render(skeleton.turns, tools))
-            if all(number < len(skeleton.leaves) for number in order):
-                starts = _assembled(text, pieces, order, skeleton)
-                if starts is not None:
-                    row = _Row(self, text, turns, tools, skeleton, pieces, order, starts)
-                    return row.found(sorted(trained))
-        return self._by_prefixes(text, turns, sorted(trained), tools)
+            shape = (skeleton.shape(), *trained) if tools is None and skeleton.plain else None
+            layout = self._layouts.get(shape) if shape is not None else None
+            if layout is None:
+                layout = self._layout(turns, skeleton, trained, text, tools)
+                if shape is not None and layout is not None:
+                    self._layouts[shape] = layout
+            found = layout.in_text(text, skeleton) if layout is not None else None
+            if found is not None:
+                return found
+        return self._by_prefixes(text, turns, trained, tools)
+
+    def _layout(
+        self, turns: Sequence[Turn], skeleton: Skeleton, trained: Sequence[int], text: str, tools: Any
+    ) -> _Layout | None:
+        """The layout of a conversation; None when its text does not follow its skeleton."""
+        pieces, order = split_markers(self.template.render(skeleton.turns, tools))
+        if any(number >= len(skeleton.leaves) for number in order):
+            return None
+        if _assembled(text, pieces, order, skeleton) is None:
+            return None
+        return _Row(self, turns, tools, skeleton, _Layout(pieces, order)).laid_out(trained)
 
     def end_in(self, close: str) -> str:
         """The part of a turn's close that the model writes itself: up to the first special token, else all of it
@@ -190,20 +229,23 @@ class _Row:
     """One conversation whose text equals its skeleton's pieces and its texts put together."""
 
     finder: SpanFinder
-    text: str
     turns: Sequence[Turn]
     tools: Any
     skeleton: Skeleton
-    pieces: list[str]
-    order: list[int]
-    starts: list[int]
+    layout: _Layout
+    pieces: list[str] = field(init=False)
+    order: list[int] = field(init=False)
 
-    def found(self, trained: Sequence[int]) -> Rendered:
-        result = Rendered(self.text)
+    def __post_init__(self) -> None:
+        self.pieces, self.order = self.layout.pieces, self.layout.order
+
+    def laid_out(self, trained: Sequence[int]) -> _Layout:
+        """The layout with the places of the trained turns. Raises BadMessage."""
+        layout = self.layout
         items: dict[int, list[int]] = {}
         for k, number in enumerate(self.order):
             items.setdefault(self.skeleton.leaves[number].owner, []).append(k)
-        result.dropped_thinking = self._check_lost()
+        layout.dropped_thinking = self._check_lost()
         for i in trained:
             own = items.get(i)
             if not own:
@@ -212,12 +254,12 @@ class _Row:
                 raise BadMessage("not_provable", f"the template does not write turn {i} in one piece")
             begin = self._begin(i, own[0])
             if begin is None or (i == trained[-1] and not self._is_prefix(i, own[0])):
-                result.no_prompt.append(i)
+                layout.no_prompt.append(i)
                 continue
             end, known = self._end(i, own[-1] + 1)
-            result.no_end += not known
-            result.spans.append((self.starts[own[0]] + begin, self.starts[own[-1] + 1] + end))
-        return result
+            layout.no_end += not known
+            layout.places.append(((own[0], begin), (own[-1] + 1, end)))
+        return layout
 
     def _check_lost(self) -> int:
         """How many turns lost their thinking. Raises BadMessage when anything else is lost."""
