@@ -108,6 +108,8 @@ def _print_shares(data: dict[str, Any], out: Output) -> None:
 
 
 def _with_error(point: dict[str, Any]) -> str:
+    if point["mean"] is None:
+        return "-"
     return f"{point['mean']:.3f}" + (f" ± {point['stderr']:.3f}" if point["stderr"] is not None else "")
 
 

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from atropos_cli.errors import DataError, UsageError
-from atropos_cli.io.formats import FORMATS, Format, RowError, detect
+from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import Source, table_rows
@@ -150,7 +150,7 @@ def _record(item: Item, fixed: Format | None, name: str, options: ReadOptions, l
         if form is None:
             keys = ", ".join(list(item.value)[:8]) or "none"
             raise RowError("the row", "a known format", f"an object with the keys {keys}")
-        record = form.read(item.value, name, item.number)
+        record = read_as(form, item.value, name, item.number)
     except RowError as error:
         if options.strict:
             raise DataError(f"{name}:{item.number}: {error}", hint="without --strict such rows are left out") from error

@@ -198,3 +198,12 @@ def test_unscored_rollouts_are_described_too(cli: CLI) -> None:
     assert "0 scored, 0 failed, 3 without a reward, of 3" in done.stdout
     assert re.search(r"characters +3 +6 ", done.stdout)
     assert "success" not in done.stdout
+
+
+def test_a_format_that_the_rows_are_not_in(cli: CLI) -> None:
+    path = write(Path("r.jsonl"), group("a", [1.0]))
+    for name in ("sharegpt", "preference", "completion", "taubench", "text", "native"):
+        for command in (["analyze", path], ["view", path, "--export", "p.html"]):
+            done = cli(*command, "--format", name)
+            assert done.code == 6, done.stderr
+            assert "Traceback" not in done.stderr

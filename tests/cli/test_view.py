@@ -1,69 +1,25 @@
-"""`atropos view`: reading by position, filters, the server's answers and its guards, pages without a server."""
+"""`atropos view`: reading by position, filters, what the page is told, two runs compared."""
 
 from __future__ import annotations
 
 import gzip
-import http.client
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from atropos_cli.cli.view.library import BadRequest, Library
-from atropos_cli.cli.view.page import script_json
 from atropos_cli.cli.view.payload import token_texts
 from atropos_cli.cli.view.rows import Rows
 from atropos_cli.cli.view.runs import Query, Run, Unreadable
-from atropos_cli.cli.view.server import ViewServer
 from atropos_cli.errors import DataError
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources
+from .view_support import ask, group, native, opened, write
 
 CLI = Callable[..., Any]
-
-
-def group(ident: str, scores: list[Any], replies: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    texts = replies or [f"reply {i}" for i in range(len(scores))]
-    messages = [[{"role": "user", "content": f"ask {ident}"}, {"role": "assistant", "content": text}] for text in texts]
-    return {"item_id": ident, "messages": messages, "scores": scores, **more}
-
-
-def native(ident: str, rollouts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    prompt = [{"role": "user", "content": f"ask {ident}"}]
-    for i, rollout in enumerate(rollouts):
-        rollout.setdefault("id", f"{ident}/{i}")
-        rollout.setdefault("messages", [*prompt, {"role": "assistant", "content": f"reply {i}"}])
-    return {
-        "group_id": f"g-{ident}",
-        "env": "e",
-        "task": {"id": ident, "prompt": prompt},
-        "rollouts": rollouts,
-        "model": "m",
-        **more,
-    }
-
-
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def opened(*paths: Path, **options: Any) -> Library:
-    return Library([Run(str(path), find_sources([str(path)]), **options) for path in paths])
-
-
-def ask(library: Library, what: str, **given: Any) -> Any:
-    return library.answer(what, {name: str(value) for name, value in given.items()})
-
 
 # Rows -----------------------------------------------------------------------------------------------------------
 
@@ -337,216 +293,6 @@ def test_two_runs_on_the_same_tasks(tmp_path: Path) -> None:
     assert ask(library, "group", run=1, n=2)["task"] == "y"
 
 
-# The server -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def server(searched: Library) -> Iterator[ViewServer]:
-    import threading
-
-    found = ViewServer(searched)
-    threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield found
-    found.shutdown()
-    found.server_close()
-
-
-def fetch(
-    server: ViewServer, path: str, *, method: str = "GET", host: str | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
-    connection.request(method, path, headers={} if host is None else {"Host": host})
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer.status, dict(answer.getheaders()), body
-
-
-def test_the_server_listens_on_this_machine_only(server: ViewServer) -> None:
-    assert server.server_address[0] == "127.0.0.1"
-    assert urlsplit(server.url).hostname == "127.0.0.1"
-    assert len(server.secret) >= 20
-
-
-def test_every_answer_carries_a_strict_policy(server: ViewServer) -> None:
-    base = f"/{server.secret}/"
-    for path in (
-        base,
-        f"{base}app.js",
-        f"{base}style.css",
-        f"{base}api/run",
-        f"{base}api/group?n=99",
-        "/",
-        "/favicon.ico",
-    ):
-        _, headers, _ = fetch(server, path)
-        policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
-        assert policy["default-src"] == "'none'"
-        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        assert "Access-Control-Allow-Origin" not in headers
-    page = fetch(server, base)[2].decode()
-    assert not re.search(r"https?://|<style|\son\w+=", page)
-
-
-def test_without_the_secret_there_is_nothing(server: ViewServer) -> None:
-    for path in (
-        "/",
-        "/api/run",
-        f"/{server.secret[:-1]}/",
-        f"/{server.secret}x/api/run",
-        "/../etc/passwd",
-        f"/{server.secret}/../../etc/passwd",
-        f"/{server.secret}/assets/app.js",
-        "//",
-        "/%2e%2e/",
-    ):
-        assert fetch(server, path)[0] == 404, path
-
-
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [("127.0.0.1:1", 200), ("localhost:8000", 200), ("[::1]:9", 200), ("LOCALHOST", 200), ("evil.example", 421),
-     ("127.0.0.1.evil.example", 421), ("localhost.evil.example:80", 421), ("", 421), ("[", 400)],
-)  # fmt: skip
-def test_a_site_that_points_its_name_here_gets_nothing(server: ViewServer, host: str, status: int) -> None:
-    assert fetch(server, f"/{server.secret}/api/run", host=host)[0] == status
-
-
-def test_only_reading(server: ViewServer) -> None:
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        assert fetch(server, f"/{server.secret}/api/run", method=method)[0] == 501
-    assert fetch(server, f"/{server.secret}/", method="HEAD")[2] == b""
-
-
-def test_answers_are_json(server: ViewServer) -> None:
-    status, headers, body = fetch(server, f"/{server.secret}/api/groups?q=alpha")
-    assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert [item["task"] for item in json.loads(body)["items"]] == ["alpha"]
-    status, _, body = fetch(server, f"/{server.secret}/api/group?n=x")
-    assert (status, json.loads(body)) == (400, {"error": "n is not a whole number"})
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    code = "import sys; from atropos_cli.cli.app import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "view", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_it_runs_until_it_is_stopped(ending: int) -> None:
-    write(Path("r.jsonl"), group("a", [1.0]))
-    process = start("r.jsonl")
-    assert process.stdout is not None
-    url = urlsplit(process.stdout.readline().strip())
-    connection = http.client.HTTPConnection(url.netloc, timeout=5)  # stays open while the server is stopped
-    connection.request("GET", f"{url.path}api/run")
-    assert json.loads(connection.getresponse().read())["runs"][0]["groups"] == 1
-    began = time.monotonic()
-    process.send_signal(ending)
-    out, err = process.communicate(timeout=10)
-    assert time.monotonic() - began < 5
-    assert (process.returncode, out) == (0, "")
-    assert "Traceback" not in err
-
-
-def test_a_growing_run(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "groups.jsonl").touch()
-    library = opened(run)
-    assert ask(library, "run")["runs"][0]["groups"] == 0
-    write(run / "groups.jsonl", native("a", [{"reward": 1.0}]))
-    assert ask(library, "run")["runs"][0]["groups"] == 1
-    assert ask(library, "groups")["items"][0]["task"] == "a"
-
-
-def test_other_machines_need_an_explicit_host() -> None:
-    write(Path("r.jsonl"), group("a", [1.0]))
-    process = start("r.jsonl", "--host", "0.0.0.0")
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("http://0.0.0.0:")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
-    assert "can be reached from other machines" in err
-
-
-def test_a_taken_port(server: ViewServer, cli: CLI) -> None:
-    done = cli("view", write(Path("r.jsonl"), group("a", [1.0])), "--port", str(server.server_port))
-    assert done.code == 2
-    assert f"port {server.server_port}" in done.stderr
-
-
-# Pages without a server -----------------------------------------------------------------------------------------
-
-EVIL = '</script><script>window.pwned=1</script><!--<script><img src=x onerror="window.pwned=1">\u2028\u202e\ud83d'
-
-
-def test_an_exported_page_holds_its_data_safely(cli: CLI) -> None:
-    path = write(Path("r.jsonl"), group(EVIL, [1.0], [EVIL], env=EVIL), group("b", [0.0]))
-    done = cli("view", path, "--export", "page.html")
-    assert (done.code, done.stdout) == (0, "")
-    assert "wrote page.html: 2 groups" in done.stderr
-    text = Path("page.html").read_text()
-    assert text.count("<script") == text.count("</script>") == 2
-    assert "window.pwned" in text, "the text is there"
-    assert "<img" not in text
-    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert data["groups"]["0/0"]["attempts"][0]["messages"][0]["text"] == EVIL.replace("\ud83d", "\ufffd")
-    assert not re.search(r'(?:src|href)="(?!#)', text)
-    assert cli("view", path, "--export", "page.html").code == 6
-    assert cli("view", path, "--export", "page.html", "--overwrite").code == 0
-
-
-def test_an_exported_page_says_what_it_leaves_out(cli: CLI) -> None:
-    path = write(Path("r.jsonl"), *(group(str(i), [1.0]) for i in range(7)))
-    done = cli("view", path, "--export", "page.html", "--limit", "3")
-    assert "3 groups of 7" in done.stderr
-    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
-    assert (data["held"], data["total"], len(data["items"])) == (3, 7, 3)
-
-
-def test_an_exported_comparison(cli: CLI) -> None:
-    a = write(Path("a.jsonl"), native("x", [{"reward": 0.0}]), native("y", [{"reward": 0.0}]))
-    b = write(Path("b.jsonl"), native("x", [{"reward": 1.0}]))
-    assert cli("view", a, "--diff", b, "--export", "page.html").code == 0
-    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
-    assert [row["delta"] for row in data["diff"]["rows"]] == [1.0, None]
-    assert {"0/0", "1/0", "0/1"} == set(data["groups"])
-
-
-def test_a_page_stays_below_its_size(tmp_path: Path) -> None:
-    from atropos_cli.cli.view.export import export
-
-    library = opened(write(tmp_path / "r.jsonl", *(group(str(i), [1.0], ["x" * 10_000]) for i in range(50))))
-    made = export(library, 50, max_bytes=100_000)
-    assert 0 < made.groups < 12
-    assert export(library, 50, max_bytes=10).groups == 1, "one group is always there"
-
-
-def test_script_json_has_no_markup() -> None:
-    assert script_json({"a": "</script>&\u2028"}) == '{"a":"\\u003c/script\\u003e\\u0026\\u2028"}'
-    assert json.loads(script_json({"<": "<!--"})) == {"<": "<!--"}
-
-
-def test_a_tokenizer_that_is_not_there(cli: CLI) -> None:
-    pytest.importorskip("transformers")
-    path = write(Path("r.jsonl"), group("a", [1.0]))
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        done = cli("view", path, "--tokenizer", "./nowhere", "--export", "p.html")
-    finally:
-        del os.environ["HF_HUB_OFFLINE"]
-    assert done.code in (3, 6)
-    assert "nowhere" in done.stderr
-
-
-def test_a_run_of_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no rows"):
-        opened(write(tmp_path / "r.jsonl"))
-
-
 def test_what_all_prompts_begin_with_is_shown_once(tmp_path: Path) -> None:
     def trial(question: str) -> dict[str, Any]:
         roles = [("system", "rules"), ("user", question), ("assistant", "same"), ("user", "bye")]
@@ -561,3 +307,19 @@ def test_what_all_prompts_begin_with_is_shown_once(tmp_path: Path) -> None:
     alike = ask(opened(write(tmp_path / "s.jsonl", trial("hi"), trial("hi"))), "group", n=0)
     assert [message["text"] for message in alike["prompt"]] == ["rules", "hi"], "replies are never taken for the prompt"
     assert alike["attempts"][1]["messages"][0]["i"] == 2
+
+
+def test_a_growing_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "groups.jsonl").touch()
+    library = opened(run)
+    assert ask(library, "run")["runs"][0]["groups"] == 0
+    write(run / "groups.jsonl", native("a", [{"reward": 1.0}]))
+    assert ask(library, "run")["runs"][0]["groups"] == 1
+    assert ask(library, "groups")["items"][0]["task"] == "a"
+
+
+def test_a_run_of_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no rows"):
+        opened(write(tmp_path / "r.jsonl"))

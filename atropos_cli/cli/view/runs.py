@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from atropos_cli.cli.view.rows import Rows
 from atropos_cli.errors import DataError
-from atropos_cli.io.formats import FORMATS, Format, RowError, detect
+from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.grouping import joined
 from atropos_cli.io.jsonvalue import NotJson, kind_of, parse
 from atropos_cli.io.readers import pick_format
@@ -223,7 +223,7 @@ class Run:
             form: Format | None = self._format or detect(value)
             if form is None:
                 raise NotJson(f"none of the formats {', '.join(FORMATS)}")
-            return form.read(value, name, number)
+            return read_as(form, value, name, number)
         except (NotJson, RowError) as error:
             return Unreadable(f"{name}:{number}", str(error), raw[:_TEXT].decode("utf-8", "replace"))
 

@@ -47,7 +47,7 @@ class Chart:
 
 def histogram(values: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
     """Counts of values: a bar for each value when there are few of them, else 24 bins of equal width."""
-    if not values:
+    if not values or not math.isfinite(4 * (max(values) - min(values))):
         return ()
     counts = Counter(values)
     if len(counts) <= _SINGLE:
@@ -57,7 +57,7 @@ def histogram(values: Sequence[float]) -> tuple[tuple[float, float, float], ...]
         return tuple((value - half, value + half, float(counts[value])) for value in ordered)
     low, high = min(values), max(values)
     width = (high - low) / _BARS
-    if width <= 0 or not math.isfinite(width):
+    if width <= 0:
         return ()
     heights = [0] * _BARS
     for value in values:
@@ -91,10 +91,10 @@ def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
 
 
 def _distribution(name: str, title: str, x_label: str, series: Series, what: str = "rollouts") -> Iterator[Chart]:
-    if not series.n:
-        return
-    note = "" if series.exact else f"a random sample of {SAMPLE} of {series.n}"
-    yield Chart(name, title, x_label, what, bars=histogram(series.sample), note=note)
+    bars = histogram(series.sample)
+    if bars:
+        note = "" if series.exact else f"a random sample of {SAMPLE} of {series.n}"
+        yield Chart(name, title, x_label, what, bars=bars, note=note)
 
 
 def _pass_at_k(data: dict[str, Any]) -> Iterator[Chart]:
@@ -116,7 +116,7 @@ def _pass_at_k(data: dict[str, Any]) -> Iterator[Chart]:
 
 
 def _over_turns(turns: dict[int, Moments]) -> Chart:
-    ordered = sorted(turns.items())
+    ordered = [(turn, moments) for turn, moments in sorted(turns.items()) if math.isfinite(moments.mean)]
     line = Line(
         "mean reward",
         tuple(float(turn) for turn, _ in ordered),

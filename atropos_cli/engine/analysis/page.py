@@ -50,7 +50,7 @@ def _headlines(data: dict[str, Any]) -> str:
         ("rollouts", f"{rollouts['total']}", _rollouts_text(rollouts)),
         ("groups", f"{data['groups']}", _share_text(stats["frac_reward_zero_std"], "of equal rewards")),
     ]
-    if data["reward"]["count"]:
+    if data["reward"]["mean"] is not None:
         cards.append(("mean reward", number(data["reward"]["mean"]), f"over {rollouts['scored']} scored rollouts"))
     if success["of"]:
         detail = f"{success['count']} of {success['of']}; {success['rule']}; failed: {success['failed_attempts']}"

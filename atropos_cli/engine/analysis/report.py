@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.engine.analysis.environment import Environment
 from atropos_cli.engine.analysis.estimators import pass_at_k, pass_hat_k
-from atropos_cli.engine.analysis.streaming import Series
+from atropos_cli.engine.analysis.streaming import Series, finite
 from atropos_cli.engine.analysis.success import TOLERANCE
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 
@@ -56,7 +56,7 @@ class EnvironmentReport:
 
     def add_episode(self, episode: EpisodeTotal) -> None:
         self._episode_turns.add(episode.turns)
-        if episode.scored:
+        if episode.scored and math.isfinite(episode.total):
             self._episode_rewards.add(episode.total)
 
     def as_json(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class EnvironmentReport:
         best = self.environment.best_of
         groups = best[1].n if best else 0
         return {
-            str(k): {"mean": moments.mean, "stderr": moments.stderr, "groups": groups}
+            str(k): {"mean": finite(moments.mean), "stderr": moments.stderr, "groups": groups}
             for k, moments in best.items()
             if moments.n == groups
         }

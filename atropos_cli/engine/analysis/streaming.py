@@ -44,12 +44,18 @@ class Moments:
     def stderr(self) -> float | None:
         """Standard error of the mean, if the values are independent."""
         std = self.std
-        return None if std is None else std / math.sqrt(self.n)
+        return None if std is None else finite(std / math.sqrt(self.n))
 
     def as_json(self) -> dict[str, Any]:
         if not self.n:
             return {"count": 0, "mean": None, "std": None, "min": None, "max": None}
-        return {"count": self.n, "mean": self.mean, "std": self.std, "min": self.low, "max": self.high}
+        return {
+            "count": self.n,
+            "mean": finite(self.mean),
+            "std": finite(self.std),
+            "min": self.low,
+            "max": self.high,
+        }
 
 
 class Series(Moments):
@@ -79,7 +85,7 @@ class Series(Moments):
     def as_json(self) -> dict[str, Any]:
         data = super().as_json()
         if self.n:
-            data["quantiles"] = {f"{q:g}": value for q, value in zip(QUANTILES, self.quantiles(), strict=True)}
+            data["quantiles"] = {f"{q:g}": finite(value) for q, value in zip(QUANTILES, self.quantiles(), strict=True)}
             data["quantiles_from"] = "all values" if self.exact else f"a random sample of {SAMPLE}"
         return data
 
@@ -87,6 +93,11 @@ class Series(Moments):
         """By linear interpolation between the values of the sample; empty when there are none."""
         values = sorted(self.sample)
         return [quantile(values, q) for q in wanted] if values else []
+
+
+def finite(value: float | None) -> float | None:
+    """None for what is no number any more: values near the limits of floats overflow on the way."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -119,4 +130,4 @@ class Correlation:
     def value(self) -> float | None:
         """None for fewer than two pairs, and when one side does not vary."""
         spread = self._sxx * self._syy
-        return self._cxy / math.sqrt(spread) if self.n > 1 and spread > 0 else None
+        return finite(self._cxy / math.sqrt(spread)) if self.n > 1 and 0 < spread < math.inf else None

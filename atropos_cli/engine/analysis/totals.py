@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+from atropos_cli.engine.analysis.streaming import finite
 from atropos_cli.engine.analysis.success import TOLERANCE
 
 
@@ -43,7 +44,7 @@ class TaskTotal:
 
     @property
     def mean(self) -> float | None:
-        return self.total / self.scored if self.scored else None
+        return finite(self.total / self.scored) if self.scored else None
 
     def merge(self, other: TaskTotal) -> None:
         for name in ("attempts", "scored", "failed", "own", "own_yes", "reached", "rows", "total"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.io.formats import atropos, messages, native, outcomes, sharegpt, solutions, taubench, trl
 from atropos_cli.io.formats.common import Format, RowError
-from atropos_cli.io.records import Row
+from atropos_cli.io.records import Record, Row
 
 ALL: tuple[Format, ...] = (
     native.FORMAT,
@@ -31,4 +31,13 @@ def detect(row: Row) -> Format | None:
     return None
 
 
-__all__ = ["ALL", "FORMATS", "Format", "RowError", "detect"]
+def read_as(form: Format, row: Row, source: str, line: int) -> Record:
+    """The row read as a format that was named, not detected: it may lack the format's fields. Raises RowError."""
+    try:
+        return form.read(row, source, line)
+    except (KeyError, StopIteration):
+        keys = ", ".join(list(row)[:8]) or "none"
+        raise RowError("the row", f"{form.summary}", f"an object with the keys {keys}") from None
+
+
+__all__ = ["ALL", "FORMATS", "Format", "RowError", "detect", "read_as"]

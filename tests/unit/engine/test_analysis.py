@@ -309,3 +309,11 @@ def test_every_chart_becomes_svg_without_markup_of_strangers() -> None:
         assert "<script" not in text
         assert "nan" not in text
     assert {"reward", "pass-at-k", "stop-reasons", "reward-by-turn", "characters"} <= names
+
+
+def test_rewards_at_the_limits_of_floats_make_no_nonsense() -> None:
+    rows = [group(str(i), [1e308, -1e308, 1e-320]) for i in range(20)]
+    data = only(analysed(*rows))
+    json.dumps(data, allow_nan=False)
+    assert data["reward"]["max"] == 1e308
+    assert (data["reward"]["mean"], data["reward"]["std"]) == (None, None)
