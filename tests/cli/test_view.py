@@ -17,6 +17,7 @@ from atropos_cli.cli.view.runs import Query, Run, Unreadable
 from atropos_cli.errors import DataError
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources
+
 from .view_support import ask, group, native, opened, write
 
 CLI = Callable[..., Any]

@@ -20,6 +20,7 @@ import pytest
 
 from atropos_cli.cli.view.page import script_json
 from atropos_cli.cli.view.server import ViewServer
+
 from .view_support import group, native, opened, write
 
 CLI = Callable[..., Any]
