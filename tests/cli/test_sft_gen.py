@@ -330,6 +330,39 @@ def test_c12_exactly_one_bos(cli: Any, case: Any, tmp_path: Path) -> None:
     assert "1 rows began with two BOS tokens" in got.stderr
 
 
+def test_finished_rows_can_be_checked(cli: Any, tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(LLAMA, adds_bos=True)
+    tokenizer.save_pretrained(str(tmp_path / "llama"))
+    bos, end = tokenizer.bos_token_id, tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    options = ("--check", "--tokenizer", str(tmp_path / "llama"), "--json")
+    good = {"input_ids": [bos, 40, 41, end], "labels": [-100, -100, 41, end]}
+    write("good.jsonl", good, {"input_ids": [bos, 40, end], "completion_mask": [0, 1, 1]}, {"text": "a"})
+    got = cli("sft-gen", "good.jsonl", *options)
+    assert (got.code, got.json["found"], got.json["rows_ending_in_an_end_token"]) == (0, {}, 2)
+    bad = [
+        {"input_ids": [bos, bos, 40, end], "labels": [-100, -100, 40, end]},
+        {"text": "<|begin_of_text|>a"},
+        {"input_ids": [bos, 40], "labels": [-100, -100]},
+        {"input_ids": [bos, 40], "labels": [-100]},
+        {"input_ids": [bos, 40], "labels": [-100, 41]},
+        {"input_ids": [bos, 40], "labels": [-100, 40]},
+        {"messages": []},
+    ]
+    write("bad.jsonl", *bad)
+    got = cli("sft-gen", "bad.jsonl", *options)
+    assert got.code == 1
+    assert got.json["found"] == {
+        "doubled_bos": 2,
+        "nothing_trained": 1,
+        "lengths_differ": 1,
+        "labels_differ": 1,
+        "no_end_token": 2,
+        "no_tokens": 1,
+    }
+    assert "bad.jsonl:1: doubled_bos" in got.stderr
+    assert cli("sft-gen", "bad.jsonl", "--check").code == 2
+
+
 def test_c14_the_end_token_is_trained_though_it_is_the_pad_token(
     cli: Any, case: Any, chatml_folder: str, chatml: Tokens
 ) -> None:

@@ -11,7 +11,7 @@ from atropos_cli.cli import conversion, dataio
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import UsageError
+from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.cli.dataio import Reading
@@ -103,6 +103,10 @@ def sft_gen(
     shard_size: dataio.ShardOption = None,
     validation: dataio.ValidationOption = 0.0,
     split_seed: dataio.SplitSeedOption = 0,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="The inputs are finished token or text rows: say what is wrong with them."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report and write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -116,6 +120,9 @@ def sft_gen(
     from atropos_cli.engine.convert.sft import FORMS, SftOptions
 
     session = session_of(ctx)
+    if check:
+        reading = dataio.open_inputs(session, inputs, form="auto", tolerant=tolerant, strict=strict)
+        return _check_rows(session, reading, tokenizer, as_json=as_json)
     options = SftOptions(
         form=one_of("--format", form, FORMS),
         select=one_of("--select", select, ("best", "top", "all")),
@@ -169,6 +176,30 @@ def sft_gen(
     return conversion.conclude(
         session, out, lambda: _card(converter, reading, report, template_arg), report, as_json=as_json
     )
+
+
+def _check_rows(session: Session, reading: Reading, tokenizer: str | None, *, as_json: bool) -> int:
+    """Look at finished rows; exit code 1 when one of them is faulty."""
+    from atropos_cli.engine.convert.check import RowCheck
+    from atropos_cli.engine.convert.tokenizers import load_tokenizer
+    from atropos_cli.io.readers import read_objects
+
+    if tokenizer is None:
+        raise UsageError("--check needs --tokenizer", hint="the one that made the tokens, or that will make them")
+    looked = RowCheck(load_tokenizer(tokenizer))
+    for source in reading.sources:
+        for item in read_objects(source, reading.options, reading.log):
+            for found in looked.see(item.value):
+                reading.log.tell(found, f"{source.name}:{item.number}: {found}")
+    reading.log.close()
+    report = looked.report
+    if as_json:
+        session.out.json(report.as_json())
+    else:
+        session.out.data(f"{report.rows} rows, {report.tokens} tokens, {report.trained} trained on")
+        session.out.data(f"longest row {report.longest}; {dataio.share(report.ended, report.rows)} end in an end token")
+        conversion.say_counts(session.out.data, "found", report.found)
+    return ExitCode.FAILED if report.faults or not report.rows else ExitCode.OK
 
 
 def _check(options: SftOptions, top: int | None, tokenizer: str | None, chat_template: str | None) -> None:
