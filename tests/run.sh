@@ -7,4 +7,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash .ci/setup
-exec "${ATROPOS_VENV:-.venv}/bin/python" -m pytest -n "${ATROPOS_TEST_PROCESSES:-2}" --dist loadfile -q "$@"
+exec "${ATROPOS_TEST_VENV:-.venv}/bin/python" -m pytest -n "${ATROPOS_TEST_PROCESSES:-2}" --dist loadfile -q "$@"

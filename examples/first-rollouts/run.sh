@@ -10,7 +10,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 bash "$root/.ci/setup"
-venv=${ATROPOS_VENV:-.venv}
+venv=${ATROPOS_TEST_VENV:-.venv}
 case $venv in /*) ;; *) venv=$root/$venv ;; esac
 run=${1:-$root/runs/first-rollouts}
 

@@ -50,7 +50,7 @@ def test_first_rollouts(tmp_path: Path) -> None:
     for needed in ("torch", "transformers", "gguf", "textworld"):
         if find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
-    output = run(EXAMPLES / "first-rollouts" / "run.sh", str(tmp_path / "run"), ATROPOS_VENV=str(here))
+    output = run(EXAMPLES / "first-rollouts" / "run.sh", str(tmp_path / "run"), ATROPOS_TEST_VENV=str(here))
     assert "The best rollout" in output
     assert " model | " in output
     assert "  game | " in output
