@@ -7,7 +7,7 @@ from atropos_cli.testing import EnvironmentContract
 
 class TestTextWorld(EnvironmentContract):
     environment = "textworld"
-    config = {"difficulty": "easy", "processes": 1, "max_steps": 4}  # noqa: RUF012
+    config = {"game_type": "quest-fetch", "difficulty": "easy", "processes": 1, "max_steps": 4}  # noqa: RUF012
     replies = ("> look", "> inventory", "no idea")
     limit = 2
 

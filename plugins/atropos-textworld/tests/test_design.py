@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 
 import pytest
 from atropos_textworld.games import names, registry
-from atropos_textworld.games.design import INVENTORY, OPPOSITE, Designer, design
+from atropos_textworld.games.blueprint import INVENTORY, OPPOSITE
+from atropos_textworld.games.design import Designer, design
 from atropos_textworld.games.parts import lock_way
 from atropos_textworld.games.quest import fetch
 from atropos_textworld.games.spec import DIFFICULTIES, PLAN_BANDS, GameError, GameSpec

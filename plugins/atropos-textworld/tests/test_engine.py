@@ -192,7 +192,7 @@ PROGRAM = """
 import asyncio, os, sys
 from atropos_textworld.environment import TextWorldEnvironment as E
 async def main():
-    environment = E(E.Config())
+    environment = E(E.Config(game_type='quest-fetch', difficulty='easy'))
     await environment.open(workers=2)
     tasks = environment.tasks("train")
     first = environment.episode(tasks[0])

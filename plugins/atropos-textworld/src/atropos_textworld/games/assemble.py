@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atropos_textworld.games.design import INVENTORY, PLAYER, Blueprint, Door, Entity, Fact, Goal, Item, Room
+from atropos_textworld.games.blueprint import INVENTORY, PLAYER, Blueprint, Door, Entity, Fact, Goal, Item, Room
 from atropos_textworld.games.knowledge import knowledge_base
 from atropos_textworld.games.spec import GameError
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from atropos_textworld.games.design import Blueprint, Designer, design
+from atropos_textworld.games.blueprint import Blueprint
+from atropos_textworld.games.design import Designer, design
 from atropos_textworld.games.spec import GameSpec
 
 Origin = Literal["generated", "challenge"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from atropos_textworld.games.design import Blueprint, Designer, Room
+from atropos_textworld.games.blueprint import Blueprint, Room
+from atropos_textworld.games.design import Designer
 from atropos_textworld.games.kind import GameKind, generated
 from atropos_textworld.games.parts import (
     elsewhere,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from atropos_textworld.games.design import MAX_ROOMS, Blueprint, Designer, Item
+from atropos_textworld.games.blueprint import MAX_ROOMS, Blueprint, Item
+from atropos_textworld.games.design import Designer
 from atropos_textworld.games.kind import GameKind, generated
 from atropos_textworld.games.parts import elsewhere, into, lock_way, receptacle, shut_doors, the, visit
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from atropos_textworld.games import names
-from atropos_textworld.games.design import Designer, Door, Item, Room
+from atropos_textworld.games.blueprint import Door, Item, Room
+from atropos_textworld.games.design import Designer
 from atropos_textworld.games.spec import GameError
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from atropos_textworld.games import names
-from atropos_textworld.games.design import Blueprint, Designer, Item, Room
+from atropos_textworld.games.blueprint import Blueprint, Item, Room
+from atropos_textworld.games.design import Designer
 from atropos_textworld.games.kind import GameKind, generated
 from atropos_textworld.games.parts import (
     elsewhere,
