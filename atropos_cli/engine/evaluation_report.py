@@ -16,8 +16,8 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison |
         f"# Evaluation of {cell(first.environment)}",
         "",
         (
-            f"Split `{cell(first.split)}`, {first.tasks} tasks, {first.samples} attempt{'s' * (first.samples != 1)} each, "
-            f"seed {first.seed}. Success: {cell(first.success_rule)}. Attempts that ended in an error count as "
+            f"Split `{cell(first.split)}`, {first.tasks} tasks, {first.samples} attempt{'s' * (first.samples != 1)} "
+            f"each, seed {first.seed}. Success: {cell(first.success_rule)}. Attempts that ended in an error count as "
             f"{'wrong' if first.errors_count_as == 'wrong' else 'nothing: they are left out'}. "
             "Intervals are 95%, bootstrapped over tasks."
         ),

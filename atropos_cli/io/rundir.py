@@ -116,7 +116,12 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
             f"{folder} already holds a run",
             hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
         )
-    elif not begun and folder.exists() and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir()) and not resume:
+    elif (
+        not begun
+        and folder.exists()
+        and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir())
+        and not resume
+    ):
         raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,8 @@ def child(case: str, rollouts: int, url: str) -> None:
             build_plan(settings, environment, {}, registry), folder=Path(folder) / "run", registry=registry
         )
         size = (Path(folder) / "run" / "groups.jsonl").stat().st_size
-    assert summary.rollouts == rollouts and summary.rollouts_failed == 0, summary
+    assert summary.rollouts == rollouts, summary
+    assert summary.rollouts_failed == 0, summary
     usage = resource.getrusage(resource.RUSAGE_SELF)
     row = {"cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss / 1024, "in_flight": summary.max_in_flight}
     print(json.dumps({**row, "bytes": size}))
@@ -162,7 +163,8 @@ def main() -> None:
     try:
         few, many = options.rollouts // 8, options.rollouts
         print(
-            "| `gen`, 32 workers | CPU ms per rollout | rollouts per CPU s | peak RSS MB | max in flight | bytes a rollout |"
+            "| `gen`, 32 workers | CPU ms per rollout | rollouts per CPU s | peak RSS MB | max in flight "
+            "| bytes a rollout |"
         )
         print("|---|---|---|---|---|---|")
         for case, (flavor, _, _) in CASES.items():
