@@ -94,11 +94,11 @@ def best_vs_worst(
     tiebreak: among equal scores, "shorter" prefers the shorter chosen and the longer rejected one, "longer" the
     opposite.
     """
-    order = _ranked(scores, lengths, tiebreak)
-    for chosen in order:
+    worst_first = _ranked(scores, lengths, tiebreak, lowest=True)
+    for chosen in _ranked(scores, lengths, tiebreak):
         if min_chosen is not None and not passes(scores[chosen], min_chosen, ">="):
             continue
-        for rejected in _ranked(scores, lengths, tiebreak, lowest=True):
+        for rejected in worst_first:
             if _is_pair(scores, chosen, rejected, margin, texts):
                 return [(chosen, rejected)]
     return []

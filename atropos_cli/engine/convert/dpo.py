@@ -142,8 +142,9 @@ class PairConverter:
 
     def _usable(self, record: Record) -> list[int]:
         usable = []
+        keep_truncated = self.options.sample.keep_truncated
         for i, attempt in enumerate(record.attempts):
-            reason = why_not(record, attempt, keep_truncated=self.options.sample.keep_truncated)
+            reason = why_not(record, attempt, keep_truncated=keep_truncated)
             if reason is None and attempt.score is None and attempt.label is None:
                 reason = "unscored"
             if reason is None:
@@ -300,17 +301,19 @@ class PairConverter:
         if good.score is not None and bad.score is not None:
             report.gap += good.score - bad.score
             report.gaps += 1
-        lineage = lineage_of(record, good, options.sample.fields)
-        del lineage["rollout"], lineage["score"]
-        return {
+        made: Row = {
             **row,
             "rollout_chosen": rollout_id(record, good),
             "rollout_rejected": rollout_id(record, bad),
             "score_chosen": good.score,
             "score_rejected": bad.score,
-            **lineage,
-            **row,
+            "task": record.task_key,
         }
+        if options.sample.fields:
+            for name, value in lineage_of(record, good, options.sample.fields).items():
+                if name not in ("rollout", "score"):
+                    made.setdefault(name, value)  # a field of the source never replaces a column
+        return made
 
     def _check_length(self, split: Divergence, tools: list[Row] | None) -> None:
         assert self.rendering is not None, "--max-tokens comes with a tokenizer"
