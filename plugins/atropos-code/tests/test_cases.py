@@ -35,7 +35,7 @@ def level(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 @pytest.mark.parametrize("row", EXEC, ids=lambda row: row["id"])
 def test_execution(level: Sandbox, row: dict[str, Any]) -> None:
     if row["id"] == "fork-child" and not level.isolation.can_limit_processes:
-        pytest.skip("at this level programs of root cannot start processes")
+        pytest.skip("programs cannot start processes at this level here")
     result = level.run(row["code"], stdin=row["stdin"], limits=Limits(timeout_s=row["timeout_s"]))
     assert (result.outcome, result.reward) == (row["expected"]["class"], row["expected"]["reward"]), result
 

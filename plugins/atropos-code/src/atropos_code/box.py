@@ -50,14 +50,19 @@ class Box:
         self.lost = False
         self.features: tuple[str, ...] = ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = {"socket": theirs.fileno(), "mode": mode, "uid": uid}
+        settings = {"socket": theirs.fileno(), "mode": mode, "uid": uid if mode == "namespaces" else None}
+        # In its namespaces the zygote becomes that user for each run; elsewhere it is that user from the start.
+        start_as: dict[str, Any] = {}
+        if uid is not None and mode != "namespaces":
+            start_as = {"user": uid, "group": uid, "extra_groups": []}
         # -I would ignore PYTHONHASHSEED; with a clean environment -P -s isolates as much.
         command = [sys.executable, "-P", "-s", "-X", "utf8", "-c", zygote.BOOT]
         command += [str(PACKAGE.parent), json.dumps(settings)]
         if mode == "bubblewrap":
             command = [*bubblewrap(), *command]
+        self.uid = uid
         self._log = os.memfd_create("log")
-        with theirs:
+        try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program and arguments
                 command,
                 stdin=subprocess.DEVNULL,
@@ -67,7 +72,14 @@ class Box:
                 cwd="/",
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                **start_as,
             )
+        except OSError:
+            ours.close()
+            os.close(self._log)
+            raise
+        finally:
+            theirs.close()
         self._socket = ours
         self._ready = False
 
@@ -188,12 +200,14 @@ def contents(fd: int, most: int) -> tuple[bytes, int]:
 
 
 @contextlib.contextmanager
-def private_folder(mode: Mode) -> Iterator[str | None]:
+def private_folder(box: Box) -> Iterator[str | None]:
     """A folder for one run where the box has none of its own; gone afterwards, whatever is in it."""
-    if mode != "process":
+    if box.mode != "process":
         yield None
         return
     folder = tempfile.mkdtemp(prefix="atropos-code-")
+    if box.uid is not None:
+        os.chown(folder, box.uid, box.uid)
     try:
         yield folder
     finally:

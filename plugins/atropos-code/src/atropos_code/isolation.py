@@ -20,7 +20,7 @@ _OWN_USERS = 1_900_000_000
 class Isolation:
     """A level that works here.
 
-    features: "own user" (a user id that nobody else has), "seccomp", "landlock".
+    features: "seccomp", "landlock". own_user: programs have a user id that nobody else has.
     tried: why better levels do not work.
     """
 
@@ -36,8 +36,11 @@ class Isolation:
 
     @property
     def can_limit_processes(self) -> bool:
-        """Whether the kernel limits how many processes a program starts. It never does so for root's own ones."""
-        return self.level != "process" or os.getuid() != 0
+        """Whether the kernel limits how many processes a program starts, which it never does for root's own ones.
+
+        Where it does not, programs cannot start any: nothing else is fast enough for a fork bomb.
+        """
+        return self.own_user or os.getuid() != 0
 
     @property
     def counts_all_processes(self) -> bool:
@@ -54,11 +57,13 @@ class Isolation:
     def describe(self) -> str:
         """One line for people."""
         text = {
-            "namespaces": "own user, mount, pid, network and IPC namespaces; read-only view of the system",
+            "namespaces": "user, mount, pid, network and IPC namespaces of its own; read-only view of the system",
             "bubblewrap": "bubblewrap, one start a run; read-only view of the system",
             "process": "own session and limits only; no namespaces",
         }[self.level]
-        return text + "".join(f", {feature}" for feature in self.features)
+        features = [*(["own user id"] if self.own_user else []), *self.features]
+        features += [] if self.can_limit_processes else ["programs cannot start processes"]
+        return text + "".join(f", {feature}" for feature in features)
 
 
 def detect(wanted: str = "auto") -> Isolation:
@@ -84,7 +89,8 @@ def _candidates(wanted: str) -> Iterator[tuple[Mode, bool]]:
     for level in LEVELS:
         if wanted not in ("auto", level):
             continue
-        if level == "namespaces" and os.getuid() == 0:
+        if os.getuid() == 0:
+            # Works where everybody may read the installation of Python.
             yield level, True
         yield level, False
 
@@ -104,7 +110,7 @@ def _features(isolation: Isolation) -> tuple[str, ...]:
             "stdout": b"",
             "stderr": b"",
         }
-        with memory_files(files) as fds, private_folder(box.mode) as folder:
+        with memory_files(files) as fds, private_folder(box) as folder:
             box.send("program", limits, fds, folder)
             answer = box.answer(10.0)
             written = os.pread(fds["stdout"], 10, 0)

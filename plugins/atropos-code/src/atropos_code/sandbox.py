@@ -122,7 +122,7 @@ class Sandbox:
         files = {"payload": _source(code), "stdin": stdin.encode("utf-8", "replace"), "stdout": b"", "stderr": b""}
         box = self._take(hash_seed)
         try:
-            with memory_files(files) as fds, private_folder(box.mode) as folder:
+            with memory_files(files) as fds, private_folder(box) as folder:
                 box.send("program", self._limits(limits), fds, folder)
                 answer = box.answer(limits.timeout_s)
                 stdout, size = contents(fds["stdout"], limits.output_kb << 10)
@@ -139,7 +139,7 @@ class Sandbox:
         try:
             with (
                 memory_files(ours) as judge_fds, memory_files(theirs) as program_fds,
-                private_folder(judge.mode) as judge_folder, private_folder(candidate.mode) as folder,
+                private_folder(judge) as judge_folder, private_folder(candidate) as folder,
             ):  # fmt: skip
                 # The judge outlives the program a little, to say which tests it was too slow for.
                 patient = replace(limits, timeout_s=limits.timeout_s + 1.0)

@@ -13,6 +13,7 @@ tracebacks, atexit handlers and threads are those of `python program.py`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -53,14 +54,11 @@ class Zygote:
 
     def prepare(self) -> None:
         """Build what all runs share. Raises OSError where the machine does not allow it."""
-        linux.set_dumpable(False)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        try:
+        with contextlib.suppress(OSError):
             # Programs are the first to go when the machine runs out of memory, and cannot change that.
             _write("/proc/self/oom_score_adj", "500")
-        except OSError:
-            self.features.append("default OOM score")
         if self.mode == "namespaces":
             self._enter_namespaces()
             view.enter()
@@ -68,6 +66,8 @@ class Zygote:
             self.features.append("landlock")
         if linux.supported():
             self.features.append("seccomp")
+        # Not before: it makes our own /proc/self/uid_map somebody else's file.
+        linux.set_dumpable(False)
         # So that forks do not copy pages only because objects are counted.
         import gc
 
@@ -103,7 +103,6 @@ class Zygote:
             raise OSError(f"user {self.uid} cannot be mapped")
         os.close(ready)
         os.close(go)
-        self.features.append("own user")
 
     def serve(self) -> child.Program:
         """Answer requests for ever. Returns only in a program's own process."""
@@ -235,7 +234,7 @@ class Zygote:
             seccomp.install(
                 seccomp.program(
                     unix_sockets=not alone,
-                    processes=not alone or request["limits"]["processes"] > 0,
+                    processes=request["limits"]["processes"] > 0,
                     own_pid=os.getpid() if self.mode != "namespaces" else None,
                 )
             )
