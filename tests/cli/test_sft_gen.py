@@ -471,6 +471,7 @@ def replies(path: str) -> list[str]:
         (("--select", "all", "--min-score", "0.5"), ["reply 1", "reply 2"], {"score": 4}),
         (("--above", "0"), ["reply 1"], {"not_best": 1, "score": 4}),
         (("--min-gap", "0.5"), ["reply 1"], {"not_best": 5}),
+        (("--select", "all", "--min-gap", "0.4"), ["reply 1", "reply 2"], {"not_best": 4}),
         (("--select", "all", "--max-per-task", "2"), ["reply 0", "reply 1"] * 2, {"task_cap": 2}),
     ],
 )
@@ -628,8 +629,10 @@ def test_the_run_s_own_token_ids_are_used(cli: Any) -> None:
 def test_stored_ids_of_atropos_groups(cli: Any, chatml_folder: str, chatml: Tokens) -> None:
     row = group("a", [1.0, 0.0], tokens=[[1, 2, 3], [4, 5]], masks=[[-100, 2, 3], [-100, 5]])
     write("r.jsonl", row)
-    cli("sft-gen", "r.jsonl", "-o", "o.jsonl", "--format", "tokens", "--tokenizer", chatml_folder)
+    got = cli("sft-gen", "r.jsonl", "-o", "o.jsonl", "--format", "tokens", "--tokenizer", chatml_folder)
     assert lines("o.jsonl")[0]["labels"] == [-100, 2, 3]
+    # These ids are not what this tokenizer makes of the reply.
+    assert "the stored token ids of 1 of the first rows are not the replies by this tokenizer" in got.stderr
     cli("sft-gen", "r.jsonl", "-o", "p.jsonl", "--format", "tokens", "--tokenizer", chatml_folder, "--retokenize")
     assert trained(chatml, lines("p.jsonl")[0]) == ["reply 0<|im_end|>"]
 
@@ -765,6 +768,7 @@ def test_tables_hold_arguments_as_text(cli: Any) -> None:
         (("--max-tokens", "100"), "--max-tokens needs --tokenizer"),
         (("--text",), "--text is for prompt-completion"),
         (("--retokenize",), "--retokenize needs"),
+        (("--chat-template", "t.jinja"), "--format messages is not rendered"),
         (("--template-arg", "x", "--format", "text", "--chat-template", "t.jinja"), "is not NAME=VALUE"),
     ],
 )

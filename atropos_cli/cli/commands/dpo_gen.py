@@ -141,6 +141,11 @@ def dpo_gen(
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
     if max_tokens is not None and tokenizer is None:
         raise UsageError("--max-tokens needs --tokenizer to count with")
+    if max_tokens is None and not as_text and (tokenizer or chat_template or template_arg):
+        raise UsageError(
+            "rows of messages are not rendered, so they take no tokenizer and no template",
+            hint="--text writes what they make; --max-tokens counts with them",
+        )
     reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
     target = None
     if not dry_run:

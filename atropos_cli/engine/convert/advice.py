@@ -27,6 +27,10 @@ _NOTES: dict[str, tuple[str, str | None]] = {
         "in {n} rows a trained turn has no end-of-turn token: a model does not learn there to stop",
         None,
     ),
+    "stored_ids_unlike_text": (
+        "the stored token ids of {n} of the first rows are not the replies by this tokenizer",
+        "give the tokenizer of the model that made them, or --retokenize",
+    ),
     "weights_lost": ("{n} rows have weights on messages, which text cannot carry", "--format tokens honours them"),
     "weighted": ("{n} rows mark messages with weight 0 or a fraction: the trainer must honour `weight`", None),
 }

@@ -95,6 +95,9 @@ class SftReport:
         }
 
 
+_COMPARED = 20  # stored rows whose ids are decoded and compared with the reply
+
+
 class SftConverter:
     """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read."""
 
@@ -171,6 +174,7 @@ class SftConverter:
             return usable  # nothing to choose between
         if options.select == "all":
             kept = [i for i in usable if self._passes(scores[i]) or (free and scores[i] is None)]
+            kept = _above_gap(kept, scores, options.min_gap)
         else:
             texts = None
             if options.select == "top" and not options.keep_duplicates:
@@ -288,8 +292,17 @@ class SftConverter:
                 raise BadMessage("no_trained_token", "no stored token is trained on")
             row = self._token_row(ids, mask)
             rows.append({**row, **lineage_of(record, attempt, options.sample.fields), **row})
+        if self.report.from_stored_ids < _COMPARED:
+            self._compare(attempt, rows[-1])
         self.report.from_stored_ids += len(rows)
         return rows
+
+    def _compare(self, attempt: Attempt, row: Row) -> None:
+        """Do stored ids say what the reply says, in the words of the tokenizer that was given?"""
+        if self.rendering is not None and self.rendering.tokens is not None:
+            trained = [label for label in row["labels"] if label != -100]
+            if attempt.text.strip() not in self.rendering.tokens.decode(trained):
+                self.report.notes["stored_ids_unlike_text"] += 1
 
     def _token_row(self, ids: list[int], mask: list[bool]) -> Row:
         if self.rendering is not None:

@@ -23,6 +23,7 @@ from atropos_cli.engine.convert.spans import SpanFinder
 from atropos_cli.engine.convert.template import ChatTemplate, TemplateRefused
 from atropos_cli.engine.convert.tokenizers import Tokens
 from atropos_cli.engine.convert.turns import BadMessage, as_turns
+from atropos_cli.errors import ConfigError
 
 SPECIAL = {
     "chatml": CHATML,
@@ -393,3 +394,16 @@ def test_the_quick_way_finds_what_rendering_every_prefix_finds(name: str) -> Non
             assert rendered.text[:end] == bench.finder.template.render(turns[: i + 1]).rstrip()
         slow = bench.finder._by_prefixes(rendered.text, turns, trained, None)
         assert slow.spans == rendered.spans
+
+
+def test_of_several_templates_the_one_for_tools_is_taken_where_there_are_tools() -> None:
+    from atropos_cli.engine.convert.tokenizers import load_template
+
+    tokenizer = make_tokenizer(CHATML)
+    tokenizer.chat_template = {"default": "plain", "tool_use": "tools"}
+    tokens = Tokens(tokenizer, "two")
+    assert load_template(None, tokens, {}, tools=False).render([]) == "plain"
+    assert load_template(None, tokens, {}, tools=True).render([]) == "tools"
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="has no chat template"):
+        load_template(None, tokens, {}, tools=False)
