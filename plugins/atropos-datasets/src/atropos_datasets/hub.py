@@ -70,7 +70,7 @@ def open_saved(path: str, split: str) -> HubRows:
 
 def explain(error: Exception, name: str, config: str | None, split: str) -> DataError:
     """What went wrong with a hub data set, and what to do. Never holds a token."""
-    text = str(error).strip() or type(error).__name__
+    text = _without_tokens(str(error).strip()) or type(error).__name__
     what = f"data set {name!r}" + (f", config {config!r}" if config else "")
     offline = os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "ON", "YES", "TRUE"} or (
         os.environ.get("HF_DATASETS_OFFLINE", "0").upper() in {"1", "ON", "YES", "TRUE"}
@@ -108,6 +108,12 @@ def explain(error: Exception, name: str, config: str | None, split: str) -> Data
     return DataError(
         f"{what} cannot be loaded: {type(error).__name__}: {text[:600]}", hint="or use a file: --path FILE"
     )
+
+
+def _without_tokens(text: str) -> str:
+    """An error's text without anything that looks like an access token."""
+    token = os.environ.get("HF_TOKEN")
+    return re.sub(r"\bhf_\w+|(?<=Bearer )\S+", "***", text.replace(token, "***") if token else text)
 
 
 def _cached(name: str) -> list[str]:

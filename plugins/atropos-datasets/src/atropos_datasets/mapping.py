@@ -107,7 +107,7 @@ class Mapping:
                 continue
             option = {"info": "--info-fields", "few-shot": "--few-shot-field"}.get(role, f"--{role}-field")
             usual = [known for known in _USUAL.get(role, ()) if known in present]
-            close = get_close_matches(name, present, n=1) or usual[:1]
+            close = get_close_matches(name, present, n=1, cutoff=0.8) or usual or get_close_matches(name, present, n=1)
             if role in ("id", "info", "few-shot", "choices") and not close:
                 hint = f"leave {option} out, or name one of the fields"
             else:
