@@ -110,10 +110,10 @@ class Runner:
             folder = self.run_dir.folder
             if (folder / "plan.json").exists():
                 check_same_plan(read_plan(folder / "plan.json"), plan, folder)
+        self.reader = TaskReader(parts.environment, plan.split, plan.limit)
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             self.done.add(index)
         self.resumed = self.done.count
-        self.reader = TaskReader(parts.environment, plan.split, plan.limit)
         self.total = self.reader.total
         if self.run_dir is not None:
             self.run_dir.write_plan(plan)

@@ -486,9 +486,10 @@ def test_a_reward_can_be_reweighted_and_silenced(bench: Bench) -> None:
         bench.plan(rewards=("ranks=much",))
 
 
-def test_an_unknown_split_is_refused(bench: Bench) -> None:
+def test_an_unknown_split_is_refused_and_leaves_nothing(bench: Bench) -> None:
     with pytest.raises(UsageError, match="no split 'valid'"):
         bench.run(bench.plan(split="valid"))
+    assert not bench.folder.exists()
 
 
 def _send_when(ready: Callable[[], bool], number: int, *delays: float) -> None:
