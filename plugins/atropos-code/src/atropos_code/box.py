@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atropos_code.errors import SandboxError
-from atropos_code.inside import view, zygote
+from atropos_code.inside import view, watch, zygote
 
 Mode = Literal["namespaces", "bubblewrap", "process"]
 
@@ -95,7 +96,7 @@ class Box:
         try:
             answer = self._receive(START_S)
         except BoxLost:
-            self._process.kill()
+            self._end()
             words = os.pread(self._log, 4000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
             self.close()
             reason = words or f"exit status {self._process.returncode}"
@@ -140,17 +141,33 @@ class Box:
         return answer
 
     def close(self) -> None:
-        """End the box and everything in it. The kernel kills a pid namespace with its first process."""
-        self.lost = True
-        self._socket.close()
+        """End the box and everything in it. Safe to call again."""
+        self._end()
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
-        if self.mode == "process":
-            # At the end of its socket the zygote ends what it started, then itself.
+
+    def _end(self) -> None:
+        """At the end of its socket the zygote ends what it started, then itself; killed only when it does not.
+
+        bwrap killed while it starts would leave a half-made sandbox that waits for ever, so it is given
+        the time to get there. A zygote in namespaces of its own can be killed at any time: the kernel ends
+        the run with it.
+        """
+        self.lost = True
+        self._socket.close()
+        if self.mode != "namespaces":
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE_S)
-        self._process.kill()
+                self._process.wait(GRACE_S if self._ready else START_S)
+        if self._process.poll() is None:
+            proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                below = watch.tree(proc, self._process.pid) if self.mode == "bubblewrap" else []
+            finally:
+                os.close(proc)
+            for pid in (*below, self._process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
 
@@ -166,9 +183,10 @@ def bubblewrap() -> list[str]:
             shown += ["--symlink", str(Path(path).readlink()), path]
         else:
             shown += ["--ro-bind", path, path]
+    # No --die-with-parent: it means the parent thread, and threads come and go. Our zygote sees its socket end.
     # Sizes bound what a program can put into memory by way of files.
     return [
-        program, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        program, "--unshare-all", "--unshare-user", "--new-session", "--cap-drop", "ALL",
         *shown, "--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", view.WORK,
         *(["--symlink", view.WORK, "/tmp"] if view.hides_tmp(paths) else []),  # noqa: S108
         "--size", str(16 << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/",  # noqa: S108

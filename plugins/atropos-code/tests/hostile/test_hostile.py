@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import runpy
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from atropos_code.errors import SandboxError
+from atropos_code.isolation import detect
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
 
@@ -124,6 +127,45 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+def orphans() -> set[str]:
+    """Boxes anywhere on the machine that nobody is the parent of any more."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                line = Path(f"/proc/{entry}/cmdline").read_bytes()
+            except (OSError, IndexError):
+                continue
+            if stat[1] == "1" and b"atropos_code.inside" in line:
+                found.add(entry)
+    return found
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "bubblewrap", "process"])
+def test_boxes_that_are_just_starting_end_too(isolation: str) -> None:
+    """Also when the thread that started them is gone, and when the whole process is killed."""
+    before = orphans()
+    program = (
+        "import os, sys, threading\nfrom atropos_code.sandbox import Sandbox\n"
+        f"box = Sandbox(isolation={isolation!r})\n"
+        "def work():\n    box.run('print(1)')\n"
+        "for n in range(3):\n    t = threading.Thread(target=work); t.start(); t.join()\n"
+        "os._exit(0) if sys.argv[1] == 'killed' else box.close()"
+    )
+    try:
+        detect(isolation)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    for how in ("closed", "killed"):
+        for _ in range(4):
+            subprocess.run([sys.executable, "-c", program, how], check=True)
+    deadline = time.monotonic() + 10.0
+    while orphans() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not orphans() - before
 
 
 def test_closing_ends_every_process() -> None:
