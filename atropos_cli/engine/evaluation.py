@@ -25,11 +25,8 @@ from atropos_cli.domain.metrics import bootstrap_interval, pass_at_k, pass_hat_k
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.engine.analysis.success import OWN_FIELDS, TOLERANCE
 from atropos_cli.errors import DataError
-
-OWN_VERDICTS = ("success", "won", "passed", "correct", "solved", "resolved")
-"""Names in `rollout.info` under which environments store their own verdict, in the order they are looked for."""
-TOLERANCE = 1e-6
 
 Errors = Literal["wrong", "leave-out"]
 
@@ -117,7 +114,7 @@ class Judge:
 
     def __call__(self, rollout: Rollout) -> bool:
         if self._threshold is None:
-            for name in OWN_VERDICTS:
+            for name in OWN_FIELDS:
                 verdict = rollout.info.get(name)
                 if isinstance(verdict, bool):
                     self.rules[f"info.{name}"] += 1
