@@ -18,6 +18,7 @@ from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
+from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.errors import (
     AtroposError,
     BackendError,
@@ -41,7 +42,7 @@ from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest,
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
 from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
-from atropos_cli.ports.trainer import Trainer, TrainResult
+from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "DataError",
     "Environment",
     "Episode",
+    "EvalSuite",
     "ExitCode",
     "FatalBackendError",
     "Field",
@@ -95,6 +97,8 @@ __all__ = [
     "ToolCall",
     "ToolFormat",
     "ToolParse",
+    "TrainContext",
+    "TrainPlan",
     "TrainResult",
     "Trainer",
     "TrainerError",

@@ -103,6 +103,22 @@ class InferenceBackend(ABC):
         """
         raise BackendError(f"backend {self.name!r} has no tokenizer to ask")
 
+    def adopt(self, model: Any, tokenizer: Any) -> None:
+        """Before open(): sample from this torch module of the same process instead of loading `self.model`.
+
+        Raises BackendError where the backend runs elsewhere.
+        """
+        raise BackendError(f"backend {self.name!r} cannot sample from a model of this process")
+
+    async def update_weights(self, source: str | None, *, version: int) -> None:
+        """Sample from other weights from now on; waits until they are in force.
+
+        source: a folder that transformers can load (or a LoRA adapter's), readable by the server; None for
+        an adopted model whose weights have changed in place: what was computed from old ones is dropped.
+        Raises BackendError where capabilities.weight_sync is False.
+        """
+        raise BackendError(f"backend {self.name!r} cannot change its weights while it runs")
+
     async def probe(self) -> bool:
         """Is the backend ready for work? Must be cheap: never a generation. Must not raise."""
         return True

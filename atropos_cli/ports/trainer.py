@@ -1,36 +1,115 @@
-"""Trainers: what turns scored groups or data sets into weights."""
+"""Trainers: what turns scored groups or data sets into weights.
+
+The engine owns everything around the optimiser: environments, rewards, evaluation, records, signals. It
+hands them to a trainer as a TrainContext; the trainer owns model, loss, optimiser and checkpoints.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.training import TrainPlan
 from atropos_cli.ports.backend import NoOptions
 
 
 class TrainResult(Frozen):
-    """Where the weights are and how training went."""
+    """Where the weights are (a folder that transformers can load) and how training went."""
 
     output: str
     steps: int
     metrics: dict[str, float] = Field(default_factory=dict)
+    stopped: str | None = None
+    """Why training ended before its last step: "interrupted", or the name of a stop rule; None: it did not."""
+
+
+class TrainContext(Protocol):
+    """What the engine offers a trainer. All methods are called from the trainer's own thread."""
+
+    folder: Path
+    """The run folder. Checkpoints go to folder/"checkpoints"/"step-N", the final weights to folder/"model"."""
+    resume: bool
+    """Go on from the newest complete checkpoint below `folder`; the engine has checked that the plan is the same."""
+    tasks: int | None
+    """How many live tasks there are; None when the stream is endless, or when there is no environment."""
+
+    @property
+    def stopping(self) -> bool:
+        """True after SIGTERM or Ctrl-C: save a checkpoint, return TrainResult(stopped="interrupted")."""
+
+    def adopt(self, model: Any, tokenizer: Any) -> None:
+        """Name the weights that roll() and evaluate() sample from. Call it once, before either.
+
+        model: a torch module in this process. The engine never changes it; it is put into eval mode while
+        rollouts run and back into its mode afterwards.
+        """
+
+    def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
+        """The groups of the live tasks at these places of the training order, with the weights as they are now.
+
+        One list per place, in the given order; empty when every rollout of the task failed (counted and
+        recorded by the engine). Token spans are as sampled. Blocks until all are there. The same place
+        gives the same task in any process; places run from 0, past `tasks` they wrap around.
+        """
+
+    def groups(self) -> Iterator[ScoredGroup]:
+        """The stored groups of --data, in file order, read lazily."""
+
+    def rows(self) -> Iterator[JsonDict]:
+        """The rows of --data for sft and dpo, read lazily, run folders converted on the way.
+
+        sft: {"messages"} or {"prompt", "completion"} or {"input_ids", "labels"}; dpo: {"prompt", "chosen", "rejected"}.
+        """
+
+    def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
+        """Score completions of --data rows by the run's --reward (grpo on data). None: the reward failed."""
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record one optimiser step: named numbers (names as TRL gives them: loss, reward, grad_norm, kl, entropy ...).
+
+        Appends to metrics.jsonl, feeds trackers and health rules. Raises TrainerError when a stop rule says so.
+        """
+
+    def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """Record some completions of a step: keys prompt, completion, extracted, expected, reward, correct."""
+
+    def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
+        """Run every suite with the weights as they are now; returns and records eval/<suite>/<metric> values."""
+
+    def should_evaluate(self, step: int) -> bool:
+        """Is an evaluation due after this optimiser step? (step 0 and the last one are the engine's own to ask for.)"""
+
+    def is_best(self, step: int) -> bool:
+        """Was the evaluation at this step the best so far (first suite's accuracy)? Such a checkpoint is kept."""
+
+    def warn(self, message: str) -> None:
+        """Tell the user something, and the run's log."""
 
 
 class Trainer(ABC):
-    """Trains on groups, stored or live; `report` takes a dict of named numbers at each step."""
+    """Trains by a plan. One object serves one run.
+
+    check() is called before train(), must be fast (no model is loaded), and raises ConfigError with a hint
+    for whatever cannot work: batch arithmetic, contradictory options.
+    """
 
     name: ClassVar[str]
+    methods: ClassVar[Sequence[str]] = ("grpo",)
     Config: ClassVar[type[BaseModel]] = NoOptions
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
+    def check(self, plan: TrainPlan) -> JsonDict:
+        """Raise ConfigError for what cannot work; return what --dry-run shows (derived sizes, estimates)."""
+        return {}
+
     @abstractmethod
-    def train(self, plan: Plan, groups: Iterable[ScoredGroup], report: Callable[[JsonDict], None]) -> TrainResult:
-        """Run to the end or until interrupted; must leave a resumable state."""
+    def train(self, plan: TrainPlan, context: TrainContext) -> TrainResult:
+        """Run to the end or until interrupted; must leave a resumable state. Raises TrainerError."""

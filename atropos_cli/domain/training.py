@@ -1,0 +1,65 @@
+"""The plan of a training run: what is trained, on what, judged by what. A cluster carries out the same plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.plan import ComponentRef, Plan
+
+Method = Literal["grpo", "sft", "dpo"]
+Tracker = Literal["wandb", "tensorboard"]
+
+
+class EvalSuite(Frozen):
+    """A fixed set of tasks that the model is judged by while it trains. `plan` is greedy unless told otherwise."""
+
+    name: str
+    plan: Plan
+
+
+class TrainPlan(Frozen):
+    """A resolved training run.
+
+    rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
+    None when training on stored data. steps: optimiser steps; None: one pass over the data.
+    prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
+    """
+
+    schema_version: int = 1
+    atropos_version: str
+    command: Literal["train"] = "train"
+    method: Method
+    trainer: ComponentRef
+    model: str
+    data: tuple[str, ...] = ()
+    rollouts: Plan | None = None
+    seed: int = 0
+    steps: int | None = Field(default=None, ge=1)
+    prompts_per_step: int = Field(default=8, ge=1)
+    suites: tuple[EvalSuite, ...] = ()
+    eval_every: int | None = Field(default=None, ge=1)
+    save_every: int | None = Field(default=None, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1)
+    trackers: tuple[Tracker, ...] = ()
+    project: str = "atropos"
+    run_name: str | None = None
+
+    def identity(self) -> JsonDict:
+        """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
+        out = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "trackers", "project"}
+        data = self.model_dump(mode="json", exclude={*out, "run_name", "steps", "rollouts"})
+        data["trainer"].pop("version", None)
+        if self.rollouts is not None:
+            data["rollouts"] = self.rollouts.identity()
+        return data
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the canonical JSON of the identity, in hex."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
