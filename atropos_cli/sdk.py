@@ -11,7 +11,9 @@ from pydantic import Field, SecretStr
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
@@ -36,6 +38,16 @@ from atropos_cli.errors import (
     TransientBackendError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
+from atropos_cli.isolation.command import bubblewrap_command, readable_paths
+from atropos_cli.isolation.worker import (
+    IsolatedWorker,
+    WorkerCrashed,
+    WorkerError,
+    WorkerMemory,
+    WorkerSpec,
+    WorkerTimeout,
+    shared_worker,
+)
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
@@ -50,6 +62,7 @@ __all__ = [
     "BackendError",
     "Capabilities",
     "Completion",
+    "Component",
     "ComponentRef",
     "ComponentSpec",
     "Config",
@@ -69,6 +82,8 @@ __all__ = [
     "GroupContext",
     "GroupFile",
     "InferenceBackend",
+    "IsolatedWorker",
+    "JobPlan",
     "JobSpec",
     "JobStatus",
     "JsonDict",
@@ -80,6 +95,7 @@ __all__ = [
     "PluginError",
     "RateLimited",
     "RequestRejected",
+    "Resources",
     "Reward",
     "RewardRef",
     "Rollout",
@@ -104,15 +120,25 @@ __all__ = [
     "TrainerError",
     "TransientBackendError",
     "Usage",
+    "Warmup",
+    "WorkerCrashed",
+    "WorkerError",
+    "WorkerMemory",
+    "WorkerSpec",
+    "WorkerTimeout",
     "Writer",
     "ZstGroupFile",
     "assistant",
+    "bubblewrap_command",
     "clean_text",
     "encode_group",
+    "escape_placeholders",
     "group_reward",
     "hookimpl",
     "parse_tool_calls",
+    "readable_paths",
     "reward",
+    "shared_worker",
     "split_thinking",
     "system",
     "token_sequences",
