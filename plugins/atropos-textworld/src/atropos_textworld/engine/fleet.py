@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.observation import Observation
@@ -23,7 +25,10 @@ from atropos_textworld.engine.worker import PLAY_THREADS
 OPEN_DEADLINE = 60.0
 """Seconds for a process to import TextWorld and start a game; starts anew with each replayed command."""
 CLOSE_DEADLINE = 5.0
+MOST_SHARED = 16
+"""Attempts at one game that share a process, which plays their steps one after the other."""
 
+T = TypeVar("T")
 Locate = Callable[[], Awaitable[Path]]
 
 
@@ -33,6 +38,7 @@ class Seat:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.sessions = 0
+        self.games: Counter[str] = Counter()
         self.process: WorkerProcess | None = None
         self._turns = asyncio.Semaphore(PLAY_THREADS)
         self._alone = asyncio.Lock()
@@ -69,9 +75,12 @@ class Session:
 
     last: Observation
 
-    def __init__(self, name: str, seat: Seat, locate: Locate, step_deadline: float) -> None:
+    def __init__(self, name: str, seat: Seat, game: str, locate: Locate, step_deadline: float) -> None:
         self._name = name
         self._seat = seat
+        self._game = game
+        seat.sessions += 1
+        seat.games[game] += 1
         self._locate = locate
         self._step_deadline = step_deadline
         self._log: list[str] = []
@@ -80,47 +89,57 @@ class Session:
 
     async def start(self) -> Observation:
         """Start the game. Raises EngineError."""
-        self.last = await self._perform(None)
+        self.last = await self._perform(None, self._started)
         return self.last
 
     async def step(self, command: str) -> Observation:
         """Play a sanitised command. Raises EngineError; the session is then of no more use."""
-        self.last = await self._perform(command)
+
+        async def ask(process: WorkerProcess) -> Observation:
+            answer = await process.call("step", self._step_deadline, session=self._name, command=command)
+            return Observation.from_json(answer)
+
+        self.last = await self._perform(command, ask)
         self._log.append(command)
         return self.last
 
-    async def _perform(self, command: str | None) -> Observation:
+    async def peek(self, commands: Sequence[str]) -> list[Observation]:
+        """What each of these commands would lead to, from here; none is played. Raises EngineError, as step does."""
+
+        async def ask(process: WorkerProcess) -> list[Observation]:
+            answer = await process.call("peek", self._step_deadline, session=self._name, commands=list(commands))
+            return [Observation.from_json(item) for item in answer]
+
+        return await self._perform(" / ".join(commands), ask) if commands else []
+
+    async def _started(self, process: WorkerProcess) -> Observation:
+        return self.last
+
+    async def _perform(self, what: str | None, ask: Callable[[WorkerProcess], Awaitable[T]]) -> T:
+        """Ask the process that plays this game, which is started and brought up to date when it is a new one."""
         while True:
             async with self._seat.turn(alone=self._deaths > 0):
                 process = await self._seat.running()
                 try:
-                    observation = await self._ask(process, command)
+                    if self._home is not process:
+                        self.last = await self._open(process)
+                        self._home = process
+                    answer = await ask(process)
                 except ProcessDied as death:
                     # Killed for somebody else's sake is not our fault; dying with us twice is.
                     self._deaths += not death.killed
                     if self._deaths > 1:
-                        raise EngineError(f"the game process died twice on {_what(command)}: {death}") from death
+                        raise EngineError(f"the game process died twice on {_what(what)}: {death}") from death
                 except CallTimeout as timeout:
                     await process.kill()
-                    raise EngineError(f"the game hung on {_what(command)}: {timeout}") from timeout
+                    raise EngineError(f"the game hung on {_what(what)}: {timeout}") from timeout
                 except CallFailed as failure:
                     raise EngineError(
-                        f"the game failed on {_what(command)}: {failure.type}: {failure.message}"
+                        f"the game failed on {_what(what)}: {failure.type}: {failure.message}"
                     ) from failure
                 else:
                     self._deaths = 0
-                    return observation
-
-    async def _ask(self, process: WorkerProcess, command: str | None) -> Observation:
-        observation = self.last if self._home is process and command is None else None
-        if self._home is not process:
-            observation = await self._open(process)
-            self._home = process
-        if command is not None:
-            answer = await process.call("step", self._step_deadline, session=self._name, command=command)
-            observation = Observation.from_json(answer)
-        assert observation is not None
-        return observation
+                    return answer
 
     async def _open(self, process: WorkerProcess) -> Observation:
         """Start the game in this process and replay what was played."""
@@ -146,6 +165,8 @@ class Session:
     async def close(self) -> None:
         """Free the game. Never raises."""
         self._seat.sessions -= 1
+        self._seat.games[self._game] -= 1
+        self._seat.games += Counter()
         home = self._home
         if home is not None and home.died is None:
             with contextlib.suppress(CallFailed, CallTimeout, ProcessDied):
@@ -169,14 +190,14 @@ class Fleet:
         for seat in self._seats:
             await seat.running()
 
-    async def open(self, locate: Locate) -> Session:
-        """A started session in the process with the fewest. `locate` says where the game file is.
+    async def open(self, game: str, locate: Locate) -> Session:
+        """A started session, in a process that plays this game already or else in the one with the fewest sessions.
 
-        Raises EngineError.
+        `game` tells games apart; `locate` says where the file is. Raises EngineError.
         """
-        seat = min(self._seats, key=lambda seat: seat.sessions)
-        seat.sessions += 1
-        session = Session(f"s{next(self._names)}", seat, locate, self._step_deadline)
+        at_it = [seat for seat in self._seats if 0 < seat.games[game] < MOST_SHARED]
+        seat = min(at_it or self._seats, key=lambda seat: seat.sessions)
+        session = Session(f"s{next(self._names)}", seat, game, locate, self._step_deadline)
         try:
             await session.start()
         except BaseException:

@@ -65,7 +65,7 @@ class Runtime:
         async def locate() -> Path:
             return self.pool.cache.game_path((await self.pool.get(spec)).key)
 
-        return record, await self.fleet.open(locate)
+        return record, await self.fleet.open(record.key, locate)
 
     async def close(self) -> None:
         """End everything."""

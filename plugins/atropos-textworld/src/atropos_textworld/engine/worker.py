@@ -58,13 +58,17 @@ def play_handlers() -> dict[str, Handler]:
     def step(frame: Frame, phase: Callable[[str], None]) -> Any:
         return sessions[frame["session"]].step(frame["command"]).as_json()
 
+    def peek(frame: Frame, phase: Callable[[str], None]) -> Any:
+        seen = sessions[frame["session"]].peek(frame["commands"], lambda: phase("peek"))
+        return [observation.as_json() for observation in seen]
+
     def close(frame: Frame, phase: Callable[[str], None]) -> Any:
         session = sessions.pop(frame["session"], None)
         if session is not None:
             session.close()
         return len(sessions)
 
-    return {"open": open_, "step": step, "close": close}
+    return {"open": open_, "step": step, "peek": peek, "close": close}
 
 
 def build_handlers() -> dict[str, Handler]:
