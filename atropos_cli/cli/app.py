@@ -16,7 +16,8 @@ from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
 
 _COMMANDS = "atropos_cli.cli.commands"
-ROLLOUTS, DATA, COMPONENTS, SETUP = "Rollouts", "Data", "Environments, rewards, plugins", "Set-up"
+ROLLOUTS, DATA, TRAINING = "Rollouts", "Data", "Training"
+COMPONENTS, SETUP = "Environments, rewards, plugins", "Set-up"
 
 COMMANDS: dict[str, LazyCommand] = {
     "gen": LazyCommand(
@@ -33,6 +34,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "sft-gen": LazyCommand(f"{_COMMANDS}.sft_gen:sft_gen", "Make rows for supervised fine-tuning.", DATA),
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
     "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
+    "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

@@ -133,7 +133,7 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
     parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
-    _set_signature(call, parameters)
+    set_signature(call, parameters)
     doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
     command = command_of(
         call,
@@ -233,6 +233,7 @@ def _dashes(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _set_signature(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
+def set_signature(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give a function the parameters from which typer makes its parser."""
     function.__signature__ = inspect.Signature(list(parameters))
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -132,7 +132,7 @@ def all_flags(buckets: Sequence[Bucket], extra: Mapping[str, inspect.Parameter])
         core += backend_flags(by_name[BACKEND])
     taken = {"help", "debug", "strict-plugins", *SHARED_BACKEND}
     for parameter in extra.values():
-        taken |= {name.lstrip("-") for name in _declared(parameter)}
+        taken |= {name.lstrip("-") for name in declared(parameter)}
     for flag in core:
         taken |= {*flag.names, *(_negated(name) for name in flag.names if flag.option.kind == "bool")}
     environment = environment_flags(by_name[ENVIRONMENT], taken) if ENVIRONMENT in by_name else []
@@ -157,7 +157,7 @@ def foreign_flags(buckets: Sequence[Bucket]) -> dict[str, inspect.Parameter]:
     }
 
 
-def _declared(parameter: inspect.Parameter) -> list[str]:
+def declared(parameter: inspect.Parameter) -> list[str]:
     """The option names an annotated parameter declares."""
     names = [f"--{parameter.name.replace('_', '-')}"]
     for item in getattr(parameter.annotation, "__metadata__", ()):

@@ -1,4 +1,4 @@
-"""The option groups of `atropos gen`: the command's settings, its environment's options, its backend's options."""
+"""The option groups of `atropos gen` and `train`: settings, and the options of environment, backend and trainer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Collection
 from pydantic import BaseModel
 
 from atropos_cli.config.options import options_of
-from atropos_cli.config.settings import GenSettings
+from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.config.sources import Bucket
 
 SETTINGS = "settings"
 ENVIRONMENT = "env"
 BACKEND = "backend"
+TRAIN = "train"
+TRAINER = "trainer"
 SHARED_BACKEND = ("base_url", "api_key_env", "endpoint")
 """Backend options with a flag and a variable of their own: --base-url, ATROPOS_BASE_URL."""
 
@@ -53,4 +55,23 @@ def backend_bucket(
         names=names,
         installed=installed,
         shared={name: (name,) for name in SHARED_BACKEND},
+    )
+
+
+def train_bucket() -> Bucket:
+    """[train]: what to train on, for how long, judged by what."""
+    return Bucket(name=TRAIN, label="atropos train", model=TrainSettings, section="train", prefix="TRAIN__")
+
+
+def trainer_bucket(model: type[BaseModel], names: tuple[str, ...], installed: Collection[str] = ()) -> Bucket:
+    """[trainer] and [trainers.NAME]: hyperparameters."""
+    return Bucket(
+        name=TRAINER,
+        label=f"trainer {names[0]!r}",
+        model=model,
+        section="trainer",
+        table="trainers",
+        prefix="TRAINER__",
+        names=names,
+        installed=installed,
     )

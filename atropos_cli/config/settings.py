@@ -8,6 +8,7 @@ from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
+from atropos_cli.domain.training import Tracker
 
 
 class GenSettings(Frozen):
@@ -34,3 +35,34 @@ class GenSettings(Frozen):
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)
+
+
+class TrainSettings(Frozen):
+    """What `atropos train` can be told beyond the trainer's own options and those of the rollouts."""
+
+    env: str | None = Field(
+        default=None, description="Environment to roll out while training (grpo); its options are --env.NAME."
+    )
+    data: tuple[str, ...] = Field(
+        default=(), description="Run folder or file to train on, repeatable: rollouts, rows of sft-gen or dpo-gen."
+    )
+    trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
+    steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
+    prompts_per_step: int = Field(
+        default=8, ge=1, description="Groups (grpo) or rows (sft, dpo) that make one optimiser step."
+    )
+    evals: tuple[str, ...] = Field(
+        default=(),
+        description="Suite to evaluate on, as [LABEL=]ENV[:option=value,...]; also split, limit, samples, "
+        "temperature, max_tokens. Always before and after training.",
+    )
+    eval_every: int | None = Field(default=None, ge=1, description="Evaluate every so many steps as well.")
+    save_every: int | None = Field(
+        default=None, ge=1, description="Checkpoint every so many steps; default: ten times in a run."
+    )
+    keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
+    trackers: tuple[Tracker, ...] = Field(
+        default=(), description="wandb or tensorboard; metrics.jsonl and curves are always written."
+    )
+    project: str = Field(default="atropos", description="Project at the tracker.")
+    run_name: str | None = Field(default=None, description="Name of the run at the tracker; default: the folder's.")

@@ -28,6 +28,8 @@ OTHER_SECTIONS = frozenset(
     {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "rewards", "eval", "serve", "slurm"}
 )
 """Sections of a shared file that belong to other commands."""
+OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__")
+"""Beginnings of the variables, after ATROPOS_, that belong to other commands."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,8 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
         if inner is not None:
             _prefixed(inner, name, value, origin, into)
+        elif name.startswith(OTHER_PREFIXES):
+            continue
         elif name in flat:
             bucket, path = flat[name]
             if path in bucket.by_path:  # a shared name may say nothing to the component in use

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 
 Method = Literal["grpo", "sft", "dpo"]
 Tracker = Literal["wandb", "tensorboard"]
@@ -26,7 +26,8 @@ class TrainPlan(Frozen):
     """A resolved training run.
 
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
-    None when training on stored data. steps: optimiser steps; None: one pass over the data.
+    None when training on stored data. rewards: what scores completions of stored prompts (grpo on data).
+    steps: optimiser steps; None: one pass over the data.
     prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
     """
 
@@ -38,6 +39,7 @@ class TrainPlan(Frozen):
     model: str
     data: tuple[str, ...] = ()
     rollouts: Plan | None = None
+    rewards: tuple[RewardRef, ...] = ()
     seed: int = 0
     steps: int | None = Field(default=None, ge=1)
     prompts_per_step: int = Field(default=8, ge=1)

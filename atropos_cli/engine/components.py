@@ -43,15 +43,16 @@ async def open_parts(
     to_stdout: bool = False,
 ) -> AsyncIterator[Parts]:
     """Make and open backend and environment, make the writer. Raises AtroposError; closes what it opened."""
-    environment = _environment(plan, registry)
-    rewards = component_rewards(plan, {r.name: r for r in environment.rewards if isinstance(r, Reward)}, registry)
+    environment = make_environment(plan, registry)
+    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+    rewards = component_rewards(plan.rewards, own, registry)
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
-    backend = _backend(plan, registry)
+    backend = make_backend(plan, registry)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(_close, backend)
-        await _open_backend(backend, plan, on_event, stop)
-        stack.push_async_callback(_close, environment)
+        stack.push_async_callback(close_part, backend)
+        await open_backend(backend, plan, on_event, stop)
+        stack.push_async_callback(close_part, environment)
         await environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, on_event)
         stack.push_async_callback(dispatcher.close)
@@ -60,7 +61,8 @@ async def open_parts(
         yield Parts(plan, environment, backend, writer, rewards, dispatcher)
 
 
-def _environment(plan: Plan, registry: Registry) -> Environment:
+def make_environment(plan: Plan, registry: Registry) -> Environment:
+    """The plan's environment, its options checked; not opened yet."""
     registration = registry.find("environment", plan.environment.name, dist=plan.environment.dist)
     cls = registration.load()
     config = make_config(
@@ -73,7 +75,8 @@ def _environment(plan: Plan, registry: Registry) -> Environment:
     return environment
 
 
-def _backend(plan: Plan, registry: Registry) -> InferenceBackend:
+def make_backend(plan: Plan, registry: Registry) -> InferenceBackend:
+    """The plan's backend, its options checked; not opened yet."""
     cls = registry.find("backend", plan.backend.name, dist=plan.backend.dist).load()
     config = make_config(
         cls.Config, plan.backend.config, owner=f"backend {plan.backend.name!r}", env_prefix="ATROPOS_BACKEND__"
@@ -82,7 +85,7 @@ def _backend(plan: Plan, registry: Registry) -> InferenceBackend:
     return backend
 
 
-async def _open_backend(
+async def open_backend(
     backend: InferenceBackend, plan: Plan, on_event: Callable[[str, str], None], stop: asyncio.Event
 ) -> None:
     """Open the backend; wait up to max_wait for a server that is not there yet."""
@@ -113,7 +116,7 @@ async def _open_backend(
         delay = min(delay * 2, 2.0)
 
 
-async def _close(part: Environment | InferenceBackend) -> None:
+async def close_part(part: Environment | InferenceBackend) -> None:
     """Close a part; one that hangs or fails must not keep the rest from closing."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_TIMEOUT):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def build_plan(
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
-        rewards=_rewards(settings.rewards, env_class.rewards, registry),
+        rewards=find_rewards(settings.rewards, env_class.rewards, registry),
         backend=_reference(backend, backend.load().Config, settings.backend_options),
         model=settings.model,
         sampling=settings.sampling,
@@ -64,10 +64,10 @@ def public_options(config: BaseModel) -> JsonDict:
     return config.model_dump(mode="json", exclude=secret_fields(type(config)))
 
 
-def component_rewards(plan: Plan, own: Mapping[str, Reward], registry: Registry) -> list[Reward]:
-    """The plan's rewards as objects: the environment's own first, then installed ones."""
+def component_rewards(refs: Sequence[RewardRef], own: Mapping[str, Reward], registry: Registry) -> list[Reward]:
+    """A plan's rewards as objects: `own` are the environment's, all others installed ones."""
     found: list[Reward] = []
-    for ref in plan.rewards:
+    for ref in refs:
         reward = own.get(ref.name)
         if reward is None:
             reward = registry.find("reward", ref.name, dist=ref.dist).load()
@@ -100,7 +100,7 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
     return registry.find("backend", SERVER_BACKEND)
 
 
-def _rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple[RewardRef, ...]:
+def find_rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple[RewardRef, ...]:
     """References for NAME or NAME=WEIGHT texts, or for the environment's own rewards when none are given."""
     by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
     if not wanted:

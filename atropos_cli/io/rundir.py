@@ -10,7 +10,7 @@ import shutil
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -154,6 +154,17 @@ def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
     """
     if old.model is None:
         old = old.model_copy(update={"model": new.model})
+    check_same_identity(old, new, folder)
+
+
+class _Identified(Protocol):
+    @property
+    def digest(self) -> str: ...
+    def identity(self) -> JsonDict: ...
+
+
+def check_same_identity(old: _Identified, new: _Identified, folder: Path) -> None:
+    """Refuse to go on with a run under another plan. Raises PlanChanged with the differing keys."""
     if old.digest == new.digest:
         return
     lines = [f"  {key}: {a!r} in the run, {b!r} now" for key, a, b in _differences(old.identity(), new.identity())]

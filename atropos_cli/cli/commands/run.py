@@ -30,12 +30,41 @@ def run(
 
     session = session_of(ctx)
     path = plan / "plan.json" if plan.is_dir() else plan
+    command = command_of_plan(path)
+    if command == "train":
+        return _train(path, session, overwrite=overwrite, dry_run=dry_run, as_json=as_json)
     found = read_plan(path)
     warn_of_other_versions(found, session)
     if dry_run:
         print_plan(found, session.out, as_json=as_json)
         return 0
     return carry_out(found, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite)
+
+
+def command_of_plan(path: Path) -> str:
+    """Which command a plan file is for; "gen" for what cannot be read, whose reader then says why."""
+    import json
+
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return "gen"
+    return str(data.get("command", "gen")) if isinstance(data, dict) else "gen"
+
+
+def _train(path: Path, session: Session, *, overwrite: bool, dry_run: bool, as_json: bool) -> int:
+    from atropos_cli.cli.commands.train import carry_out_training, print_train_plan
+    from atropos_cli.engine.training.build import derived, make_trainer
+    from atropos_cli.engine.training.run import read_train_plan
+
+    plan = read_train_plan(path)
+    _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)
+    if dry_run:
+        print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
+        return 0
+    return carry_out_training(
+        plan, trainer, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite
+    )
 
 
 def warn_of_other_versions(plan: Plan, session: Session) -> None:

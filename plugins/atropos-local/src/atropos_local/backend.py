@@ -36,7 +36,7 @@ from atropos_cli.sdk import (
 from . import REQUIRES
 from .batching import Batch, GenerateJob, Sample, ScoreJob
 from .decoder import Decoder
-from .models import Loaded, ModelSource, load, resolve
+from .models import Loaded, ModelSource, load, load_weights, resolve
 from .prompts import AUTO, Prompts, StopText
 from .runtime import free_memory, pick_device, pick_dtype, pick_threads, wait_passively
 from .sampling import Choice
@@ -88,6 +88,10 @@ class LocalConfig(Config):
         description="Positions kept of finished samples, so that a next turn need not be computed from its start; "
         "0 keeps none; default: a tenth of the free memory, at most 1 GiB.",
     )
+    logprobs: Literal["raw", "tempered"] = Field(
+        default="raw",
+        description="raw: of the model's own distribution; tempered: after the temperature, as trainers compute it.",
+    )
     gguf_cache: bool = Field(
         default=True, description="Keep a dequantised copy of a GGUF file in the user's cache folder."
     )
@@ -101,18 +105,40 @@ class LocalBackend(InferenceBackend):
 
     def __init__(self, config: LocalConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
-        self.capabilities = Capabilities(logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True)
+        self.capabilities = Capabilities(
+            logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True, weight_sync=True
+        )
         self._scheduler: Scheduler | None = None
         self._prompts: Prompts | None = None
         self._facts: JsonDict = {}
         self._context = 0
         self._ids = 0
+        self._adopted: Loaded | None = None
+
+    def adopt(self, model: Any, tokenizer: Any) -> None:
+        """Sample from a torch module of this process, on its own device, with any LoRA layers in place."""
+        base = getattr(model, "get_base_model", None)
+        self._adopted = Loaded(model if base is None else base(), tokenizer)
+        self.model = self.model or str(getattr(model.config, "_name_or_path", "") or "adopted")
+
+    async def update_weights(self, source: str | None, *, version: int) -> None:
+        """See the port. Waits for the samples that run; None drops the kept prefixes of an adopted model."""
+        scheduler, _ = self._opened()
+
+        def work(batch: Batch) -> None:
+            if source is not None:
+                load_weights(batch.decoder.model, source)
+            batch.store.clear()
+
+        await asyncio.wrap_future(scheduler.between(work))
+        self._facts["weights_version"] = version
 
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
         """Load the model on the worker thread. Raises ConfigError without a model, FatalBackendError otherwise."""
         if not self.model:
             raise ConfigError("the local backend needs a model", hint="give --model smollm2, a folder or a .gguf file")
-        scheduler = Scheduler(partial(self._load, resolve(self.model)))
+        source = None if self._adopted is not None else resolve(self.model)
+        scheduler = Scheduler(partial(self._load, source))
         scheduler.start()
         self._scheduler = scheduler
         try:
@@ -207,8 +233,11 @@ class LocalBackend(InferenceBackend):
                 hint="use ids made by this model's tokenizer",
             )
 
-    def _load(self, source: ModelSource) -> Batch:
-        """Everything slow; runs on the worker thread."""
+    def _loaded(self, source: ModelSource | None) -> Loaded:
+        """The adopted model, or the one that `source` names. Threads are the trainer's choice for an adopted one."""
+        if source is None:
+            assert self._adopted is not None
+            return self._adopted
         config: LocalConfig = self.config
         wait_passively()
         import torch
@@ -217,16 +246,24 @@ class LocalBackend(InferenceBackend):
         if threads is not None:
             torch.set_num_threads(threads)
         device = pick_device(config.device)
-        dtype = pick_dtype(config.dtype, device)
-        loaded = load(source, device=device, dtype=dtype, use_cache=config.gguf_cache)
-        self._prompts = Prompts(loaded.tokenizer, config.chat_template, model=source.label)
+        return load(source, device=device, dtype=pick_dtype(config.dtype, device), use_cache=config.gguf_cache)
+
+    def _load(self, source: ModelSource | None) -> Batch:
+        """Everything slow; runs on the worker thread."""
+        config: LocalConfig = self.config
+        loaded = self._loaded(source)
+        import torch
+
+        device, dtype = loaded.model.device, loaded.model.dtype
+        label = source.label if source is not None else str(self.model)
+        self._prompts = Prompts(loaded.tokenizer, config.chat_template, model=label)
         self._context = _context(loaded, config.context)
         decoder = Decoder(loaded.model, device=device, context=self._context, max_tokens=_UNLIMITED)
         decoder.check()
         self._ids = min(decoder.embedded, decoder.vocabulary)
         batch = self._batch(decoder, loaded)
         self._facts = {
-            "model": source.label,
+            "model": label,
             "device": str(device) if device.type != "cuda" else torch.cuda.get_device_name(device),
             "threads": torch.get_num_threads(),
             "dtype": str(dtype).removeprefix("torch."),
@@ -235,7 +272,7 @@ class LocalBackend(InferenceBackend):
             "max_batch": batch.max_rows,
             "max_batch_tokens": decoder.rows.max_tokens,
             "prefix_cache_tokens": batch.store.max_tokens,
-            "logprobs": "raw",
+            "logprobs": config.logprobs,
             "torch": torch.__version__,
             "transformers": _version("transformers"),
         }
@@ -253,7 +290,13 @@ class LocalBackend(InferenceBackend):
             tokens = int(free * (_GPU_SHARE if gpu else _CPU_SHARE) // each)
         decoder.rows.max_tokens = max(1, tokens)
         rows = config.max_batch or (_GPU_ROWS if gpu else _CPU_ROWS)
-        return Batch(decoder, end_ids=_end_ids(loaded), max_rows=rows, kept_tokens=kept)
+        return Batch(
+            decoder,
+            end_ids=_end_ids(loaded),
+            max_rows=rows,
+            kept_tokens=kept,
+            tempered=config.logprobs == "tempered",
+        )
 
 
 def _completion(sample: Sample, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:

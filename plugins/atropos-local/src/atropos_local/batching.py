@@ -133,8 +133,11 @@ class Batch:
     one row may exceed it alone.
     """
 
-    def __init__(self, decoder: Decoder, *, end_ids: Iterable[int], max_rows: int, kept_tokens: int) -> None:
+    def __init__(
+        self, decoder: Decoder, *, end_ids: Iterable[int], max_rows: int, kept_tokens: int, tempered: bool = False
+    ) -> None:
         self.decoder = decoder
+        self.tempered = tempered
         self.end_ids = frozenset(end_ids)
         self.max_rows = max_rows
         self.store = PrefixStore(kept_tokens)
@@ -246,7 +249,7 @@ class Batch:
     def _sample(self, rows: Sequence[Row], logits: Tensor) -> None:
         choices = [row.job.choice for row in rows]
         numbers = [0.0 if choice.greedy else row.numbers.random() for row, choice in zip(rows, choices, strict=True)]
-        tokens, logprobs = choose(logits, choices, numbers)
+        tokens, logprobs = choose(logits, choices, numbers, tempered=self.tempered)
         for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
             row.take(token, logprob, self.end_ids)
 

@@ -158,6 +158,25 @@ def _hub_copy(source: ModelSource) -> str:
         ) from error
 
 
+def load_weights(model: Any, folder: str) -> None:
+    """Replace the weights of a loaded model by those in a folder of the same architecture, in place.
+
+    Raises FatalBackendError when they do not fit.
+    """
+    import torch
+
+    try:
+        with _quiet():
+            other = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+        with torch.no_grad():
+            model.load_state_dict(other.state_dict())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FatalBackendError(
+            f"the weights in {folder!r} cannot be taken: {_first_line(error)}",
+            hint="they must be a folder written by save_pretrained, of the model that runs",
+        ) from error
+
+
 def _load_error(source: ModelSource, error: Exception) -> FatalBackendError:
     text = str(error)
     if source.kind == "hub" and isinstance(error, OSError):

@@ -7,6 +7,8 @@ the number falls into that tiny change.
 
 The reported log-probability is that of the raw distribution: log-softmax of the model's own logits in
 float32, at temperature 1 and before any truncation (what OpenAI-compatible servers call raw logprobs).
+With `tempered` it is that of the logits divided by the row's temperature, which is what a trainer computes
+again from its weights; truncation stays out of it, and greedy rows report raw values.
 """
 
 from __future__ import annotations
@@ -59,8 +61,10 @@ def stream(seed: int | None, index: int) -> random.Random:
     return random.Random(f"{secrets.randbits(64) if seed is None else seed}:{index}")
 
 
-def choose(logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float]) -> tuple[list[int], list[float]]:
-    """One token per row and its raw log-probability.
+def choose(
+    logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float], *, tempered: bool = False
+) -> tuple[list[int], list[float]]:
+    """One token per row and its log-probability (see the module).
 
     logits: (rows, vocabulary), float32. numbers: one in [0, 1) per row, unused by greedy rows.
     A row whose logits hold NaN gets a NaN log-probability.
@@ -72,6 +76,9 @@ def choose(logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float]) 
     if drawn:
         picked = logits if len(drawn) == len(choices) else logits[drawn]
         tokens[drawn] = _draw(picked, [choices[row] for row in drawn], [numbers[row] for row in drawn])
+    if tempered and drawn:
+        scale = [1.0 if choice.greedy else choice.temperature for choice in choices]
+        logits = logits / torch.tensor(scale, device=logits.device)[:, None]
     logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
     return tokens.tolist(), logprobs.tolist()
 

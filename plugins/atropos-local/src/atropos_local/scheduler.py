@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 
 from atropos_cli.sdk import BackendError, FatalBackendError, TransientBackendError
@@ -32,6 +32,7 @@ class Scheduler:
         self._wake = threading.Condition()
         self._queue: deque[GenerateJob] = deque()
         self._score_queue: deque[ScoreJob] = deque()
+        self._between: deque[tuple[Callable[[Batch], None], Future[None]]] = deque()
         self._closing = False
         self._dead: BackendError | None = None
         self.batch: Batch | None = None
@@ -59,6 +60,18 @@ class Scheduler:
             else:
                 self._score_queue.append(job)
             self._wake.notify()
+
+    def between(self, work: Callable[[Batch], None]) -> Future[None]:
+        """Do `work` on the worker's thread as soon as no sample runs; what is queued meanwhile waits for it."""
+        done: Future[None] = Future()
+        with self._wake:
+            if self._dead is not None:
+                raise self._dead
+            if self._closing or self.batch is None:
+                raise FatalBackendError("the local backend is not open")
+            self._between.append((work, done))
+            self._wake.notify()
+        return done
 
     def close(self) -> None:
         """Stop after the step at hand, fail what waits, free the model. Blocks; may be called more than once.
@@ -107,21 +120,32 @@ class Scheduler:
             self._queue.clear()
             self._score_queue.clear()
             batch, self.batch = self.batch, None
+            between = [done for _, done in self._between]
+            self._between.clear()
         if batch is not None:
             jobs.extend(row.job for row in batch.rows)
             batch.forget()
         for job in jobs:
             fail(job, error)
+        for done in between:
+            with suppress(InvalidStateError):
+                done.set_exception(error)
 
     def _turn(self, batch: Batch) -> bool:
         """Score what waits, admit what fits, advance all rows by a token. False when closing."""
         with self._wake:
-            while not (self._closing or self._queue or self._score_queue or batch.rows):
+            while not (self._closing or self._queue or self._score_queue or self._between or batch.rows):
                 self._wake.wait()
             if self._closing:
                 return False
-            scores = self._take_scores(batch)
-            rows = self._take_rows(batch)
+            between = [] if batch.rows else list(self._between)
+            if between:
+                self._between.clear()
+            hold = bool(self._between)
+            scores = [] if hold else self._take_scores(batch)
+            rows = [] if hold else self._take_rows(batch)
+        for work, done in between:
+            self._do(batch, work, done)
         if scores:
             self._guard(batch, scores, lambda: batch.score(scores))
         if rows:
@@ -129,6 +153,16 @@ class Scheduler:
         if batch.rows:
             self._guard(batch, [row.job for row in batch.rows], batch.step)
         return True
+
+    def _do(self, batch: Batch, work: Callable[[Batch], None], done: Future[None]) -> None:
+        try:
+            work(batch)
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            with suppress(InvalidStateError):
+                done.set_exception(_as_backend_error(error))
+            return
+        with suppress(InvalidStateError):
+            done.set_result(None)
 
     def _take_scores(self, batch: Batch) -> list[ScoreJob]:
         taken: list[ScoreJob] = []

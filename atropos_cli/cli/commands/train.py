@@ -1,0 +1,163 @@
+"""`atropos train grpo|sft|dpo`: settings -> plan -> trainer. The engine keeps the records; the plugin optimises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.lazy import Group, new_app
+from atropos_cli.cli.names import default_run_folder
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.runs import flattened
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.cli.training import TrainChosen, build_train_command
+from atropos_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.training import TrainPlan
+    from atropos_cli.ports.trainer import Trainer
+
+METHODS = {
+    "grpo": "Train on groups: live ones of an environment (--env), or of stored prompts (--data) with rewards.",
+    "sft": "Fine-tune on demonstrations: what sft-gen writes, a run, or any data set of TRL's shape.",
+    "dpo": "Train on preference pairs: what dpo-gen writes, a run, or any data set of TRL's shape.",
+}
+OUTPUT = "Output"
+
+
+def train(
+    chosen: TrainChosen,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RUN",
+            help="Run folder.  [default: runs/METHOD-DATE-TIME]",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint.", rich_help_panel=OUTPUT)
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run, once the new one is done.", rich_help_panel=OUTPUT)
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Check everything that needs no model, print the plan, stop.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> int:
+    """Train."""
+    from atropos_cli.engine.training.build import build_train_plan, derived
+
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+    if resume and output is None:
+        raise UsageError("--resume needs the run folder to go on with", hint="add --output runs/NAME")
+    session = chosen.session
+    plan, trainer = build_train_plan(
+        chosen.method,  # type: ignore[arg-type]
+        chosen.settings,
+        chosen.train,
+        chosen.options,
+        session.registry,
+    )
+    if dry_run:
+        print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
+        return 0
+    folder = output or default_run_folder(f"train-{chosen.method}")
+    return carry_out_training(plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=overwrite)
+
+
+def print_train_plan(plan: TrainPlan, found: dict[str, Any], session: Session, *, as_json: bool) -> None:
+    """The plan and what the trainer derives from it."""
+    data: dict[str, Any] = {"digest": plan.digest, **plan.model_dump(mode="json"), "derived": found}
+    if as_json:
+        session.out.json(data)
+    else:
+        session.out.details(dict(flattened(data)))
+
+
+def carry_out_training(
+    plan: TrainPlan,
+    trainer: Trainer,
+    folder: Path,
+    session: Session,
+    *,
+    as_json: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> int:
+    """Train by the plan, say how it went, return the exit code."""
+    from atropos_cli.engine.training.run import run_train
+
+    result = run_train(
+        plan,
+        trainer,
+        folder=folder,
+        registry=session.registry,
+        resume=resume,
+        overwrite=overwrite,
+        say=session.out.note,
+    )
+    if as_json:
+        session.out.json({"run": str(folder), **result.model_dump(mode="json")})
+    else:
+        session.out.details(
+            {
+                "run": str(folder),
+                "model": result.output,
+                "steps": str(result.steps),
+                **{name: f"{value:.4g}" for name, value in result.metrics.items()},
+            }
+        )
+    if result.stopped == "interrupted":
+        session.out.note(f"interrupted after step {result.steps}: go on with --resume --output {folder}")
+        return ExitCode.INTERRUPTED
+    if result.stopped is not None:
+        session.out.error(f"training was stopped: {result.stopped}", f"see {folder}/train.json")
+        return ExitCode.TRAINER
+    return ExitCode.OK
+
+
+class _Methods(Group):
+    """One command per method, its flags made when it is called."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._build(ctx, cmd_name, ["--help"]) if cmd_name in METHODS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in METHODS:
+            return args[0], self._build(ctx, args[0], args[1:]), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(METHODS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Methods"):
+            formatter.write_dl(list(METHODS.items()))
+
+    def _build(self, ctx: Any, name: str, args: list[str]) -> Any:
+        return build_train_command(session_of(ctx), name, args, train, doc=METHODS[name])
+
+
+app = new_app(
+    cls=_Methods,
+    subcommand_metavar="METHOD [OPTIONS]",
+    help="Train a model. `atropos train METHOD --help` lists all options, with --env NAME those of the environment.",
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Train a model."""

@@ -1,0 +1,173 @@
+"""The command of one training method: its flags are made from five models, as those of `gen` are from three.
+
+run options (TrainSettings)   rollouts (GenSettings)   --env.NAME   --backend.NAME   the trainer's own
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.cli.environments import EnvironmentCommand, gen_buckets, pick_backend, set_signature, settle
+from atropos_cli.cli.lazy import add_common, command_of
+from atropos_cli.cli.session import Session
+
+if TYPE_CHECKING:
+    from atropos_cli.cli.options import Flag
+    from atropos_cli.config.resolve import Resolved
+    from atropos_cli.config.settings import GenSettings, TrainSettings
+    from atropos_cli.config.sources import Bucket
+
+_LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+"""Settings of rollouts that mean nothing to sft and dpo."""
+_REWARD_NAMES = {"evals": "eval", "trackers": "track"}
+FOOTER = (
+    "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
+    "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
+)
+
+
+@dataclass(frozen=True)
+class TrainChosen:
+    """What a training command was called with, and everything that was configured."""
+
+    session: Session
+    method: str
+    resolved: Resolved
+
+    @property
+    def settings(self) -> GenSettings:
+        """How rollouts are made, with the backend's options filled in."""
+        settings: Any = self.resolved.models["settings"]
+        result: GenSettings = settings.model_copy(update={"backend_options": self.resolved.given["backend"]})
+        return result
+
+    @property
+    def train(self) -> TrainSettings:
+        """What to train on, for how long, judged by what."""
+        settings: Any = self.resolved.models["train"]
+        result: TrainSettings = settings
+        return result
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """The options given for the environment and the trainer."""
+        return {name: self.resolved.given.get(name, {}) for name in ("env", "trainer")}
+
+
+TrainAction = Callable[..., int | None]
+"""action(chosen, *, own options...) -> exit code."""
+
+
+def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
+    """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
+    from atropos_cli.cli.options import entries_of, signature_of
+
+    buckets = _buckets(session, args)
+    extra = signature_of(action)
+    flags = _flags(buckets, extra, method)
+
+    def call(**given: Any) -> int | None:
+        own = {key: given[key] for key in extra}
+        resolved = settle(buckets, given.get("config"), entries_of(flags, given))
+        return action(TrainChosen(session, method, resolved), **own)
+
+    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags)])
+    command = command_of(
+        call,
+        name=method,
+        cls=EnvironmentCommand,
+        help=doc,
+        short_help=doc.split("\n", 1)[0],
+        epilog=FOOTER,
+        context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
+    )
+    add_common(command)
+    return command
+
+
+def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
+    from atropos_cli.config.buckets import train_bucket, trainer_bucket
+
+    registry = session.registry
+    train = train_bucket()
+    said = _glanced(args, train)
+    name = said.get("env")
+    registration = registry.find("environment", name) if name else None
+    environment = registration.load() if registration is not None else None
+    given_backend = any(word.startswith(("--base-url", "--backend")) for word in args)
+    backend = pick_backend(registry, args, lenient=True) if given_backend else None
+    if backend is None:
+        known = [item for item in registry.registrations("backend") if item.name == "local"]
+        backend = known[0] if known else pick_backend(registry, args, lenient=True)
+    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+    installed = {item.name for item in registry.registrations("trainer")}
+    names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
+    buckets = gen_buckets(registry, registration, environment, backend)
+    return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
+
+
+def _glanced(args: Sequence[str], train: Bucket) -> dict[str, str]:
+    """The environment and the trainer, by what flags, variables and files say before anything is parsed."""
+    from pathlib import Path
+
+    from atropos_cli.cli.options import glance
+    from atropos_cli.config.buckets import settings_bucket
+    from atropos_cli.config.problems import Origin
+    from atropos_cli.config.sources import Entry, collect
+
+    flags = [
+        Entry(train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
+        for name in ("env", "trainer")
+        for value in glance(args, name)
+    ]
+    configs = glance(args, "config")
+    said = collect([settings_bucket(), train], config=Path(configs[-1]) if configs else None, flags=flags)
+    return {
+        entry.path[0]: str(entry.value)
+        for entry in said.entries
+        if entry.bucket == train.name and entry.path[0] in ("env", "trainer")
+    }
+
+
+def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str) -> list[Flag]:
+    """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names."""
+    from atropos_cli.cli.options import Flag, backend_flags, declared, settings_flags
+
+    by_name = {bucket.name: bucket for bucket in buckets}
+    taken = {"help", "debug", "strict-plugins"}
+    for parameter in extra.values():
+        taken |= {name.lstrip("-") for name in declared(parameter)}
+    flags: list[Flag] = []
+
+    def add(flag: Flag, long: str | None = None) -> None:
+        names = tuple(name for name in flag.names if name not in taken)
+        names = (*names, long) if long is not None else names
+        if names:
+            taken.update(names)
+            taken.update(f"no-{name}" for name in names if flag.option.kind == "bool")
+            flags.append(replace(flag, names=names))
+
+    for number, option in enumerate(by_name["train"].options):
+        if method != "grpo" and option.path == ("env",):
+            continue
+        name = _REWARD_NAMES.get(option.path[-1], option.path[-1].replace("_", "-"))
+        add(Flag("train", option, (name,), "Training", f"train_{number}"))
+    for flag in settings_flags(by_name["settings"]):
+        if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
+            add(flag)
+    trainer = by_name["trainer"]
+    for number, option in enumerate(trainer.options):
+        if not option.secret:
+            long = f"trainer.{option.flag}"
+            add(Flag("trainer", option, (option.flag,), f"Options of {trainer.label}", f"trainer_{number}"), long)
+    for flag in backend_flags(by_name["backend"]):
+        add(flag)
+    environment = by_name["env"]
+    for number, option in enumerate(environment.options if method == "grpo" else ()):
+        if not option.secret:
+            panel = f"Options of {environment.label}"
+            add(Flag("env", option, (f"env.{option.flag}",), panel, f"env_{number}"))
+    return flags

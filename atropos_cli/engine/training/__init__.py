@@ -1,0 +1,1 @@
+"""Everything around the optimiser: live rollouts, stored data, evaluation, records, signals."""

@@ -1,0 +1,117 @@
+"""Live rollouts for a trainer: environments that share one backend, on an event loop of their own thread.
+
+    player = Player(plan, registry, tell); await player.open(backend); await player.roll({place: task})
+
+The trainer's thread waits while rollouts run, so that nothing changes the weights below them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.rollout import RolloutFailure
+from atropos_cli.domain.task import Task
+from atropos_cli.engine.components import close_part, make_environment
+from atropos_cli.engine.dispatch import Abort, Dispatcher, EventSink
+from atropos_cli.engine.planner import component_rewards
+from atropos_cli.engine.rollouts import GroupRoller, Run, failure
+from atropos_cli.engine.scoring import Scorer
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.reward import Reward
+
+T = TypeVar("T")
+OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
+"""Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
+
+
+class LoopThread:
+    """An event loop on a thread; call() runs a coroutine there and waits."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="atropos-rollouts", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. Ctrl-C in the waiting thread cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+class Player:
+    """One plan's environment and rewards, opened; rolls groups with a backend that it does not own."""
+
+    def __init__(self, plan: Plan, registry: Registry, tell: EventSink) -> None:
+        self.plan = plan
+        self.environment = make_environment(plan, registry)
+        own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
+        self.rewards = component_rewards(plan.rewards, own, registry)
+        self._tell = tell
+        self._run: Run | None = None
+
+    async def open(self, backend: InferenceBackend) -> None:
+        """Open the environment and get ready to ask the backend."""
+        plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
+        await self.environment.open(workers=plan.execution.workers, seed=plan.seed)
+        dispatcher = Dispatcher(backend, plan.execution, self._tell)
+        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards))
+
+    async def close(self) -> None:
+        """Close the environment; the backend stays open."""
+        if self._run is not None:
+            await self._run.dispatcher.close()
+            self._run = None
+        await close_part(self.environment)
+
+    async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
+        """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""
+        slots = asyncio.Semaphore(max(2, 2 * self.plan.execution.workers))
+
+        async def one(place: int, task: Task) -> list[ScoredGroup]:
+            async with slots:
+                return await self._roll(place, task, on_failure)
+
+        running = [asyncio.create_task(one(place, task)) for place, task in tasks.items()]
+        try:
+            return dict(zip(tasks, await asyncio.gather(*running), strict=True))
+        except Abort as abort:
+            raise abort.error from abort
+        finally:
+            for job in running:
+                job.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
+        assert self._run is not None, "roll() before open()"
+        roller = GroupRoller(self._run, place)
+        try:
+            groups = [group async for group in self.environment.roll_group(task, roller)]
+            if not groups or not groups[-1].last:
+                raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+        except Exception as error:  # noqa: BLE001 - a plugin's error is this task's failure
+            on_failure(place, task, failure("environment", error), None)
+            return []
+        alive = False
+        for group in groups:
+            for rollout in group.rollouts:
+                alive = alive or rollout.failure is None
+                if rollout.failure is not None:
+                    on_failure(place, task, rollout.failure, rollout.id)
+        return groups if alive else []

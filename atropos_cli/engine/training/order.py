@@ -1,0 +1,83 @@
+"""Which task comes at which place of a training run: the same in any process, resumed or not."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections.abc import Sequence
+
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import ConfigError
+from atropos_cli.ports.environment import Environment, TaskStream
+
+
+def task_digest(task: Task) -> bytes:
+    """What two tasks that ask the same thing share: their prompt, or their id where they have none."""
+    text = "\x00".join(f"{message.role}\x01{message.text}" for message in task.prompt) or f"id\x01{task.id}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+class TaskOrder:
+    """Task by place. A finite set is gone through once an epoch, each in another order; an endless stream as it comes.
+
+    held_out: digests of tasks that the run is judged by; these are passed over, and `skipped` counts them.
+    length: tasks of an epoch, None for an endless stream.
+    """
+
+    def __init__(
+        self, environment: Environment, split: str, limit: int | None, *, seed: int, held_out: frozenset[bytes]
+    ) -> None:
+        source = environment.tasks(split)
+        endless = isinstance(source, TaskStream) and source.length is None and limit is None
+        self._tasks: Sequence[Task]
+        if isinstance(source, Sequence):
+            self._tasks = source
+        else:
+            self._tasks = list(itertools.islice(source, limit))
+        self._seed = seed
+        self._held_out = held_out
+        self.skipped = 0
+        self._scanned = 0
+        self._kept: list[int] = []
+        self._epoch: tuple[int, list[int]] | None = None
+        self.length: int | None = None
+        if not endless:
+            unbounded = isinstance(self._tasks, TaskStream) and self._tasks.length is None
+            available = limit or 0 if unbounded else len(self._tasks)
+            self._scan_all(min(available, limit or available))
+            self.length = len(self._kept)
+            if not self._kept:
+                why = "all of them are tasks of the evaluation" if self.skipped else f"split {split!r} is empty"
+                raise ConfigError(f"environment {environment.name!r} has no tasks to train on: {why}")
+
+    def task(self, place: int) -> Task:
+        """The task at a place; places run from 0 without end."""
+        return self._tasks[self._index(place)]
+
+    def _index(self, place: int) -> int:
+        if self.length is None:
+            while len(self._kept) <= place:
+                self._scan_one()
+            return self._kept[place]
+        epoch, within = divmod(place, self.length)
+        if self._epoch is None or self._epoch[0] != epoch:
+            order = list(self._kept)
+            random.Random(f"{self._seed}/{epoch}").shuffle(order)
+            self._epoch = epoch, order
+        return self._epoch[1][within]
+
+    def _scan_all(self, count: int) -> None:
+        if not self._held_out:
+            self._kept = list(range(count))
+            return
+        while self._scanned < count:
+            self._scan_one()
+
+    def _scan_one(self) -> None:
+        index = self._scanned
+        self._scanned += 1
+        if self._held_out and task_digest(self._tasks[index]) in self._held_out:
+            self.skipped += 1
+        else:
+            self._kept.append(index)

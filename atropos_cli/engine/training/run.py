@@ -1,0 +1,143 @@
+"""Carry out a TrainPlan: lock the folder, hand everything to the trainer, leave a state to go on from.
+
+    run_train(plan, trainer, folder=..., registry=...) -> TrainResult
+
+Ctrl-C or SIGTERM once: the trainer finishes its step, saves and returns. Twice: at once. kill -9: --resume
+goes on from the newest complete checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.training.recording import Recording
+from atropos_cli.engine.training.session import TrainSession
+from atropos_cli.errors import AtroposError, DataError, ExitCode, TrainerError
+from atropos_cli.io.append import atomic_write
+from atropos_cli.io.rundir import RunDir, check_same_identity, open_run
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.trainer import Trainer, TrainResult
+from atropos_cli.ports.writer import Writer
+
+Say = Callable[[str], None]
+
+
+def run_train(
+    plan: TrainPlan,
+    trainer: Trainer,
+    *,
+    folder: Path,
+    registry: Registry,
+    resume: bool = False,
+    overwrite: bool = False,
+    say: Say = lambda text: None,
+) -> TrainResult:
+    """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
+    trainer.check(plan)
+    run_dir = open_run(folder, resume=resume, overwrite=overwrite)
+    try:
+        begun = (run_dir.folder / "plan.json").exists()
+        if begun:
+            check_same_identity(read_train_plan(run_dir.folder / "plan.json"), plan, run_dir.folder)
+        result = _train(plan, trainer, run_dir, registry, resume=resume and begun, say=say)
+        if result.stopped is None:
+            run_dir.promote()
+        return result
+    finally:
+        run_dir.close()
+
+
+def read_train_plan(path: Path) -> TrainPlan:
+    """The training plan of a plan.json. Raises DataError naming the file and what is wrong."""
+    try:
+        data = json.loads(path.read_bytes())
+        data.pop("digest", None)
+        return TrainPlan.model_validate(data)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist", hint="give a training run's folder") from error
+    except (ValidationError, ValueError, AttributeError, OSError) as error:
+        raise DataError(f"{path} is not the plan of a training run: {error}") from error
+
+
+def _train(
+    plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, *, resume: bool, say: Say
+) -> TrainResult:
+    recording = Recording(plan, run_dir, say=say)
+    session = TrainSession(plan, run_dir, registry, recording, resume=resume)
+    state, code = "failed", int(ExitCode.TRAINER)
+    result: TrainResult | None = None
+    error: BaseException | None = None
+    try:
+        session.prepare(lambda rollouts: _writer(rollouts, registry))
+        _write_plan(plan, run_dir)
+        run_dir.log("started", attempt=run_dir.attempt, resume=resume)
+        recording.begin(resume=resume)
+        with _signals(session, say):
+            result = trainer.train(plan, session)
+        if result.stopped is None:
+            state, code = "finished", int(ExitCode.OK)
+        else:
+            state = "interrupted" if result.stopped == "interrupted" else "stopped"
+            code = int(ExitCode.INTERRUPTED if state == "interrupted" else ExitCode.TRAINER)
+        return result
+    except KeyboardInterrupt as stop:
+        state, code, error = "interrupted", int(ExitCode.INTERRUPTED), stop
+        raise
+    except AtroposError as problem:
+        error = problem
+        raise
+    except Exception as problem:
+        error = problem
+        raise TrainerError(
+            f"trainer {plan.trainer.name!r} failed: {type(problem).__name__}: {problem}",
+            hint="--debug shows where; the last checkpoint is complete: go on with --resume",
+        ) from problem
+    finally:
+        # In the order of what must not be lost: the records first, then what only has to be closed.
+        if (run_dir.folder / "plan.json").exists():
+            recording.end(state, code, result, session.results, error=error)
+            run_dir.log("ended", state=state)
+        session.close()
+
+
+def _write_plan(plan: TrainPlan, run_dir: RunDir) -> None:
+    data: JsonDict = {"digest": plan.digest, **plan.model_dump(mode="json")}
+    atomic_write(run_dir.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _writer(plan: Plan, registry: Registry) -> Writer:
+    cls: Any = registry.find("writer", plan.writer.name).load()
+    writer: Writer = cls(cls.Config())
+    return writer
+
+
+@contextlib.contextmanager
+def _signals(session: TrainSession, say: Say) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks the trainer to save and return; the second ends it where it is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(number: int, frame: Any) -> None:
+        if session.stopping:
+            raise KeyboardInterrupt
+        session.stop()
+        say("stopping: the step at hand is finished and saved; again to stop now")
+
+    old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

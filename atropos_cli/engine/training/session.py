@@ -1,0 +1,331 @@
+"""The TrainContext: what a trainer asks of the engine, carried out by players, stored data and records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.group import ScoredGroup, make_group_id
+from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.rollout import Rollout, RolloutFailure
+from atropos_cli.domain.run import FailureRecord
+from atropos_cli.domain.task import Task
+from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.components import close_part, make_backend, open_backend
+from atropos_cli.engine.dispatch import Abort
+from atropos_cli.engine.planner import component_rewards
+from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.training.data import prompt_rows, stored_groups, stored_rows
+from atropos_cli.engine.training.live import LoopThread, Player
+from atropos_cli.engine.training.order import TaskOrder, task_digest
+from atropos_cli.engine.training.recording import Recording
+from atropos_cli.engine.training.suites import SuiteResults
+from atropos_cli.errors import BackendError, ConfigError, TrainerError
+from atropos_cli.io.rundir import RunDir, now
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.writer import Writer
+
+SHOWN_PER_STEP = 4
+"""Completions of a step that go to the records."""
+
+
+class TrainSession:
+    """See ports.trainer.TrainContext. Made and closed by `run_train`; `weights` says what evaluations need."""
+
+    def __init__(
+        self, plan: TrainPlan, run_dir: RunDir, registry: Registry, recording: Recording, *, resume: bool
+    ) -> None:
+        self.plan = plan
+        self.folder = run_dir.folder
+        self.resume = resume
+        self.tasks: int | None = None
+        self.recording = recording
+        self.results = SuiteResults(self.folder)
+        self.failed_rollouts = 0
+        self._run_dir = run_dir
+        self._registry = registry
+        self._stop = threading.Event()
+        self._loop: LoopThread | None = None
+        self._backend: InferenceBackend | None = None
+        self._in_process = False
+        self._model: Any = None
+        self._tokenizer: Any = None
+        self._pushed: int | None = None
+        self._player: Player | None = None
+        self._suites: dict[str, Player] = {}
+        self._order: TaskOrder | None = None
+        self._writer: Writer | None = None
+        self._written: set[int] = set()
+        self._scorer: Scorer | None = None
+        self._located = not resume
+
+    # What the trainer calls -------------------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        """See TrainContext."""
+        return self._stop.is_set()
+
+    def adopt(self, model: Any, tokenizer: Any) -> None:
+        """See TrainContext. Opens the backend, the environment and the suites."""
+        if self._backend is not None:
+            raise TrainerError("adopt() was called twice")
+        self._model, self._tokenizer = model, tokenizer
+        source = self.plan.rollouts or (self.plan.suites[0].plan if self.plan.suites else None)
+        if source is None:
+            return
+        self._loop = LoopThread()
+        self._backend = make_backend(source, self._registry)
+        with contextlib.suppress(BackendError):
+            self._backend.adopt(model, tokenizer)
+            self._in_process = True
+        with self._evaluating():
+            self._loop.call(self._open(source, self._backend))
+        if not self._in_process and not self._backend.capabilities.weight_sync:
+            raise ConfigError(
+                f"backend {self._backend.name!r} cannot take new weights while it runs",
+                hint="leave out --base-url to sample in process, or start the server with weight updates",
+            )
+
+    def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
+        """See TrainContext. Every group is written to the run's groups file once."""
+        if self._player is None or self._order is None or self._loop is None:
+            raise TrainerError("roll() needs an environment in the plan and adopt() first")
+        self._locate(step)
+        tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
+        with self._evaluating():
+            self._sync(step)
+            found = self._loop.call(self._player.roll(tasks, self._on_failure))
+        for place in tasks:
+            self._write(place, found[place])
+        self._show(step, [group for place in tasks for group in found[place]])
+        return [found[place] for place in places]
+
+    def groups(self) -> Iterator[ScoredGroup]:
+        """See TrainContext."""
+        return stored_groups(self.plan.data)
+
+    def rows(self) -> Iterator[JsonDict]:
+        """See TrainContext. For grpo: rows with a prompt."""
+        if self.plan.method == "grpo":
+            return prompt_rows(self.plan.data)
+        return stored_rows(self.plan.data, self.plan.method)
+
+    def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
+        """See TrainContext."""
+        if self._scorer is None:
+            raise TrainerError("there is no reward to score completions with")
+        scorer = self._scorer
+
+        async def score() -> list[float | None]:
+            values: list[float | None] = []
+            for number, (row, text) in enumerate(zip(rows, completions, strict=True)):
+                task = _task_of(row, number)
+                reply = Message(role="assistant", content=text)
+                rollout = Rollout(id=f"{task.id}/0", task_id=task.id, messages=(*task.prompt, reply))
+                values.append((await scorer.score(task, [rollout]))[0].reward)
+            return values
+
+        return asyncio.run(score())
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See TrainContext."""
+        self._locate(step - 1)
+        self.recording.step(step, metrics)
+
+    def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """See TrainContext."""
+        self.recording.samples(step, rows)
+
+    def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
+        """See TrainContext."""
+        if not self._suites or self._loop is None:
+            return {}
+        self._locate(step - 1)
+        values: dict[str, float] = {}
+        for name, player in self._suites.items():
+            tasks = self.results.tasks_of(name, player)
+            with self._evaluating():
+                self._sync(step)
+                found = self._loop.call(player.roll(tasks, lambda *failed: None))
+            evaluation, rows = self.results.count(name, step, player.plan, tasks, found)
+            values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
+            self.recording.samples(step, rows, suite=name)
+        self.results.settle(step, values)
+        self.recording.evaluation(step, values, final=final)
+        return values
+
+    def should_evaluate(self, step: int) -> bool:
+        """See TrainContext."""
+        every = self.plan.eval_every
+        return bool(self._suites) and every is not None and step > 0 and step % every == 0
+
+    def is_best(self, step: int) -> bool:
+        """See TrainContext."""
+        return self.results.best_step == step
+
+    def warn(self, message: str) -> None:
+        """See TrainContext."""
+        self.recording.warn(message)
+
+    # What the engine calls --------------------------------------------------------------------------------------------
+
+    def prepare(self, open_writer: Callable[[Plan], Writer]) -> None:
+        """Find what needs no model: tasks, overlap with the suites, rewards. Raises ConfigError."""
+        plan = self.plan.rollouts
+        self._suites = {suite.name: Player(suite.plan, self._registry, self._event) for suite in self.plan.suites}
+        held_out: set[bytes] = set()
+        for name, player in self._suites.items():
+            held_out |= {task_digest(task) for task in self.results.tasks_of(name, player).values()}
+        if self.plan.rewards:
+            self._scorer = Scorer(component_rewards(self.plan.rewards, {}, self._registry))
+        if plan is None:
+            return
+        self._player = Player(plan, self._registry, self._event)
+        self._order = TaskOrder(
+            self._player.environment, plan.split, plan.limit, seed=plan.seed, held_out=frozenset(held_out)
+        )
+        self.tasks = self._order.length
+        if self._order.skipped:
+            self.warn(f"{self._order.skipped} training tasks are also tasks of an evaluation: they are left out")
+        self._writer = open_writer(plan)
+        self._written = set(self._writer.open(self.folder, prefix=plan.digest[:10], fsync=plan.execution.fsync))
+
+    def stop(self) -> None:
+        """Ask the trainer to save and return."""
+        self._stop.set()
+
+    @property
+    def skipped_tasks(self) -> int:
+        """Training tasks that were left out because a suite holds them."""
+        return self._order.skipped if self._order is not None else 0
+
+    def close(self) -> None:
+        """Close environments, backend and the groups file; safe to call twice."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            with contextlib.suppress(Exception):
+                loop.call(self._close())
+            loop.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        shutil.rmtree(self.folder / "sync", ignore_errors=True)
+
+    async def _open(self, plan: Plan, backend: InferenceBackend) -> None:
+        try:
+            await open_backend(backend, plan, self._event, asyncio.Event())
+        except Abort as abort:
+            raise abort.error from abort
+        for player in (self._player, *self._suites.values()):
+            if player is not None:
+                await player.open(backend)
+
+    async def _close(self) -> None:
+        for player in (self._player, *self._suites.values()):
+            if player is not None:
+                await player.close()
+        if self._backend is not None:
+            await close_part(self._backend)
+
+    def _locate(self, step: int) -> None:
+        """After a resume, the first call tells at which step the run goes on: what came later is made again."""
+        if not self._located:
+            self._located = True
+            self.results.recover(step)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Dropout and the like are off while the engine samples; the module's own mode comes back afterwards."""
+        training = bool(getattr(self._model, "training", False))
+        if training:
+            self._model.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self._model.train()
+
+    def _sync(self, step: int) -> None:
+        """Make the backend sample from the weights as they are now."""
+        assert self._backend is not None
+        assert self._loop is not None
+        source: str | None = None
+        if not self._in_process:
+            if self._pushed == step:
+                return
+            # Two folders in turn: a server may still be reading the last one.
+            folder = self.folder / "sync" / str(step % 2)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._model.save_pretrained(folder)
+            self._tokenizer.save_pretrained(folder)
+            source = str(folder.resolve())
+        self._loop.call(self._backend.update_weights(source, version=step))
+        self._pushed = step
+
+    def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
+        if groups and self._writer is not None and place not in self._written:
+            self._writer.write(tuple(groups))
+            self._written.add(place)
+
+    def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
+        rows = [
+            sample_row(group.task, rollout)
+            for group in groups[:SHOWN_PER_STEP]
+            for rollout in group.rollouts[:1]
+            if rollout.failure is None
+        ]
+        if rows:
+            self.recording.samples(step, rows)
+
+    def _on_failure(self, place: int, task: Task, reason: RolloutFailure, rollout: str | None) -> None:
+        self.failed_rollouts += 1
+        assert self.plan.rollouts is not None
+        self._run_dir.failure(
+            FailureRecord(
+                group_id=make_group_id(self.plan.rollouts.digest, place),
+                task_id=task.id,
+                rollout=rollout,
+                stage=reason.stage,
+                type=reason.type,
+                message=reason.message,
+                attempt=self._run_dir.attempt,
+                time=now(),
+            )
+        )
+
+    def _event(self, kind: str, message: str) -> None:
+        self.warn(message)
+
+
+def sample_row(task: Task, rollout: Rollout) -> JsonDict:
+    """What the records keep of a completion; `expected` is the task's answer, `extracted` what the episode read."""
+    prompt = [message for message in rollout.messages if message.role != "assistant"]
+    correct = next(
+        (rollout.info[name] for name in ("correct", "won") if isinstance(rollout.info.get(name), bool)), None
+    )
+    return {
+        "task": task.id,
+        "prompt": "\n\n".join(message.text for message in prompt[:4]),
+        "completion": rollout.text,
+        "extracted": rollout.info.get("extracted"),
+        "expected": task.answer,
+        "reward": rollout.reward,
+        "correct": correct,
+    }
+
+
+def _task_of(row: JsonDict, number: int) -> Task:
+    prompt = row.get("prompt")
+    turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    messages = tuple(Message.model_validate(turn) for turn in turns)
+    answer = next((row[name] for name in ("answer", "solution", "ground_truth") if row.get(name) is not None), None)
+    info = {key: value for key, value in row.items() if key not in ("prompt", "answer")}
+    return Task(id=str(row.get("id", number)), prompt=messages, answer=answer, info=info)

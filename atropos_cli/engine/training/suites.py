@@ -1,0 +1,122 @@
+"""Evaluations during training: the suites' tasks, what came out of them, and which step was the best.
+
+Each evaluation is kept as evals/SUITE-step-N.json, in the form that `atropos eval` writes. The best step is
+the one with the highest accuracy on the first suite, the earliest of equals.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.run import RunSummary
+from atropos_cli.domain.task import Task
+from atropos_cli.engine.evaluation import Evaluation, evaluate
+from atropos_cli.engine.tasks import TaskReader
+from atropos_cli.engine.training.live import Player
+from atropos_cli.io.append import atomic_write
+
+SHOWN = 16
+"""Completions of an evaluation that go to the records."""
+
+
+class SuiteResults:
+    """What the suites of one training run found, read from the run folder again after a resume."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "evals"
+        self._tasks: dict[str, dict[int, Task]] = {}
+        self._first: str | None = None
+        self.best_step: int | None = None
+        self.best_value = float("-inf")
+        self.last: dict[str, float] = {}
+        self.history: dict[int, dict[str, float]] = {}
+
+    def tasks_of(self, name: str, player: Player) -> dict[int, Task]:
+        """The suite's tasks by place; read once."""
+        if name not in self._tasks:
+            self._first = self._first or name
+            reader = TaskReader(player.environment, player.plan.split, player.plan.limit)
+            tasks: dict[int, Task] = {}
+            index = 0
+            while (task := reader.get(index)) is not None:
+                tasks[index] = task
+                index += 1
+            self._tasks[name] = tasks
+        return self._tasks[name]
+
+    def count(
+        self, name: str, step: int, plan: Plan, tasks: Mapping[int, Task], found: Mapping[int, list[ScoredGroup]]
+    ) -> tuple[dict[str, float], list[JsonDict]]:
+        """Metrics of one evaluation and some of its completions; keeps the whole of it in a file."""
+        from atropos_cli.engine.training.session import sample_row
+
+        groups = [group for place in tasks for group in found[place]]
+        summary = _summary(plan, len(tasks), groups)
+        result = evaluate(plan, groups, summary, ks=sorted({1, plan.group_size}))
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}-step-{step}.json"
+        atomic_write(path, result.model_dump_json(indent=2).encode() + b"\n")
+        shown = [
+            {**sample_row(group.task, rollout), "correct": task.successes > 0}
+            for group, task in zip(groups[:SHOWN], result.per_task, strict=False)
+            for rollout in group.rollouts[:1]
+            if group.last and rollout.failure is None
+        ]
+        return _metrics(result), shown
+
+    def settle(self, step: int, values: Mapping[str, float]) -> None:
+        """Remember the values of a step's evaluations and see whether it is the best so far."""
+        self.history[step] = dict(values)
+        self.last = dict(values)
+        value = values.get(f"eval/{self._first}/accuracy")
+        if value is not None and value > self.best_value:
+            self.best_step, self.best_value = step, value
+
+    def recover(self, upto: int) -> None:
+        """Read the evaluations of an earlier attempt, up to a step; later ones are made again."""
+        steps: dict[int, dict[str, float]] = {}
+        for path in sorted(self._folder.glob("*-step-*.json")):
+            name, _, number = path.stem.rpartition("-step-")
+            if not number.isdigit() or int(number) > upto:
+                continue
+            result = Evaluation.model_validate(json.loads(path.read_bytes()))
+            values = {f"eval/{name}/{key}": value for key, value in _metrics(result).items()}
+            steps.setdefault(int(number), {}).update(values)
+        for step in sorted(steps):
+            self.settle(step, steps[step])
+
+
+def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup]) -> RunSummary:
+    reasons: Counter[str] = Counter()
+    for group in groups:
+        reasons.update(rollout.stop_reason for rollout in group.rollouts if rollout.stop_reason is not None)
+    return RunSummary(
+        state="finished",
+        plan_digest=plan.digest,
+        env=plan.environment.name,
+        model=plan.model,
+        groups_total=tasks,
+        groups_done=len(groups),
+        stop_reasons=dict(reasons),
+    )
+
+
+def _metrics(result: Evaluation) -> dict[str, float]:
+    values = {"accuracy": result.accuracy.value, "errors": float(result.errors)}
+    if result.accuracy.low is not None and result.accuracy.high is not None:
+        values |= {"accuracy_low": result.accuracy.low, "accuracy_high": result.accuracy.high}
+    if result.reward is not None:
+        values["reward"] = result.reward.value
+    values |= {f"pass@{k}": value.value for k, value in result.pass_at.items() if k != "1"}
+    if result.attempts:
+        values["completion_tokens"] = result.completion_tokens / result.attempts
+        truncated = sum(task.truncated for task in result.per_task)
+        values["truncated"] = truncated / result.attempts
+    return values
