@@ -167,14 +167,22 @@ def load_weights(model: Any, folder: str) -> None:
 
     try:
         with _quiet():
-            other = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+            other = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True).state_dict()
+        own = model.state_dict()
+        wrong = sorted(name for name in own.keys() | other.keys() if _shape(own, name) != _shape(other, name))
+        if wrong:  # torch would copy those that fit before it complains
+            raise ValueError(f"{len(wrong)} tensors differ in name or shape, the first is {wrong[0]}")
         with torch.no_grad():
-            model.load_state_dict(other.state_dict())
+            model.load_state_dict(other)
     except (OSError, RuntimeError, ValueError) as error:
         raise FatalBackendError(
             f"the weights in {folder!r} cannot be taken: {_first_line(error)}",
             hint="they must be a folder written by save_pretrained, of the model that runs",
         ) from error
+
+
+def _shape(tensors: dict[str, Any], name: str) -> tuple[int, ...] | None:
+    return tuple(tensors[name].shape) if name in tensors else None
 
 
 def _load_error(source: ModelSource, error: Exception) -> FatalBackendError:

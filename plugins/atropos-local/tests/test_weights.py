@@ -1,0 +1,142 @@
+"""Weights that change while the backend runs: an adopted model of this process, and weights from a folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atropos_cli.sdk import FatalBackendError, GenerateRequest, Sampling, user
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.model
+
+LONG = "The same long beginning of a prompt, kept from one request to the next. " * 2
+
+
+def request(text: str = LONG, **sampling: Any) -> GenerateRequest:
+    return GenerateRequest(messages=(user(text),), seed=3, sampling=Sampling(max_tokens=8, **sampling))
+
+
+@pytest.fixture
+def model(tiny: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny, dtype="float32").eval()
+
+
+@pytest.fixture
+async def adopting(tiny: Path, model: Any) -> AsyncIterator[Any]:
+    from atropos_local.backend import LocalBackend, LocalConfig
+    from transformers import AutoTokenizer
+
+    backend = LocalBackend(LocalConfig(logprobs="tempered"), model="policy")
+    backend.adopt(model, AutoTokenizer.from_pretrained(tiny))
+    await backend.open()
+    yield backend
+    await backend.close()
+
+
+def shift(model: Any, amount: float = 0.2) -> None:
+    import torch
+
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * amount)
+
+
+async def test_it_samples_from_the_very_module_that_was_given(
+    adopting: Any, model: Any, opened: Callable[..., Any]
+) -> None:
+    same = await opened()
+    first, plain = await adopting.generate(request()), await same.generate(request())
+    assert first.completions[0].message.tokens.ids == plain.completions[0].message.tokens.ids
+    shift(model)
+    await adopting.update_weights(None, version=1)
+    changed = await adopting.generate(request(temperature=0.0))
+    again = await same.generate(request(temperature=0.0))
+    assert changed.completions[0].message.tokens.ids != again.completions[0].message.tokens.ids
+    assert adopting.describe()["weights_version"] == 1
+
+
+async def test_prefixes_of_old_weights_are_dropped(adopting: Any, model: Any, teacher: Any) -> None:
+    import torch
+
+    await adopting.generate(request())
+    shift(model)
+    await adopting.update_weights(None, version=1)
+    made = await adopting.generate(request(temperature=0.0))
+    ids = list(made.completions[0].message.tokens.ids)
+    with torch.no_grad():
+        logits = model(torch.tensor([[*made.prompt_ids, *ids]]), use_cache=False).logits[0].log_softmax(-1)
+    expected = [float(logits[len(made.prompt_ids) - 1 + at, token]) for at, token in enumerate(ids)]
+    assert made.completions[0].message.tokens.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+async def test_tempered_logprobs_are_those_of_the_logits_over_the_temperature(adopting: Any, model: Any) -> None:
+    import torch
+
+    made = await adopting.generate(request(temperature=0.5))
+    ids = list(made.completions[0].message.tokens.ids)
+    with torch.no_grad():
+        logits = model(torch.tensor([[*made.prompt_ids, *ids]]), use_cache=False).logits[0] / 0.5
+    values = logits.log_softmax(-1)
+    expected = [float(values[len(made.prompt_ids) - 1 + at, token]) for at, token in enumerate(ids)]
+    assert made.completions[0].message.tokens.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+async def test_weights_from_a_folder_wait_for_running_samples_and_replace_all(
+    opened: Callable[..., Any], model: Any, tmp_path: Path
+) -> None:
+    shift(model)
+    model.save_pretrained(tmp_path / "new")
+    backend = await opened()
+    running = [asyncio.create_task(backend.generate(request(f"{n} {LONG}"))) for n in range(4)]
+    await backend.update_weights(str(tmp_path / "new"), version=7)
+    await asyncio.gather(*running)
+    made = await backend.generate(request(temperature=0.0))
+    fresh = await opened(model=None)
+    old = await fresh.generate(request(temperature=0.0))
+    assert made.completions[0].message.tokens.ids != old.completions[0].message.tokens.ids
+
+
+async def test_weights_of_another_model_are_refused_and_the_old_ones_stay(
+    opened: Callable[..., Any], tiny: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoConfig, LlamaForCausalLM
+
+    config = AutoConfig.from_pretrained(tiny)
+    config.intermediate_size = 32  # all other tensors would fit
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "other")
+    backend = await opened()
+    before = await backend.generate(request(temperature=0.0))
+    with pytest.raises(FatalBackendError, match="cannot be taken"):
+        await backend.update_weights(str(tmp_path / "other"), version=1)
+    after = await backend.generate(request(temperature=0.0))
+    assert before.completions[0].message.tokens.ids == after.completions[0].message.tokens.ids
+
+
+async def test_lora_layers_take_part(tiny: Path, model: Any) -> None:
+    peft = pytest.importorskip("peft")
+    from atropos_local.backend import LocalBackend, LocalConfig
+    from transformers import AutoTokenizer
+
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj"])).eval()
+    backend = LocalBackend(LocalConfig(), model="policy")
+    backend.adopt(wrapped, AutoTokenizer.from_pretrained(tiny))
+    await backend.open()
+    try:
+        before = await backend.generate(request(temperature=0.0))
+        for name, parameter in wrapped.named_parameters():
+            if "lora_B" in name:
+                parameter.data.fill_(0.5)
+        await backend.update_weights(None, version=1)
+        after = await backend.generate(request(temperature=0.0))
+    finally:
+        await backend.close()
+    assert before.completions[0].message.tokens.ids != after.completions[0].message.tokens.ids
