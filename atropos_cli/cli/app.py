@@ -37,6 +37,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
+    "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),
     "new": LazyCommand(f"{_COMMANDS}.new:new", "Start a plugin from a template.", COMPONENTS),
     "config": LazyCommand(f"{_COMMANDS}.config:app", "Show each setting and where it comes from.", SETUP),
