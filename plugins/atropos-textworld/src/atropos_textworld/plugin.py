@@ -35,6 +35,24 @@ def atropos_register_rewards() -> Iterable[ComponentSpec]:
 
 
 @hookimpl
+def atropos_register_backends() -> Iterable[ComponentSpec]:
+    """The baselines, which play without a model."""
+    module = "atropos_textworld.policies.backends"
+    return [
+        ComponentSpec("backend", "textworld-oracle", f"{module}:OracleBackend", "Plays the game's own plan, and wins."),
+        ComponentSpec(
+            "backend",
+            "textworld-admissible-random",
+            f"{module}:AdmissibleRandomBackend",
+            "Plays any admissible command of a text game.",
+        ),
+        ComponentSpec(
+            "backend", "textworld-random", f"{module}:RandomBackend", "Plays any verb with any words of a text game."
+        ),
+    ]
+
+
+@hookimpl
 def atropos_doctor() -> Iterable[tuple[str, str, str]]:
     """Is TextWorld here, and can games be kept?"""
     from atropos_textworld.doctor import checks
