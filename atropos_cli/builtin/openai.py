@@ -32,6 +32,7 @@ from atropos_cli.builtin.openai_request import (
 )
 from atropos_cli.builtin.openai_score import TokenScorer
 from atropos_cli.builtin.openai_servers import Server, ServerPool
+from atropos_cli.builtin.openai_weights import WeightUpdater
 from atropos_cli.sdk import (
     BackendError,
     Capabilities,
@@ -70,6 +71,7 @@ class OpenAIBackend(InferenceBackend):
         self._pool: ServerPool | None = None
         self._render: Render | None = None
         self._scorer: TokenScorer | None = None
+        self._weights: WeightUpdater | None = None
         self._path = "/chat/completions" if config.endpoint == "chat" else "/completions"
 
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
@@ -88,6 +90,8 @@ class OpenAIBackend(InferenceBackend):
         self._scorer = TokenScorer(self._pool, self.model, request_timeout)
         if self._pool.servers[0].kind in ("vllm", "sglang"):
             self._fields.logprobs_value = 0  # the sampled token alone; 0 means none at all to some others
+            self._learn(weight_sync=True)
+        self._weights = WeightUpdater(self._pool.servers, self.model, request_timeout)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -136,6 +140,15 @@ class OpenAIBackend(InferenceBackend):
         """Ask the server (vLLM and SGLang offer /tokenize). Raises FatalBackendError where it has no such path."""
         assert self._scorer is not None, "tokenize() before open()"
         return await self._scorer.tokenize(text)
+
+    async def update_weights(self, source: str | None, *, version: int) -> None:
+        """See the port, and openai_weights for the ways it is done."""
+        assert self._weights is not None, "update_weights() before open()"
+        if source is None:
+            raise FatalBackendError("a server takes new weights from a folder, not from this process")
+        await self._weights.update(source, version)
+        self.model = self._weights.model
+        self._counts["weights_version"] = version
 
     async def probe(self) -> bool:
         """Does any server answer, ready for work?"""

@@ -20,7 +20,8 @@ class MockModel:
     """A model that always answers `reply`. All fields may be changed while it is served.
 
     reply: the content of each choice, or a function (request body, index of the choice) -> the content
-        or a whole message dict. flavor: see mock_server. honours_n: False answers one choice, whatever n says.
+        or a whole message dict. flavor: see mock_server. honours_n: False answers one choice, whatever n says. weight_updates: the
+        flavor's paths for new weights exist; `weights` holds the folders that were taken.
     """
 
     flavor: Flavor = "openai"
@@ -28,6 +29,8 @@ class MockModel:
     reply: str | Callable[[dict[str, Any], int], Any] = "ok"
     honours_n: bool = True
     api_key: str | None = None
+    weight_updates: bool = False
+    weights: list[str] = field(default_factory=list)
     _encoded: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
 
     def answer_bytes(self, path: str, headers: dict[str, str], data: bytes) -> tuple[int, bytes]:
@@ -64,6 +67,8 @@ class MockModel:
         if path.endswith("/tokenize") and self.flavor in ("vllm", "sglang"):
             tokens = list(json.loads(data)["prompt"].encode("utf-8", "surrogatepass"))
             return 200, {"tokens": tokens, "count": len(tokens), "max_model_len": 32768}
+        if self.weight_updates and (changed := self._change_weights(path, data)) is not None:
+            return changed
         if not path.endswith(GENERATION_PATHS) or (path.endswith("/generate") and self.flavor != "sglang"):
             return 404, {"detail": "Not Found"}
         body = json.loads(data)
@@ -77,6 +82,30 @@ class MockModel:
             message = f"The model `{body.get('model')}` does not exist."
             return 404, {"error": {"message": message, "type": "NotFoundError", "param": "model", "code": 404}}
         return 200, self.generation(body, chat=path.endswith("/chat/completions"))
+
+    def _change_weights(self, path: str, data: bytes) -> tuple[int, Any] | None:
+        """The answers of vLLM's and SGLang's paths for new weights; None for any other path."""
+        path = path.partition("?")[0]
+        if self.flavor == "vllm" and path in ("/pause", "/resume", "/reset_prefix_cache"):
+            return 200, {}
+        if self.flavor == "vllm" and path == "/collective_rpc":
+            self.weights.append(json.loads(data)["kwargs"]["weights_path"])
+            return 200, {"results": [None]}
+        if self.flavor == "sglang" and path == "/update_weights_from_disk":
+            self.weights.append(json.loads(data)["model_path"])
+            return 200, {"success": True, "message": "Succeeded", "num_paused_requests": 0}
+        if self.flavor in ("vllm", "sglang") and path.endswith("/load_lora_adapter"):
+            body = json.loads(data)
+            if body["lora_name"] in self.names and not body.get("load_inplace"):
+                return 400, {"error": {"message": f"{body['lora_name']} is loaded already", "code": 400}}
+            self.weights.append(body["lora_path"])
+            self.names = tuple(dict.fromkeys((*self.names, body["lora_name"])))
+            return 200, {"success": True}
+        if self.flavor == "sglang" and path == "/unload_lora_adapter":
+            name = json.loads(data)["lora_name"]
+            self.names = tuple(known for known in self.names if known != name)
+            return 200, {"success": True}
+        return None
 
     def generation(self, body: dict[str, Any], *, chat: bool) -> dict[str, Any]:
         """The ordinary answer to a generation request, in this flavor's shape."""

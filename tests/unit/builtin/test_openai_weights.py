@@ -1,0 +1,89 @@
+"""New weights reach every server, or the reason is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atropos_cli.errors import FatalBackendError
+from atropos_cli.testing.mock_server import MockServer
+
+from .openai_support import ask, opened
+
+
+@pytest.mark.parametrize("flavor", ["vllm", "sglang"])
+async def test_whole_weights_reach_every_server(flavor: Any, tmp_path: Path) -> None:
+    with MockServer(flavor=flavor) as one, MockServer(flavor=flavor) as two:
+        one.model.weight_updates = two.model.weight_updates = True
+        async with opened(one, two) as backend:
+            assert backend.capabilities.weight_sync
+            await backend.update_weights(str(tmp_path), version=3)
+            await backend.generate(ask())
+            assert backend.model == "mock-model"
+            assert backend.describe()["counts"]["weights_version"] == 3
+        assert one.model.weights == two.model.weights == [str(tmp_path)]
+    if flavor == "vllm":
+        paths = [request.path for request in one.requests if "weight" in request.path or request.method == "POST"]
+        assert paths[:4] == ["/pause", "/collective_rpc", "/reset_prefix_cache", "/resume"]
+
+
+@pytest.mark.parametrize("flavor", ["vllm", "sglang"])
+async def test_an_adapter_is_loaded_again_and_asked_for_by_its_name(flavor: Any, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with MockServer(flavor=flavor) as server:
+        server.model.weight_updates = True
+        async with opened(server) as backend:
+            for version in (1, 2):
+                await backend.update_weights(str(tmp_path), version=version)
+            await backend.generate(ask())
+        assert len(server.model.weights) == 2
+        assert server.generations[-1].json()["model"] == "mock-model-policy"
+
+
+async def test_a_server_without_the_paths_says_how_to_start_it(tmp_path: Path) -> None:
+    with MockServer(flavor="vllm") as server:
+        async with opened(server) as backend:
+            with pytest.raises(FatalBackendError, match="/pause") as caught:
+                await backend.update_weights(str(tmp_path), version=1)
+    assert "VLLM_SERVER_DEV_MODE=1" in (caught.value.hint or "")
+
+
+async def test_an_answer_that_means_no_is_an_error(tmp_path: Path) -> None:
+    with MockServer(flavor="sglang") as server:
+        async with opened(server) as backend:
+            server.script(
+                [
+                    {
+                        "status": 200,
+                        "json": {"success": False, "message": "no such folder"},
+                        "path": "/update_weights_from_disk",
+                    }
+                ]
+            )
+            with pytest.raises(FatalBackendError, match="no such folder"):
+                await backend.update_weights(str(tmp_path), version=1)
+
+
+async def test_vllm_goes_on_when_the_weights_are_refused(tmp_path: Path) -> None:
+    with MockServer(flavor="vllm") as server:
+        server.model.weight_updates = True
+        change = server.model._change_weights
+
+        def refuse(path: str, data: bytes) -> Any:
+            return (500, {"error": {"message": "bad weights"}}) if path == "/collective_rpc" else change(path, data)
+
+        server.model._change_weights = refuse  # type: ignore[method-assign]
+        async with opened(server) as backend:
+            with pytest.raises(FatalBackendError, match="bad weights"):
+                await backend.update_weights(str(tmp_path), version=1)
+        assert [request.path for request in server.requests][-1] == "/resume"
+
+
+async def test_other_servers_are_told_apart(tmp_path: Path) -> None:
+    with MockServer() as server:
+        async with opened(server) as backend:
+            assert not backend.capabilities.weight_sync
+            with pytest.raises(FatalBackendError, match="no known way"):
+                await backend.update_weights(str(tmp_path), version=1)
