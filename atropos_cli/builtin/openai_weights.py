@@ -20,7 +20,7 @@ from atropos_cli.builtin.openai_servers import Server
 from atropos_cli.sdk import FatalBackendError, JsonDict
 
 ADAPTER_FILE = "adapter_config.json"
-_DEV_HINT = "start vLLM with VLLM_SERVER_DEV_MODE=1 in its environment (atropos launch-vllm --weight-updates does)"
+_DEV_HINT = "start vLLM with VLLM_SERVER_DEV_MODE=1 in its environment, on a network that only you reach"
 _LORA_HINT = "start the server with --enable-lora (vLLM also wants VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
 
 

@@ -39,7 +39,7 @@ async def test_an_adapter_is_loaded_again_and_asked_for_by_its_name(flavor: Any,
                 await backend.update_weights(str(tmp_path), version=version)
             await backend.generate(ask())
         assert len(server.model.weights) == 2
-        assert server.generations[-1].json()["model"] == "mock-model-policy"
+        assert server.generations[-1].json["model"] == "mock-model-policy"
 
 
 async def test_a_server_without_the_paths_says_how_to_start_it(tmp_path: Path) -> None:
