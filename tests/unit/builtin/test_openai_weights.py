@@ -69,12 +69,8 @@ async def test_an_answer_that_means_no_is_an_error(tmp_path: Path) -> None:
 async def test_vllm_goes_on_when_the_weights_are_refused(tmp_path: Path) -> None:
     with MockServer(flavor="vllm") as server:
         server.model.weight_updates = True
-        change = server.model._change_weights
-
-        def refuse(path: str, data: bytes) -> Any:
-            return (500, {"error": {"message": "bad weights"}}) if path == "/collective_rpc" else change(path, data)
-
-        server.model._change_weights = refuse  # type: ignore[method-assign]
+        refusal = {"error": {"message": "bad weights"}}
+        server.script([{"status": 500, "json": refusal, "path": "/collective_rpc"}])
         async with opened(server) as backend:
             with pytest.raises(FatalBackendError, match="bad weights"):
                 await backend.update_weights(str(tmp_path), version=1)
