@@ -1,0 +1,398 @@
+"""Isolated workers as their host sees them: start one, put requests to it, end it.
+
+    spec = WorkerSpec(name="reasoning-gym", module="/.../worker.py", memory_mb=512)
+    worker = shared_worker(spec)
+    value = await worker.ask({"answer": text}, seconds=5)
+
+A worker is one warm process (`serve`) that holds a module and forks for each request, so that a request costs a
+fork, and what it does to its process is gone with it. May be used from any thread and any event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from atropos_cli.errors import AtroposError
+from atropos_cli.isolation import serve
+from atropos_cli.isolation.command import WORK, bubblewrap_command, readable_paths
+
+Level = Literal["bubblewrap", "process"]
+LEVELS: tuple[Level, ...] = ("bubblewrap", "process")
+GRACE_S = 5.0
+"""Seconds after a request's own deadline until the worker is taken for lost."""
+
+_OWN_USERS = 1_900_000_000
+"""User ids above those that people, services and containers have."""
+
+_Answer = concurrent.futures.Future[dict[str, Any]]
+
+
+class WorkerError(AtroposError):
+    """An isolated worker gave no answer. `type` is the exception's name where the module itself failed."""
+
+    def __init__(self, message: str, *, hint: str | None = None, type: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.type = type
+
+
+class WorkerTimeout(WorkerError):
+    """The deadline passed; the process that was to answer was killed."""
+
+
+class WorkerMemory(WorkerError):
+    """The memory limit was reached."""
+
+
+class WorkerCrashed(WorkerError):
+    """The process that was to answer died, or none could be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker is made of.
+
+    name: for messages. module: path of a file with load(settings) and answer(request); it must not import
+    atropos. settings: JSON text for load(). show: folders to see and to import from, besides Python's own.
+    isolation: "auto" takes the best that works. memory_mb: for one request, beyond what the module takes.
+    most: requests that are answered at the same time; further ones wait.
+    """
+
+    name: str
+    module: str
+    settings: str = "{}"
+    show: tuple[str, ...] = ()
+    isolation: Literal["auto", "bubblewrap", "process"] = "auto"
+    memory_mb: int = 1024
+    most: int = 4
+    start_s: float = 120.0
+
+
+class IsolatedWorker:
+    """One worker, started on first use and again after it was lost."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.level: Level | None = None
+        self.tried: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._candidate: tuple[Level, bool] | None = None
+
+    def start(self) -> None:
+        """Start it now. Raises WorkerError with the reason when it cannot be."""
+        self._running()
+
+    def ask_now(self, request: dict[str, Any], *, seconds: float, fork: bool = True) -> Any:
+        """The module's answer, waited for here. Raises WorkerError."""
+        for last in (False, True):
+            process = self._running()
+            try:
+                return _value(process.put(request, seconds, fork).result(self._patience(seconds, fork)), seconds)
+            except (TimeoutError, _Lost) as error:
+                self._lost(process, error, last)
+        raise AssertionError("not reached")
+
+    async def ask(self, request: dict[str, Any], *, seconds: float, fork: bool = True) -> Any:
+        """The module's answer. Raises WorkerError."""
+        for last in (False, True):
+            process = await asyncio.to_thread(self._running) if self._process is None else self._running()
+            future = asyncio.wrap_future(process.put(request, seconds, fork))
+            try:
+                return _value(await asyncio.wait_for(future, self._patience(seconds, fork)), seconds)
+            except (TimeoutError, _Lost) as error:
+                self._lost(process, error, last)
+        raise AssertionError("not reached")
+
+    def close(self) -> None:
+        """End it and everything in it. Safe to call again; a later request starts it anew."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the worker's outermost process, None while it does not run."""
+        return self._process.pid if self._process is not None else None
+
+    def _patience(self, seconds: float, fork: bool) -> float | None:
+        # A forked request may wait for others first: each of them ends in time, the worker sees to that.
+        return None if fork else seconds + GRACE_S
+
+    def _running(self) -> _Process:
+        with self._lock:
+            if self._process is None or not self._process.alive:
+                if self._process is not None:
+                    self._process.close()
+                self._process = self._start()
+            return self._process
+
+    def _start(self) -> _Process:
+        """A process of the best level that works; the level is kept for later starts."""
+        reasons: list[str] = []
+        error: WorkerError = WorkerCrashed(f"{self.spec.name}: isolation {self.spec.isolation!r} is not known")
+        for level, own_user in [self._candidate] if self._candidate else list(_candidates(self.spec.isolation)):
+            try:
+                process = _Process(self.spec, level, own_user)
+            except WorkerError as failure:
+                error = failure
+                reasons.append(f"{level}: {failure}")
+                continue
+            self._candidate, self.level, self.tried = (level, own_user), level, tuple(reasons)
+            return process
+        raise error
+
+    def _lost(self, process: _Process, error: BaseException, last: bool) -> None:
+        with self._lock:
+            if self._process is process:
+                self._process = None
+        process.close()
+        if last:
+            raise WorkerCrashed(f"the {self.spec.name} worker was lost twice ({error or 'no answer'})") from None
+
+
+class _Lost(Exception):
+    """The worker's process ended."""
+
+
+class _Process:
+    """One start of a worker."""
+
+    def __init__(self, spec: WorkerSpec, level: Level, own_user: bool) -> None:
+        self._spec = spec
+        self._folder: str | None = None
+        self._inside: int | None = None
+        self._futures: dict[int, _Answer] = {}
+        self._lock = threading.Lock()
+        self._count = 0
+        self._closed = False
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._log = os.memfd_create("log")
+        info, info_end = os.pipe()
+        try:
+            self._process = self._popen(level, own_user, theirs, info_end)
+        except OSError as error:
+            self._end_of(ours, info, info_end)
+            raise WorkerCrashed(f"the {spec.name} worker cannot be started: {error}") from None
+        finally:
+            theirs.close()
+        os.close(info_end)
+        try:
+            first = self._first()
+            if level == "bubblewrap":
+                self._inside = json.loads(os.read(info, 4096) or b"{}").get("child-pid")
+        finally:
+            os.close(info)
+        if "ready" not in first:
+            self.close()
+            raise WorkerCrashed(
+                f"the {spec.name} worker did not start: {first.get('message')}", type=first.get("error")
+            )
+        self._reader = threading.Thread(target=self._read, name=f"{spec.name}-worker", daemon=True)
+        self._reader.start()
+
+    def _end_of(self, ours: socket.socket, *fds: int) -> None:
+        ours.close()
+        for fd in (*fds, self._log):
+            os.close(fd)
+        self._remove()
+
+    def _popen(self, level: Level, own_user: bool, theirs: socket.socket, info: int) -> subprocess.Popen[bytes]:
+        spec = self._spec
+        start_as: dict[str, Any] = {}
+        if own_user:
+            uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big")
+            start_as = {"user": uid, "group": uid, "extra_groups": []}
+        work = WORK
+        if level == "process":
+            work = self._folder = tempfile.mkdtemp(prefix="atropos-worker-")
+            if own_user:
+                os.chown(work, uid, uid)
+        settings = {
+            "socket": theirs.fileno(), "module": spec.module, "settings": json.loads(spec.settings),
+            "show": list(spec.show), "memory_mb": spec.memory_mb, "most": spec.most, "work": work,
+        }  # fmt: skip
+        command = [sys.executable, "-P", "-s", "-X", "utf8", str(serve.__file__), json.dumps(settings)]
+        if level == "bubblewrap":
+            program = shutil.which("bwrap")
+            if program is None:
+                raise OSError("bwrap is not installed")
+            paths = [*readable_paths(), *spec.show, str(serve.__file__), spec.module]
+            # Process 1 inside: when it ends, for whatever reason, everything inside ends.
+            options = ["--as-pid-1", "--info-fd", str(info)]
+            command = [*bubblewrap_command(program, paths, options), *command]
+        return subprocess.Popen(  # noqa: S603 - our own program and arguments
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env=_environment(),
+            cwd="/",
+            pass_fds=(theirs.fileno(), info),
+            start_new_session=True,
+            **start_as,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
+    def put(self, request: dict[str, Any], seconds: float, fork: bool) -> _Answer:
+        """Send a request; its answer comes as {"value": ...} or {"error": ...}. The future may end in _Lost."""
+        future: _Answer = concurrent.futures.Future()
+        with self._lock:
+            if self._closed:
+                future.set_exception(_Lost("it has ended"))
+                return future
+            self._count += 1
+            number = self._count
+            self._futures[number] = future
+            message = {"number": number, "seconds": seconds, "fork": fork, "request": request}
+            data = json.dumps(message).encode()
+            try:
+                self._socket.sendall(serve.HEADER.pack(len(data)) + data)
+            except OSError:
+                # The reader sees the end too and tells everybody who waits.
+                self._shut()
+        return future
+
+    def _first(self) -> dict[str, Any]:
+        """What the process says when it has loaded its module."""
+        self._socket.settimeout(self._spec.start_s)
+        try:
+            message = self._message()
+        except (OSError, _Lost) as error:
+            words = os.pread(self._log, 4000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            return {"error": "crashed", "message": words or str(error) or type(error).__name__}
+        self._socket.settimeout(None)
+        return message
+
+    def _read(self) -> None:
+        try:
+            while True:
+                message = self._message()
+                with self._lock:
+                    future = self._futures.pop(message.pop("number"), None)
+                if future is not None and future.set_running_or_notify_cancel():
+                    future.set_result(message)
+        except (OSError, _Lost, ValueError, KeyError) as error:
+            with self._lock:
+                self._closed = True
+                waiting = list(self._futures.values())
+                self._futures.clear()
+            for future in waiting:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(_Lost(str(error)))
+
+    def _message(self) -> dict[str, Any]:
+        (size,) = serve.HEADER.unpack(self._exactly(serve.HEADER.size))
+        if size > serve.MOST_BYTES:
+            raise _Lost("it spoke what is no message")
+        message: dict[str, Any] = json.loads(self._exactly(size))
+        return message
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(min(size - len(data), 1 << 18))
+            if not chunk:
+                raise _Lost("its process ended")
+            data += chunk
+        return bytes(data)
+
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """At the end of its socket the process ends what it started and itself; killed only when it does not."""
+        self._closed = True
+        self._shut()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        if self._process.poll() is None:
+            for pid in (self._inside, self._process.pid):
+                if pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+            self._process.wait()
+        reader = getattr(self, "_reader", None)
+        if reader is not None and reader is not threading.current_thread():
+            reader.join(GRACE_S)
+        self._socket.close()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _candidates(wanted: str) -> Iterator[tuple[Level, bool]]:
+    for level in LEVELS:
+        if wanted in ("auto", level):
+            if os.getuid() == 0:
+                # A user of its own, so that limits count; works where everybody may read the installation.
+                yield level, True
+            yield level, False
+
+
+def _environment() -> dict[str, str]:
+    """All the environment that a worker has. The hash seed is fixed: the same request has the same answer."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _value(answer: dict[str, Any], seconds: float) -> Any:
+    error = answer.get("error")
+    if error is None:
+        return answer["value"]
+    if error == "timeout":
+        raise WorkerTimeout(f"no answer within {seconds:g} s")
+    if error == "memory":
+        raise WorkerMemory("the memory limit was reached")
+    if error == "crashed":
+        raise WorkerCrashed(f"the process that was to answer died ({answer.get('message')})")
+    raise WorkerError(f"{answer.get('type')}: {answer.get('message')}", type=str(answer.get("type")))
+
+
+_shared: dict[tuple[int, WorkerSpec], IsolatedWorker] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_worker(spec: WorkerSpec) -> IsolatedWorker:
+    """The worker of this process for a spec; started on first use, ended at exit."""
+    key = (os.getpid(), spec)
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = IsolatedWorker(spec)
+            atexit.register(_shared[key].close)
+        return _shared[key]

@@ -1,0 +1,118 @@
+"""A worker module for the tests: does what a request asks for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STATE: dict[str, Any] = {}
+
+
+def load(settings: dict[str, Any]) -> None:
+    if settings.get("import"):
+        __import__(settings["import"])
+    STATE["settings"] = settings
+
+
+def answer(request: dict[str, Any]) -> Any:
+    return globals()["do_" + request["do"]](request)
+
+
+def do_echo(request: dict[str, Any]) -> Any:
+    print("noise on stdout")
+    return request["text"]
+
+
+def do_settings(request: dict[str, Any]) -> Any:
+    return STATE["settings"]
+
+
+def do_remember(request: dict[str, Any]) -> Any:
+    STATE["count"] = STATE.get("count", 0) + 1
+    return STATE["count"]
+
+
+def do_sleep(request: dict[str, Any]) -> Any:
+    time.sleep(request["pause"])
+    return "slept"
+
+
+def do_spin(request: dict[str, Any]) -> Any:
+    return 9**9**9
+
+
+def do_memory(request: dict[str, Any]) -> Any:
+    return len(bytearray(4 << 30))
+
+
+def do_die(request: dict[str, Any]) -> Any:
+    os._exit(3)
+
+
+def do_raise(request: dict[str, Any]) -> Any:
+    raise KeyError("moves")
+
+
+def do_kill_all(request: dict[str, Any]) -> Any:
+    os.kill(-1, 9)
+
+
+def do_kill_parent(request: dict[str, Any]) -> Any:
+    os.kill(os.getppid(), 9)
+    return "alive"
+
+
+def do_fork(request: dict[str, Any]) -> Any:
+    try:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    except OSError:
+        return "refused"
+    return "forked"
+
+
+def do_connect(request: dict[str, Any]) -> Any:
+    try:
+        socket.create_connection(("127.0.0.1", request["port"]), 1).close()
+    except OSError:
+        return "refused"
+    return "connected"
+
+
+def do_read(request: dict[str, Any]) -> Any:
+    try:
+        return Path(request["path"]).read_text()
+    except OSError:
+        return None
+
+
+def do_write(request: dict[str, Any]) -> Any:
+    try:
+        Path(request["path"]).write_text("x")
+    except OSError:
+        return False
+    return True
+
+
+def do_parent_memory(request: dict[str, Any]) -> Any:
+    try:
+        Path(f"/proc/{os.getppid()}/mem").open("rb").close()
+    except OSError:
+        return "refused"
+    return "opened"
+
+
+def do_hash(request: dict[str, Any]) -> Any:
+    return list({"a", "b", "c", "d", "e", "f"})
+
+
+def do_flood(request: dict[str, Any]) -> Any:
+    return "x" * (8 << 20)
+
+
+def do_environment(request: dict[str, Any]) -> Any:
+    return dict(os.environ)
