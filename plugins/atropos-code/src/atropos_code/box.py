@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from atropos_cli.sdk import bubblewrap_command, readable_paths
 from atropos_code.errors import SandboxError
-from atropos_code.inside import view, watch, zygote
+from atropos_code.inside import watch, zygote
 
 Mode = Literal["namespaces", "bubblewrap", "process"]
 
@@ -51,7 +52,12 @@ class Box:
         self.lost = False
         self.features: tuple[str, ...] = ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        settings = {"socket": theirs.fileno(), "mode": mode, "uid": uid if mode == "namespaces" else None}
+        settings = {
+            "socket": theirs.fileno(),
+            "mode": mode,
+            "uid": uid if mode == "namespaces" else None,
+            "paths": readable_paths(),
+        }
         # In its namespaces the zygote becomes that user for each run; elsewhere it is that user from the start.
         start_as: dict[str, Any] = {}
         if uid is not None and mode != "namespaces":
@@ -176,22 +182,8 @@ def bubblewrap() -> list[str]:
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxError("bwrap is not installed", hint="apt-get install bubblewrap")
-    shown: list[str] = []
-    paths = [*view.readable(), str(PACKAGE)]
-    for path in paths:
-        if os.path.islink(path):  # noqa: PTH114 - text in, text out
-            shown += ["--symlink", str(Path(path).readlink()), path]
-        else:
-            shown += ["--ro-bind", path, path]
-    # No --die-with-parent: it means the parent thread, and threads come and go. Our zygote sees its socket end.
-    # Sizes bound what a program can put into memory by way of files.
-    return [
-        program, "--unshare-all", "--unshare-user", "--new-session", "--cap-drop", "ALL",
-        *shown, "--proc", "/proc", "--dev", "/dev", "--size", str(64 << 20), "--tmpfs", view.WORK,
-        *(["--symlink", view.WORK, "/tmp"] if view.hides_tmp(paths) else []),  # noqa: S108
-        "--size", str(16 << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/",  # noqa: S108
-        "--chdir", "/", "--",
-    ]  # fmt: skip
+    # Our zygote ends when it sees its socket end.
+    return bubblewrap_command(program, [*readable_paths(), str(PACKAGE)])
 
 
 @contextlib.contextmanager

@@ -6,34 +6,13 @@
 from __future__ import annotations
 
 import os
-import site
-import sys
 
 from atropos_code.inside import linux
 
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 WORK = "/box"
 """The one writable folder: the program's working directory, its home and its place for temporary files."""
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
-
-
-def python_folders() -> list[str]:
-    """Folders that the interpreter needs: its installation, its virtual environment, its packages."""
-    folders = [sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix, *site.getsitepackages()]
-    folders.append(os.path.dirname(os.path.realpath(sys.executable)))
-    kept: list[str] = []
-    for folder in sorted({os.path.realpath(folder) for folder in folders} | set(folders), key=len):
-        inside = any(folder == outer or folder.startswith(outer.rstrip("/") + "/") for outer in (*SYSTEM, *kept))
-        if folder != "/" and not inside and os.path.isdir(folder):
-            kept.append(folder)
-    return kept
-
-
-def readable() -> list[str]:
-    """All paths outside /dev, /proc and /tmp that a program may see; those that exist."""
-    return [path for path in (*SYSTEM, *FILES, *python_folders()) if os.path.lexists(path)]
 
 
 def hides_tmp(paths: list[str]) -> bool:
@@ -41,12 +20,11 @@ def hides_tmp(paths: list[str]) -> bool:
     return not any(path.startswith("/tmp/") for path in paths)
 
 
-def enter() -> None:
-    """Build the view in this process's mount namespace and make it the root. Raises OSError.
+def enter(paths: list[str]) -> None:
+    """Build the view of these paths in this process's mount namespace and make it the root. Raises OSError.
 
     The work folder is empty, and /proc is the machine's: each run mounts its own over them.
     """
-    paths = readable()
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")
     os.mkdir("/tmp/.old")

@@ -48,6 +48,7 @@ class Zygote:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.mode: str = settings["mode"]
         self.uid: int | None = settings.get("uid")
+        self.paths: list[str] = settings["paths"]
         self.features: list[str] = []
         self.socket = socket.socket(fileno=int(settings["socket"]))
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,7 +62,7 @@ class Zygote:
             _write("/proc/self/oom_score_adj", "500")
         if self.mode == "namespaces":
             self._enter_namespaces()
-            view.enter()
+            view.enter(self.paths)
         elif self.mode == "process" and landlock.version():
             self.features.append("landlock")
         if linux.supported():
@@ -228,7 +229,7 @@ class Zygote:
         linux.forbid_new_privileges()
         if "landlock" in self.features:
             devices = [f"/dev/{name}" for name in view.DEVICES]
-            landlock.restrict([*view.readable(), "/proc", "/dev"], [os.getcwd(), *devices])  # noqa: PTH109
+            landlock.restrict([*self.paths, "/proc", "/dev"], [os.getcwd(), *devices])  # noqa: PTH109
         if "seccomp" in self.features:
             alone = self.mode == "process"
             seccomp.install(
