@@ -13,17 +13,24 @@ from atropos_cli.testing.mock_server import MockServer
 from .openai_support import ask, opened
 
 
+@pytest.fixture
+def weights(tmp_path: Path) -> str:
+    """A folder that looks like a model's."""
+    (tmp_path / "config.json").write_text("{}")
+    return str(tmp_path)
+
+
 @pytest.mark.parametrize("flavor", ["vllm", "sglang"])
-async def test_whole_weights_reach_every_server(flavor: Any, tmp_path: Path) -> None:
+async def test_whole_weights_reach_every_server(flavor: Any, weights: str) -> None:
     with MockServer(flavor=flavor) as one, MockServer(flavor=flavor) as two:
         one.model.weight_updates = two.model.weight_updates = True
         async with opened(one, two) as backend:
             assert backend.capabilities.weight_sync
-            await backend.update_weights(str(tmp_path), version=3)
+            await backend.update_weights(weights, version=3)
             await backend.generate(ask())
             assert backend.model == "mock-model"
             assert backend.describe()["counts"]["weights_version"] == 3
-        assert one.model.weights == two.model.weights == [str(tmp_path)]
+        assert one.model.weights == two.model.weights == [weights]
     if flavor == "vllm":
         paths = [request.path for request in one.requests if "weight" in request.path or request.method == "POST"]
         assert paths[:4] == ["/pause", "/collective_rpc", "/reset_prefix_cache", "/resume"]
@@ -42,15 +49,15 @@ async def test_an_adapter_is_loaded_again_and_asked_for_by_its_name(flavor: Any,
         assert server.generations[-1].json["model"] == "mock-model-policy"
 
 
-async def test_a_server_without_the_paths_says_how_to_start_it(tmp_path: Path) -> None:
+async def test_a_server_without_the_paths_says_how_to_start_it(weights: str) -> None:
     with MockServer(flavor="vllm") as server:
         async with opened(server) as backend:
             with pytest.raises(FatalBackendError, match="/pause") as caught:
-                await backend.update_weights(str(tmp_path), version=1)
+                await backend.update_weights(weights, version=1)
     assert "VLLM_SERVER_DEV_MODE=1" in (caught.value.hint or "")
 
 
-async def test_an_answer_that_means_no_is_an_error(tmp_path: Path) -> None:
+async def test_an_answer_that_means_no_is_an_error(weights: str) -> None:
     with MockServer(flavor="sglang") as server:
         async with opened(server) as backend:
             server.script(
@@ -63,23 +70,32 @@ async def test_an_answer_that_means_no_is_an_error(tmp_path: Path) -> None:
                 ]
             )
             with pytest.raises(FatalBackendError, match="no such folder"):
-                await backend.update_weights(str(tmp_path), version=1)
+                await backend.update_weights(weights, version=1)
 
 
-async def test_vllm_goes_on_when_the_weights_are_refused(tmp_path: Path) -> None:
+async def test_vllm_goes_on_when_the_weights_are_refused(weights: str) -> None:
     with MockServer(flavor="vllm") as server:
         server.model.weight_updates = True
         refusal = {"error": {"message": "bad weights"}}
         server.script([{"status": 500, "json": refusal, "path": "/collective_rpc"}])
         async with opened(server) as backend:
             with pytest.raises(FatalBackendError, match="bad weights"):
-                await backend.update_weights(str(tmp_path), version=1)
+                await backend.update_weights(weights, version=1)
         assert [request.path for request in server.requests][-1] == "/resume"
 
 
-async def test_other_servers_are_told_apart(tmp_path: Path) -> None:
+async def test_other_servers_are_told_apart(weights: str) -> None:
     with MockServer() as server:
         async with opened(server) as backend:
             assert not backend.capabilities.weight_sync
             with pytest.raises(FatalBackendError, match="no known way"):
-                await backend.update_weights(str(tmp_path), version=1)
+                await backend.update_weights(weights, version=1)
+
+
+async def test_a_folder_without_a_model_is_not_offered_to_a_server(tmp_path: Path) -> None:
+    with MockServer(flavor="vllm") as server:
+        server.model.weight_updates = True
+        async with opened(server) as backend:
+            with pytest.raises(FatalBackendError, match="holds no model"):
+                await backend.update_weights(str(tmp_path / "nowhere"), version=1)
+        assert not [request for request in server.requests if request.path == "/pause"]
