@@ -54,6 +54,16 @@ def atropos_register_rewards() -> Iterator[ComponentSpec]:
 
 
 @hookimpl
+def atropos_register_launchers() -> Iterator[ComponentSpec]:
+    yield ComponentSpec(
+        "launcher",
+        "tmux",
+        "atropos_cli.builtin.tmux.launcher:TmuxLauncher",
+        summary="A tmux session on this machine: goes on after logout.",
+    )
+
+
+@hookimpl
 def atropos_register_templates() -> Iterator[ComponentSpec]:
     from atropos_cli import resources
 

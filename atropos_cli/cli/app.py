@@ -17,7 +17,7 @@ from atropos_cli.errors import ExitCode
 
 _COMMANDS = "atropos_cli.cli.commands"
 ROLLOUTS, DATA, TRAINING = "Rollouts", "Data", "Training"
-COMPONENTS, SETUP = "Environments, rewards, plugins", "Set-up"
+COMPONENTS, SETUP, JOBS = "Environments, rewards, plugins", "Set-up", "Jobs and servers"
 
 COMMANDS: dict[str, LazyCommand] = {
     "gen": LazyCommand(
@@ -35,6 +35,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
     "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
+    "tmux": LazyCommand(
+        f"{_COMMANDS}.tmux:app", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS
+    ),
+    "pipeline": LazyCommand(f"{_COMMANDS}.pipeline:app", "Carry out steps that depend on each other.", JOBS),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),

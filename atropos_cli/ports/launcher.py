@@ -15,10 +15,16 @@ JobState = Literal["pending", "running", "finished", "failed", "cancelled", "unk
 
 
 class JobSpec(Frozen):
-    """One job: a run folder with its plan, and the resources it needs (launcher-neutral names)."""
+    """One job: a folder with its plan, and the resources it needs (launcher-neutral names).
+
+    run: the job's folder. It holds the plan.json or job.json that `atropos run` carries out there, unless the
+    job is another atropos command: `command` is then its arguments, and `cwd` where it runs.
+    """
 
     name: str
     run: str
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
     resources: JsonDict = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
 

@@ -1,0 +1,167 @@
+"""`atropos pipeline run|status|step`: steps of atropos commands that depend on each other."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.lazy import new_app, plugin_commands
+from atropos_cli.cli.names import default_run_folder
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.pipeline import Pipeline, ReadyStep
+
+app = new_app(help="Carry out steps of atropos commands that depend on each other.")
+_NO_STEPS = frozenset({"pipeline", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
+_NOWHERE = Path("PIPELINE")
+
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on: finished steps are left alone.")]
+RedoOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--redo",
+        metavar="STEP",
+        show_default=False,
+        help="Carry this step and those after it out anew, replacing what they wrote.",
+    ),
+]
+
+
+@app.command("run")
+def run(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, TOML or YAML.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            show_default=False,
+            help="The pipeline's folder.  [default: runs/NAME-DATE-TIME]",
+        ),
+    ] = None,
+    resume: ResumeOption = False,
+    redo: RedoOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, print the steps, and stop.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Carry out a pipeline here, a step at a time; stops at the first step that fails.
+
+    The exit code is that of the step that failed. To go on: the same command with --resume.
+    """
+    from atropos_cli.engine.pipeline.runner import prepare, run_here
+
+    session = session_of(ctx)
+    if (resume or redo) and output is None:
+        raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
+    pipeline = _open(file, output)
+    steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo or ())
+    if dry_run:
+        _print_steps(session, pipeline, steps, as_json=as_json)
+        return ExitCode.OK
+    if resume:
+        for step in pipeline.steps:
+            if step not in steps:
+                session.out.note(f"{step.name}: done already")
+    code = run_here(pipeline, steps, again, _report(session))
+    if as_json:
+        _print_status(session, pipeline, as_json=True)
+    if code != ExitCode.OK:
+        session.out.note(f"go on with: atropos pipeline run {file} --output {pipeline.folder} --resume")
+    else:
+        session.out.note(f"done: {pipeline.folder}")
+    return _as_exit_code(code)
+
+
+@app.command("status")
+def status(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pipeline's folder.", show_default=False)],
+    as_json: JsonOption = False,
+) -> int:
+    """How the steps of a pipeline stand. The exit code is 1 when the last attempt at one failed."""
+    from atropos_cli.engine.pipeline.records import read_stored
+
+    return _print_status(session_of(ctx), read_stored(folder), as_json=as_json)
+
+
+@app.command("step")
+def step(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pipeline's folder.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="STEP", help="The step's name.", show_default=False)],
+    anew: Annotated[bool, typer.Option("--anew", help="Replace what an earlier attempt wrote.")] = False,
+) -> int:
+    """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
+    from atropos_cli.engine.pipeline.records import read_stored, view
+    from atropos_cli.engine.pipeline.runner import run_step
+
+    session = session_of(ctx)
+    pipeline = read_stored(folder)
+    wanted = pipeline.step(name)
+    if not anew and view(pipeline)[name].state == "done":
+        session.out.note(f"{name}: done already")
+        return ExitCode.OK
+    return _as_exit_code(run_step(pipeline, wanted, anew=anew, report=_report(session)))
+
+
+def step_commands() -> list[str]:
+    """The commands that a step may be."""
+    from atropos_cli.cli.app import COMMANDS
+
+    return [name for name in [*COMMANDS, *plugin_commands()] if name not in _NO_STEPS]
+
+
+def _open(file: Path, output: Path | None) -> Pipeline:
+    from atropos_cli.config.pipelines import open_pipeline
+
+    folder = output
+    if folder is None:
+        name = open_pipeline(file, _NOWHERE, step_commands()).name
+        folder = default_run_folder(name)
+    return open_pipeline(file, folder, step_commands())
+
+
+def _report(session: Session) -> Callable[[str, str], None]:
+    return lambda step, what: session.out.note(f"{step}: {what}")
+
+
+def _print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep], *, as_json: bool) -> None:
+    wanted = {step.name for step in steps}
+    if as_json:
+        rows = [{**step.model_dump(mode="json"), "run": step.name in wanted} for step in pipeline.steps]
+        session.out.json({"name": pipeline.name, "folder": pipeline.folder, "cwd": pipeline.cwd, "steps": rows})
+        return
+    session.out.data(f"{pipeline.name} in {pipeline.folder}")
+    for step in pipeline.steps:
+        after = f" (after {', '.join(step.after)})" if step.after else ""
+        done = "" if step.name in wanted else "  [done already]"
+        session.out.data(f"  {step.name}{after}{done}")
+        session.out.data("    " + " ".join(["atropos", *(shlex.quote(word) for word in step.command)]))
+
+
+def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
+    from atropos_cli.engine.pipeline.records import view
+
+    views = list(view(pipeline).values())
+    if as_json:
+        rows = [{**item.model_dump(mode="json", exclude_none=True)} for item in views]
+        session.out.json({"name": pipeline.name, "folder": pipeline.folder, "steps": rows})
+    else:
+        table = [(item.name, item.state, item.record.ended or "" if item.record else "", item.reason) for item in views]
+        session.out.table(table, header=("step", "state", "ended", ""))
+    failed = any(item.record is not None and item.record.state == "failed" for item in views)
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _as_exit_code(code: int) -> ExitCode:
+    """A step's exit code as ours; what is none of them (a signal, a plugin's own) is a failure."""
+    return ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED
