@@ -62,7 +62,8 @@ class Component(Frozen):
 
     node: index into the nodes of the allocation. gpus: indices into the GPUs that the allocation has on that
     node; None leaves all visible, () none. ports: names of ports to pick on the node, the first is the one of
-    its endpoint. health: path that answers 200 when the service can work (None: ready once it runs).
+    its endpoint. port: number for the first of them, which must be free (None: one is picked). health: path
+    that answers 200 when the service can work (None: ready once it runs).
     after: names of services whose endpoint must be published first (references in argv and env count by
     themselves), and of tasks or main that must have ended with 0. cwd: None is where the job was submitted.
     """
@@ -75,6 +76,7 @@ class Component(Frozen):
     node: int = Field(default=0, ge=0)
     gpus: tuple[int, ...] | None = None
     ports: tuple[PortName, ...] = ()
+    port: int | None = Field(default=None, ge=1, le=65535)
     health: str | None = None
     warmup: Warmup | None = None
     after: tuple[Name, ...] = ()
@@ -87,8 +89,8 @@ class Component(Frozen):
                 raise ValueError(f"{where}: {variable!r} is not the name of an environment variable")
         if len(set(self.ports)) < len(self.ports):
             raise ValueError(f"{where}: a port name is given twice")
-        if (self.health or self.warmup) and not self.ports:
-            raise ValueError(f"{where}: a health check needs a port")
+        if (self.health or self.warmup or self.port) and not self.ports:
+            raise ValueError(f"{where}: a health check or a port's number needs a port")
         if (self.health or self.warmup) and self.role != "service":
             raise ValueError(f"{where}: only a service has a health check")
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
@@ -130,6 +132,7 @@ class JobPlan(Frozen):
     address is published (None: the address of the node's name). grace: seconds a program gets after a polite
     stop. drain: the same for main, which may save its work. max_requeues: how often a job that was stopped
     by its time limit is queued again. shard: (index, count) of one task of an array.
+    step_options: more options of srun for each component (a container, say). python: interpreter on the nodes.
     """
 
     schema_version: int = 1
@@ -147,6 +150,8 @@ class JobPlan(Frozen):
     drain: float = Field(default=60.0, ge=0)
     max_requeues: int = Field(default=0, ge=0)
     shard: tuple[int, int] | None = None
+    step_options: tuple[Text, ...] = ()
+    python: str | None = None
 
     @property
     def services(self) -> tuple[Component, ...]:

@@ -1,0 +1,312 @@
+"""What this machine is: GPUs, CPUs, memory, SLURM. Found by asking programs and files; no model library is imported.
+
+platform = detect()
+platform.profile            v100, a100, h100, h200, b200, gpu (another NVIDIA GPU), rocm, cpu
+platform.gpus               the GPUs this process may use: CUDA_VISIBLE_DEVICES narrows the list
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BF16_FROM = (8, 0)
+"""The first compute capability with bfloat16 arithmetic."""
+
+_FIELDS = ("index", "name", "memory.total", "memory.used", "driver_version", "uuid", "mig.mode.current")
+_CAPABILITIES = {  # for drivers that cannot be asked (before 510)
+    "V100": (7, 0),
+    "T4": (7, 5),
+    "A100": (8, 0),
+    "A30": (8, 0),
+    "A10": (8, 6),
+    "A40": (8, 6),
+    "L4": (8, 9),
+    "L40": (8, 9),
+    "L40S": (8, 9),
+    "H100": (9, 0),
+    "H200": (9, 0),
+    "GH200": (9, 0),
+    "B200": (10, 0),
+    "GB200": (10, 0),
+}
+_PROFILES = {"V100": "v100", "A100": "a100", "H100": "h100", "H200": "h200", "GH200": "h200", "B200": "b200"}
+_PROFILES["GB200"] = "b200"
+_UNLIMITED = 1 << 60  # cgroup v1 writes a number of about this size for "no limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One NVIDIA GPU. token: how CUDA_VISIBLE_DEVICES names it here. Memory in MiB; used_mib may be unknown."""
+
+    index: int
+    name: str
+    memory_mib: int
+    used_mib: int | None
+    capability: tuple[int, int] | None
+    driver: str
+    uuid: str
+    mig: bool = False
+    token: str = ""
+
+    @property
+    def bf16(self) -> bool | None:
+        """Can it calculate in bfloat16? None: its compute capability is not known."""
+        return None if self.capability is None else self.capability >= BF16_FROM
+
+    @property
+    def profile(self) -> str:
+        """The profile whose defaults fit."""
+        return next((_PROFILES[word] for word in _words(self.name) if word in _PROFILES), "gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """What is to be seen of SLURM. job: the id of the job we are in. gpus: of this node, as the job has them."""
+
+    sbatch: str | None = None
+    job: str | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The machine. problem: why GPUs that are there cannot be used or told. memory in bytes; cpus may be a fraction."""
+
+    profile: str
+    gpus: tuple[Gpu, ...] = ()
+    all_gpus: int = 0
+    cpus: float = 1.0
+    memory: int | None = None
+    slurm: Slurm = field(default_factory=Slurm)
+    problem: str | None = None
+
+    @property
+    def gpu_memory_mib(self) -> int | None:
+        """Of the smallest GPU: what every one has."""
+        return min((gpu.memory_mib for gpu in self.gpus), default=None)
+
+    @property
+    def bf16(self) -> bool | None:
+        """True only when every GPU can; None for no GPU, or where one cannot be told."""
+        found = [gpu.bf16 for gpu in self.gpus]
+        if not found or (None in found and False not in found):
+            return None
+        return all(found)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The GPUs as CUDA_VISIBLE_DEVICES would name them."""
+        return tuple(gpu.token for gpu in self.gpus)
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "profile": self.profile,
+            "gpus": [
+                {
+                    "index": gpu.index,
+                    "name": gpu.name,
+                    "memory_mib": gpu.memory_mib,
+                    "used_mib": gpu.used_mib,
+                    "compute_capability": None if gpu.capability is None else "{}.{}".format(*gpu.capability),
+                    "bf16": gpu.bf16,
+                    "driver": gpu.driver,
+                    "visible_as": gpu.token,
+                }
+                for gpu in self.gpus
+            ],
+            "gpus_on_machine": self.all_gpus,
+            "cpus": self.cpus,
+            "memory_bytes": self.memory,
+            "slurm": {
+                "sbatch": self.slurm.sbatch,
+                "job": self.slurm.job,
+                "nodes": self.slurm.nodes,
+                "gpus_on_node": self.slurm.gpus,
+            },
+            "problem": self.problem,
+        }
+
+
+def detect(environ: Mapping[str, str] | None = None, *, root: Path = Path("/")) -> Platform:
+    """Look at this machine. environ: in place of os.environ; root: where /proc and /sys are (for tests)."""
+    env = os.environ if environ is None else environ
+    found, problem = _nvidia(env)
+    visible, hidden = _visible(found, env.get("CUDA_VISIBLE_DEVICES"))
+    problem = problem or hidden
+    if visible:
+        profiles = {gpu.profile for gpu in visible}
+        profile = profiles.pop() if len(profiles) == 1 else "gpu"
+    elif not found and _rocm(env, root):
+        profile, problem = "rocm", "an AMD GPU may be here; profiles for ROCm are not known: give the options yourself"
+    else:
+        profile = "cpu"
+    cpus, memory = _limits(root)
+    return Platform(profile, visible, len(found), cpus, memory, _slurm(env), problem)
+
+
+# GPUs ----------------------------------------------------------------------------------------------------------------
+
+
+def _nvidia(env: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
+    program = shutil.which("nvidia-smi", path=env.get("PATH"))
+    if program is None:
+        return [], None
+    text, error = _query(program, (*_FIELDS, "compute_cap"))
+    if text is None and error is not None and "not a valid field" in error:
+        text, error = _query(program, _FIELDS)
+    if text is None:
+        return [], f"nvidia-smi: {error}"
+    gpus = []
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        gpu = _gpu([cell.strip() for cell in row])
+        if gpu is None:
+            return [], f"nvidia-smi printed a line that cannot be read: {', '.join(row)[:100]!r}"
+        gpus.append(gpu)
+    return gpus, None
+
+
+def _query(program: str, fields: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """(answer, None) or (None, what is wrong)."""
+    command = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return None, "no answer within 20 s (a GPU may hang)"
+    except OSError as error:
+        return None, error.strerror or str(error)
+    if done.returncode == 0:
+        return done.stdout, None
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return None, lines[0] if lines else f"exit code {done.returncode}"
+
+
+def _gpu(cells: list[str]) -> Gpu | None:
+    if len(cells) < len(_FIELDS) or not cells[0].isdigit():
+        return None
+    index, name, total, used, driver, uuid, mig = cells[: len(_FIELDS)]
+    asked = re.fullmatch(r"(\d+)\.(\d+)", cells[len(_FIELDS)]) if len(cells) > len(_FIELDS) else None
+    if asked is not None:
+        capability: tuple[int, int] | None = (int(asked[1]), int(asked[2]))
+    else:
+        capability = next((_CAPABILITIES[word] for word in _words(name) if word in _CAPABILITIES), None)
+    # "[N/A]" stands where there is nothing to say, as for the memory of GPUs that share the machine's.
+    memory = int(total) if total.isdigit() else 0
+    return Gpu(
+        index=int(index),
+        name=name,
+        memory_mib=memory,
+        used_mib=int(used) if used.isdigit() else None,
+        capability=capability,
+        driver=driver,
+        uuid=uuid,
+        mig=mig == "Enabled",
+        token=index,
+    )
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[^A-Za-z0-9]+", name.upper())
+
+
+def _visible(gpus: list[Gpu], variable: str | None) -> tuple[tuple[Gpu, ...], str | None]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order and spelling. A number beyond the end hides the rest."""
+    if variable is None or not gpus:
+        return tuple(gpus), None
+    chosen: list[Gpu] = []
+    for token in (part.strip() for part in variable.split(",")):
+        match = [gpu for gpu in gpus if _names(token, gpu)]
+        if len(match) != 1:
+            break
+        chosen.append(_with_token(match[0], token))
+    wanted = [part for part in variable.split(",") if part.strip() and part.strip() != "-1"]
+    if len(chosen) < len(wanted):
+        return tuple(chosen), f"CUDA_VISIBLE_DEVICES={variable}: {wanted[len(chosen)].strip()!r} names no GPU here"
+    return tuple(chosen), None
+
+
+def _names(token: str, gpu: Gpu) -> bool:
+    if token.isdigit():
+        return int(token) == gpu.index
+    # MIG-GPU-<uuid>/... of older drivers; a MIG-<uuid> of newer ones does not tell its GPU
+    return len(token) > 4 and (gpu.uuid.startswith(token) or token.startswith(f"MIG-{gpu.uuid}"))
+
+
+def _with_token(gpu: Gpu, token: str) -> Gpu:
+    values = {name: getattr(gpu, name) for name in Gpu.__slots__}
+    return Gpu(**{**values, "token": token})
+
+
+def _rocm(env: Mapping[str, str], root: Path) -> bool:
+    path = env.get("PATH")
+    programs = any(shutil.which(name, path=path) for name in ("rocm-smi", "amd-smi"))
+    return programs or (root / "dev" / "kfd").exists()
+
+
+# CPUs, memory, SLURM -------------------------------------------------------------------------------------------------
+
+
+def _limits(root: Path) -> tuple[float, int | None]:
+    """(CPUs, bytes of memory) that this process may use: affinity and control groups."""
+    cpus = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    memory: int | None = None
+    for line in _read(root / "proc" / "meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            memory = int(line.split()[1]) << 10
+    for folder in _groups(root):
+        quota = _read(folder / "cpu.max").split() or [
+            _read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        ]
+        if len(quota) == 2 and all(part.isdigit() for part in quota) and int(quota[1]):
+            cpus = min(cpus, int(quota[0]) / int(quota[1]))
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = _read(folder / name).strip()
+            if limit.isdigit() and int(limit) < _UNLIMITED:
+                memory = int(limit) if memory is None else min(memory, int(limit))
+    return round(cpus, 2), memory
+
+
+def _groups(root: Path) -> list[Path]:
+    """Our control groups and all that they lie in, of either version."""
+    found = []
+    for line in _read(root / "proc" / "self" / "cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, inner = rest.partition(":")
+        top = root / "sys" / "fs" / "cgroup" / controllers
+        place = top / inner.lstrip("/")
+        while True:
+            found.append(place)
+            if place == top or place == place.parent or ".." in place.parts:
+                break
+            place = place.parent
+        found.append(top)
+    return list(dict.fromkeys(found))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _slurm(env: Mapping[str, str]) -> Slurm:
+    def number(name: str) -> int | None:
+        text = env.get(name, "")
+        return int(text) if text.isdigit() else None
+
+    return Slurm(
+        sbatch=shutil.which("sbatch", path=env.get("PATH")),
+        job=env.get("SLURM_JOB_ID") or None,
+        nodes=number("SLURM_JOB_NUM_NODES") or number("SLURM_NNODES"),
+        gpus=number("SLURM_GPUS_ON_NODE"),
+    )
