@@ -10,6 +10,7 @@ from __future__ import annotations
 from pydantic import Field, SecretStr
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
+from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
@@ -17,6 +18,7 @@ from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
@@ -50,6 +52,7 @@ from atropos_cli.isolation.worker import (
 )
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
+from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
 from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
@@ -58,9 +61,14 @@ from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
 
 __all__ = [
+    "AnalysisTable",
+    "AnalyzedGroup",
+    "AnalyzedRollout",
+    "Analyzer",
     "AtroposError",
     "BackendError",
     "Capabilities",
+    "Chart",
     "Completion",
     "Component",
     "ComponentRef",
@@ -68,6 +76,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ContextOverflow",
+    "Correlation",
     "DataError",
     "Environment",
     "Episode",
@@ -89,7 +98,9 @@ __all__ = [
     "JsonDict",
     "LaunchError",
     "Launcher",
+    "Line",
     "Message",
+    "Moments",
     "ParsedCall",
     "Plan",
     "PluginError",
@@ -104,6 +115,7 @@ __all__ = [
     "Sampling",
     "ScoredGroup",
     "SecretStr",
+    "Series",
     "ServerUnavailable",
     "SingleTurn",
     "Task",
@@ -134,6 +146,7 @@ __all__ = [
     "encode_group",
     "escape_placeholders",
     "group_reward",
+    "histogram",
     "hookimpl",
     "parse_tool_calls",
     "readable_paths",

@@ -9,6 +9,7 @@ from atropos_cli.cli.output import Output
 
 if TYPE_CHECKING:
     from atropos_cli.engine.analysis.analysis import Report
+    from atropos_cli.engine.analysis.report import EnvironmentReport
 
 
 def print_report(report: Report, out: Output) -> None:
@@ -19,6 +20,18 @@ def print_report(report: Report, out: Output) -> None:
         out.data("")
         out.data(f"== {name}")
         _print_environment(environment.as_json(), out)
+        _print_tables(environment, out)
+
+
+def _print_tables(report: EnvironmentReport, out: Output) -> None:
+    from atropos_cli.engine.analysis.plugged import cell_texts
+
+    for table in report.tables:
+        out.data("")
+        out.data(f"-- {table.title}")
+        out.table(cell_texts(table), header=table.columns)
+        if table.note:
+            out.data(table.note)
 
 
 def _print_environment(data: dict[str, Any], out: Output) -> None:

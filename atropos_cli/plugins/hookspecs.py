@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.plugins.spec import ComponentSpec
+    from atropos_cli.ports.analyzer import Analyzer
 
 PROJECT = "atropos"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -73,6 +74,15 @@ def atropos_group_scored(plan: Plan, group: ScoredGroup) -> None:
 @hookspec
 def atropos_run_finished(plan: Plan, summary: RunSummary) -> None:
     """The run ended: finished, interrupted or failed."""
+
+
+@hookspec
+def atropos_analyze(env: str) -> Analyzer | None:
+    """An Analyzer for rollouts of the environment of this name, for `atropos analyze`; None for any other name.
+
+    env is the name stored in the groups. Asked for once per environment and command.
+    """
+    raise AssertionError("a hook specification is never called")
 
 
 @hookspec

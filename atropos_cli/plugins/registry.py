@@ -20,6 +20,7 @@ from atropos_cli.plugins.records import (
     describe_error,
 )
 from atropos_cli.plugins.spec import KINDS, Kind, stdout_to_stderr
+from atropos_cli.ports.analyzer import Analyzer
 
 __all__ = ["DoctorCheck", "FailureStage", "PluginFailure", "PluginInfo", "Registration", "Registry"]
 
@@ -124,6 +125,23 @@ class Registry:
                 logger.warning(failure.message)
         self._failures.extend(new)
         return tuple(new)
+
+    def analyzers(self, env: str) -> tuple[list[tuple[str, Analyzer]], list[str]]:
+        """(plugin, analyzer) of every plugin's atropos_analyze that has one for `env`, and what went wrong."""
+        found: list[tuple[str, Analyzer]] = []
+        problems: list[str] = []
+        for plugin, hook in self._hooks.get("atropos_analyze", ()):
+            try:
+                with stdout_to_stderr():
+                    analyzer = hook.call({"env": env})
+                if analyzer is not None and not isinstance(analyzer, Analyzer):
+                    raise TypeError(f"atropos_analyze gave {type(analyzer).__name__}, not an Analyzer")
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the rest of the analysis stays
+                problems.append(f"plugin {plugin.entry_point!r} ({plugin.dist}): {describe_error(error)}")
+                continue
+            if analyzer is not None:
+                found.append((plugin.entry_point, analyzer))
+        return found, problems
 
     def doctor(self) -> list[DoctorCheck]:
         """The checks of every plugin's atropos_doctor. One that raises becomes a check with status "fail"."""

@@ -95,7 +95,8 @@ def analyze(
 ) -> None:
     """Describe stored rollouts: rewards, groups without spread, pass@k, lengths, failures, episodes.
 
-    Everything is kept apart by environment. One pass; memory does not grow with the input.
+    Everything is kept apart by environment. One pass; memory does not grow with the input. Plugins may add tables
+    and charts for their environments.
     """
     from atropos_cli.engine.analysis.analysis import Analysis
     from atropos_cli.engine.analysis.lost import LostGroups
@@ -112,7 +113,7 @@ def analyze(
     wanted = set(env or ())
     with (
         dataio.ticking("analyze", reading.log) as ticker,
-        Analysis(options, LostGroups(reading.sources)) as analysis,
+        Analysis(options, LostGroups(reading.sources), lambda name: session.registry.analyzers(name)) as analysis,
     ):
         for record in read_records(reading.sources, reading.options, reading.log):
             analysis.add(record, wanted)
@@ -188,7 +189,7 @@ def _write(report: Report, title: str, read: list[str], html: Path | None, png: 
         png.mkdir(parents=True, exist_ok=True)
         for name, environment in report.environments.items():
             for chart in charts_of(environment):
-                path = png / f"{safe_name(name)}-{chart.name}.png"
+                path = png / f"{safe_name(name)}-{safe_name(chart.name)}.png"
                 atomic_write(path, picture(chart, name))
                 files.append(path)
     return files

@@ -20,6 +20,7 @@ from atropos_cli.engine.analysis.environment import OTHERS, Environment, is_grou
 from atropos_cli.engine.analysis.estimators import Threshold
 from atropos_cli.engine.analysis.keyed import KeyedTotals
 from atropos_cli.engine.analysis.lost import LostGroups
+from atropos_cli.engine.analysis.plugged import FindAnalyzers, Plugged
 from atropos_cli.engine.analysis.report import EnvironmentReport
 from atropos_cli.engine.analysis.success import SuccessRule
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
@@ -63,8 +64,15 @@ class Report:
 class Analysis:
     """Collects records. Use as a context: it may hold temporary files."""
 
-    def __init__(self, options: AnalysisOptions | None = None, lost: LostGroups | None = None) -> None:
+    def __init__(
+        self,
+        options: AnalysisOptions | None = None,
+        lost: LostGroups | None = None,
+        find_analyzers: FindAnalyzers | None = None,
+    ) -> None:
+        """find_analyzers: what plugins add for an environment; asked once for each that groups name."""
         self.options = options or AnalysisOptions()
+        self._find_analyzers = find_analyzers
         self.others = 0
         self.skipped: dict[str, None] = {}
         self._lost = lost or LostGroups(())
@@ -94,6 +102,8 @@ class Analysis:
             self.others += len(record.attempts)
             return
         environment.add(record)
+        if environment.plugged is not None:
+            environment.plugged.add(record)
         self._task(record, environment)
         if record.episode_id is not None:
             self._episode(record, name)
@@ -115,7 +125,7 @@ class Analysis:
             reports[task.env].add_task(key, task)
         for _, episode in self._episodes.items():
             reports[episode.env].add_episode(episode)
-        notes = []
+        notes = [note for report in reports.values() for note in report.plugin_notes]
         if self.others:
             notes.append(f"{self.others} rollouts of further environments ({OTHERS}) are not analysed: --env names one")
         if len(reports) > 1:
@@ -126,6 +136,8 @@ class Analysis:
         found = self._environments.get(name)
         if found is None and len(self._environments) < ENVIRONMENTS:
             found = self._environments[name] = Environment(name, self.options.thresholds)
+            if self._find_analyzers is not None:
+                found.plugged = Plugged(*self._find_analyzers(name))
         return found
 
     def _task(self, record: Record, environment: Environment) -> None:

@@ -1,68 +1,19 @@
-"""What is drawn of an environment: charts as plain numbers, which the SVG and PNG writers render alike."""
+"""What is drawn of an environment."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.engine.analysis.streaming import SAMPLE, Moments, Series
+from atropos_cli.domain.charts import Chart, Line, histogram
+from atropos_cli.domain.streaming import SAMPLE, Moments, Series
 
 if TYPE_CHECKING:
     from atropos_cli.engine.analysis.report import EnvironmentReport
 
-_BARS = 24
-_SINGLE = 12
 _NAMED_REWARDS = 6
 _CATEGORIES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Points joined by a line. errors: half the length of the error bars, where known."""
-
-    label: str
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
-    errors: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One chart. bars: (from, to, height) on a number axis. categories: (name, height). lines: on a number axis."""
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    bars: tuple[tuple[float, float, float], ...] = ()
-    categories: tuple[tuple[str, float], ...] = ()
-    lines: tuple[Line, ...] = ()
-    note: str = ""
-    log_x: bool = False
-
-
-def histogram(values: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
-    """Counts of values: a bar for each value when there are few of them, else 24 bins of equal width."""
-    if not values or not math.isfinite(4 * (max(values) - min(values))):
-        return ()
-    counts = Counter(values)
-    if len(counts) <= _SINGLE:
-        ordered = sorted(counts)
-        gap = min((b - a for a, b in pairwise(ordered)), default=1.0)
-        half = 0.4 * gap
-        return tuple((value - half, value + half, float(counts[value])) for value in ordered)
-    low, high = min(values), max(values)
-    width = (high - low) / _BARS
-    if width <= 0:
-        return ()
-    heights = [0] * _BARS
-    for value in values:
-        heights[min(_BARS - 1, int((value - low) / width))] += 1
-    return tuple((low + i * width, low + (i + 1) * width, float(height)) for i, height in enumerate(heights))
 
 
 def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
@@ -88,6 +39,7 @@ def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
         if counts:
             top = tuple((label, float(count)) for label, count in counts.most_common(_CATEGORIES))
             yield Chart(name, title, "", "rollouts", categories=top)
+    yield from report.charts
 
 
 def _distribution(name: str, title: str, x_label: str, series: Series, what: str = "rollouts") -> Iterator[Chart]:

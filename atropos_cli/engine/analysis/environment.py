@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.thinking import split_thinking
 from atropos_cli.engine.analysis.estimators import Threshold, expected_best_of_k
 from atropos_cli.engine.analysis.groups import GroupTally, Retention
-from atropos_cli.engine.analysis.streaming import Correlation, Moments, Series
+from atropos_cli.engine.analysis.plugged import Plugged
 from atropos_cli.io.formats import FORMATS
 from atropos_cli.io.records import Attempt, Record
 
@@ -73,6 +74,7 @@ class Environment:
         self.lost_groups = 0
         self.lost_sizes: Counter[int] = Counter()
         self.row_tasks = 0
+        self.plugged: Plugged | None = None
 
     def add(self, record: Record) -> None:
         """A record and its attempts."""

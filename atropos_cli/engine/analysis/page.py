@@ -8,9 +8,13 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
+from atropos_cli.domain.charts import Chart
 from atropos_cli.engine.analysis.analysis import Report
-from atropos_cli.engine.analysis.charts import Chart, charts_of
+from atropos_cli.engine.analysis.charts import charts_of
+from atropos_cli.engine.analysis.plugged import cell_texts
+from atropos_cli.engine.analysis.report import EnvironmentReport
 from atropos_cli.engine.analysis.svg import escape, number, svg
+from atropos_cli.ports.analyzer import AnalysisTable
 
 
 def page(report: Report, title: str, read: Sequence[str]) -> str:
@@ -19,7 +23,7 @@ def page(report: Report, title: str, read: Sequence[str]) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     lines = [*read, *report.notes]
-    sections = [_environment(name, env.as_json(), charts_of(env)) for name, env in report.environments.items()]
+    sections = [_environment(name, env, charts_of(env)) for name, env in report.environments.items()]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
@@ -31,7 +35,8 @@ def page(report: Report, title: str, read: Sequence[str]) -> str:
     )
 
 
-def _environment(name: str, data: dict[str, Any], charts: Iterable[Chart]) -> str:
+def _environment(name: str, report: EnvironmentReport, charts: Iterable[Chart]) -> str:
+    data = report.as_json()
     figures = "".join(
         f"<figure><figcaption>{_text(chart.title)}"
         + (f" <small>{_text(chart.note)}</small>" if chart.note else "")
@@ -40,8 +45,13 @@ def _environment(name: str, data: dict[str, Any], charts: Iterable[Chart]) -> st
     )
     return (
         f"<section><h2>{_text(name)}</h2>{_headlines(data)}{_distributions(data)}{_shares(data)}"
-        f'<div class="charts">{figures}</div>{_tasks(data)}</section>'
+        f'<div class="charts">{figures}</div>{"".join(map(_plugin_table, report.tables))}{_tasks(data)}</section>'
     )
+
+
+def _plugin_table(table: AnalysisTable) -> str:
+    note = f"<p>{_text(table.note)}</p>" if table.note else ""
+    return f"<div><h3>{_text(table.title)}</h3>{_table(table.columns, cell_texts(table))}{note}</div>"
 
 
 def _headlines(data: dict[str, Any]) -> str:

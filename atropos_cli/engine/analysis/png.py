@@ -6,7 +6,7 @@ import io
 import warnings
 from typing import Any
 
-from atropos_cli.engine.analysis.charts import Chart
+from atropos_cli.domain.charts import Chart
 from atropos_cli.errors import ConfigError
 
 _BLUE, _ORANGE = "#3b6ea8", "#c26a2d"

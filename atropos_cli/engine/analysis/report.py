@@ -7,9 +7,10 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.domain.streaming import Series, finite
 from atropos_cli.engine.analysis.environment import Environment
 from atropos_cli.engine.analysis.estimators import pass_at_k, pass_hat_k
-from atropos_cli.engine.analysis.streaming import Series, finite
+from atropos_cli.engine.analysis.plugged import Findings, table_as_json
 from atropos_cli.engine.analysis.success import TOLERANCE
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 
@@ -32,6 +33,10 @@ class EnvironmentReport:
         self.task_means = Series()
         self._episode_turns = Series()
         self._episode_rewards = Series()
+        findings = environment.plugged.findings() if environment.plugged is not None else Findings()
+        self.tables = findings.tables
+        self.charts = findings.charts
+        self.plugin_notes = findings.notes
 
     def add_task(self, key: str, task: TaskTotal) -> None:
         """Count a task; its rewards are judged by the highest one of the environment, which is known now."""
@@ -99,6 +104,8 @@ class EnvironmentReport:
             "task_names": env.task_names.as_json(),
             "episodes": self._episodes(),
         }
+        if self.tables:
+            data["tables"] = {table.name: table_as_json(table) for table in self.tables}
         if env.labels:
             data["labels"] = dict(env.labels)
         return data

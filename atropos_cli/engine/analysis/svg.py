@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape as escape_markup
 
-from atropos_cli.engine.analysis.charts import Chart, Line
+from atropos_cli.domain.charts import Chart, Line
 
 WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from atropos_cli.engine.analysis.streaming import finite
+from atropos_cli.domain.streaming import finite
 from atropos_cli.engine.analysis.success import TOLERANCE
 
 

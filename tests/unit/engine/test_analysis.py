@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.engine.analysis import estimators, groups, keyed, streaming
+from atropos_cli.domain import streaming
+from atropos_cli.domain.charts import histogram
+from atropos_cli.engine.analysis import estimators, groups, keyed
 from atropos_cli.engine.analysis.analysis import Analysis, AnalysisOptions
-from atropos_cli.engine.analysis.charts import charts_of, histogram
+from atropos_cli.engine.analysis.charts import charts_of
 from atropos_cli.engine.analysis.estimators import CountError, Threshold
 from atropos_cli.engine.analysis.success import SuccessRule
 from atropos_cli.engine.analysis.svg import nice_ticks, svg
