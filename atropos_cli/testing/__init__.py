@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from atropos_cli.testing.environments import EnvironmentContract
     from atropos_cli.testing.helpers import STRANGE_REPLIES, make_rollout, run_environment
     from atropos_cli.testing.rewards import RewardContract
+    from atropos_cli.testing.trainers import TrainerContract, tiny_model
 
 __all__ = [
     "STRANGE_REPLIES",
     "BackendContract",
     "EnvironmentContract",
     "RewardContract",
+    "TrainerContract",
     "make_rollout",
     "run_environment",
+    "tiny_model",
 ]
 
 _HOMES = {
@@ -34,8 +37,10 @@ _HOMES = {
     "EnvironmentContract": "environments",
     "RewardContract": "rewards",
     "STRANGE_REPLIES": "helpers",
+    "TrainerContract": "trainers",
     "make_rollout": "helpers",
     "run_environment": "helpers",
+    "tiny_model": "trainers",
 }
 
 

@@ -146,4 +146,7 @@ def _function_backend(function: ReplyFunction) -> type[InferenceBackend]:
         async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
             return await self._scripted.score(prefix_ids, continuation_ids)
 
+        async def tokenize(self, text: str) -> Sequence[int]:
+            return await self._scripted.tokenize(text)
+
     return FunctionBackend

@@ -20,8 +20,8 @@ class MockModel:
     """A model that always answers `reply`. All fields may be changed while it is served.
 
     reply: the content of each choice, or a function (request body, index of the choice) -> the content
-        or a whole message dict. flavor: see mock_server. honours_n: False answers one choice, whatever n says. weight_updates: the
-        flavor's paths for new weights exist; `weights` holds the folders that were taken.
+        or a whole message dict. flavor: see mock_server. honours_n: False answers one choice, whatever n
+        says. weight_updates: the flavor's paths for new weights exist; `weights` holds the folders that were taken.
     """
 
     flavor: Flavor = "openai"

@@ -1,0 +1,161 @@
+"""What every trainer must do, as tests. Subclass TrainerContract and give the class; needs torch and transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.domain.plan import Sampling
+from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.training.build import build_train_plan
+from atropos_cli.engine.training.run import run_train
+from atropos_cli.plugins.checks import check_component
+from atropos_cli.plugins.discovery import load_registry
+from atropos_cli.ports.trainer import Trainer, TrainResult
+
+DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
+
+
+class TrainerContract:
+    """Set `trainer`, and `options` where its defaults do not suit a model of a few thousand weights.
+
+    target: "./file.py:Class" or the installed name, as on the command line. steps: enough to see learning.
+    """
+
+    target: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+    steps: ClassVar[int] = 12
+
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> str:
+        """The folder of a tiny random model."""
+        return str(tiny_model(tmp_path / "model"))
+
+    def test_the_class_is_complete(self) -> None:
+        cls = load_registry().find("trainer", self.target).load()
+        check_component("trainer", cls.name, cls, origin="the tests")
+
+    def test_it_checks_a_plan_without_loading_the_model(self, tmp_path: Path) -> None:
+        plan, trainer = self._plan(str(tmp_path / "no-model-here"), steps=2)
+        began = time.process_time()
+        found = trainer.check(plan)
+        json.dumps(found)  # shown by --dry-run --json
+        assert time.process_time() - began < 5
+
+    def test_it_learns(self, model: str, tmp_path: Path) -> None:
+        """The reward of the last steps is higher than that of the first ones: digits instead of any bytes."""
+        result = self._train(model, tmp_path / "run", self.steps)
+        assert result.steps == self.steps
+        means = _reward_means(tmp_path / "run", self.steps)
+        third = max(1, len(means) // 3)
+        assert sum(means[-third:]) / third > sum(means[:third]) / third + 0.05, means
+
+    def test_the_weights_can_be_loaded(self, model: str, tmp_path: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        result = self._train(model, tmp_path / "run", 2)
+        AutoModelForCausalLM.from_pretrained(result.output)
+
+    def test_sigterm_leaves_a_state_to_go_on_from(self, model: str, tmp_path: Path) -> None:
+        """The same numbers come out as without a break."""
+        whole = _losses(self._run(model, tmp_path / "whole", 6))
+        run = tmp_path / "broken"
+        killer = threading.Thread(target=_signal_after_step, args=(run, 2), daemon=True)
+        killer.start()
+        stopped = self._train(model, run, 6)
+        killer.join(timeout=60)
+        if stopped.stopped is None:
+            pytest.skip("the run was over before the signal came")
+        assert stopped.stopped == "interrupted"
+        assert stopped.steps < 6
+        self._train(model, run, 6, resume=True)
+        assert _losses(run) == pytest.approx(whole, rel=1e-3, abs=1e-5)
+
+    def _run(self, model: str, folder: Path, steps: int) -> Path:
+        self._train(model, folder, steps)
+        return folder
+
+    def _plan(self, model: str, *, steps: int) -> tuple[TrainPlan, Trainer]:
+        settings = GenSettings(
+            model=model,
+            backend_options={"chat_template": "plain"},
+            group_size=4,
+            sampling=Sampling(max_tokens=4),
+        )
+        train = TrainSettings(env=DIGITS, trainer=self.target, steps=steps, prompts_per_step=2, save_every=1)
+        return build_train_plan("grpo", settings, train, {"trainer": self.options}, load_registry())
+
+    def _train(self, model: str, folder: Path, steps: int, *, resume: bool = False) -> TrainResult:
+        plan, trainer = self._plan(model, steps=steps)
+        return run_train(plan, trainer, folder=folder, registry=load_registry(), resume=resume)
+
+
+def tiny_model(folder: Path) -> Path:
+    """Write a random llama of one layer and a tokenizer of bytes to a folder. Needs torch and transformers."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={letter: at for at, letter in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    end = len(alphabet)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=end + 1,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            bos_token_id=None,
+            eos_token_id=end,
+            pad_token_id=end,
+        )
+    )
+    model.save_pretrained(folder)
+    ends = {"eos_token": "<|end|>", "pad_token": "<|end|>"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **ends).save_pretrained(folder)
+    return folder
+
+
+def _signal_after_step(run: Path, step: int) -> None:
+    """Send this process SIGTERM once a step has been recorded."""
+    for _ in range(1200):
+        if any(record["step"] >= step for record in _records(run / "metrics.jsonl")):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        time.sleep(0.05)
+
+
+def _losses(run: Path) -> list[float]:
+    return [record["loss"] for record in _records(run / "metrics.jsonl") if "loss" in record]
+
+
+def _reward_means(run: Path, steps: int) -> list[float]:
+    """Mean reward of each step, by the groups that were rolled."""
+    means = []
+    for record in _records(run / "groups.jsonl"):
+        rewards = [rollout["reward"] for rollout in record["rollouts"] if rollout["reward"] is not None]
+        means.append(sum(rewards) / len(rewards))
+    size = max(1, len(means) // steps)
+    return [sum(means[at : at + size]) / size for at in range(0, len(means), size)]
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
