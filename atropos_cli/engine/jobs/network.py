@@ -75,11 +75,18 @@ class Ports:
                 return port
         raise NoPort(f"no free port between {FIRST} and {LAST}")
 
-    def _hold(self, port: int) -> bool:
+    def take(self, port: int) -> int:
+        """This port. Raises NoPort when somebody has it; connections that ended there a moment ago do not matter."""
+        if not self._hold(port, reuse=True):
+            raise NoPort(f"port {port} is taken")
+        return port
+
+    def _hold(self, port: int, *, reuse: bool = False) -> bool:
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             mark.bind(f"\0atropos-port-{port}")
             with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
                 probe.bind(("", port))
         except OSError:
             mark.close()

@@ -78,7 +78,9 @@ class Component:
         """Decide address and ports."""
         local = self.job["resources"]["nodes"] == 1 and not self.job["expose"]
         self.host = own_address(local=local, interface=self.job["interface"])
-        self.ports = {name: ports.pick() for name in self.spec["ports"]}
+        fixed = self.spec.get("port")
+        for name in self.spec["ports"]:
+            self.ports[name] = ports.take(fixed) if fixed and not self.ports else ports.pick()
 
     def value(self, token: str) -> str:
         """What a placeholder stands for."""
