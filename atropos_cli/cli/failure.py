@@ -53,6 +53,11 @@ def report(error: BaseException, session: Session) -> int:
     return code
 
 
+def explained(error: BaseException) -> tuple[str, str | None]:
+    """(message, hint) of an error, for commands that report it as part of another."""
+    return _explain(error)[1:]
+
+
 def _explain(error: BaseException) -> tuple[int, str, str | None]:
     """(exit code, message, hint)."""
     if isinstance(error, AtroposError):

@@ -23,7 +23,7 @@ _SLURM_KEPT = {"SLURM_CONF"}
 def session_name(name: str) -> str:
     """A name that tmux takes as it is: letters, digits, - and _. A changed one gets a hash of the true name."""
     cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
-    if cleaned == name and len(name) <= _LONGEST:
+    if cleaned and cleaned == name and len(name) <= _LONGEST:
         return name
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{cleaned[: _LONGEST - 7] or 'job'}-{mark}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ def run(
     if (resume or redo) and output is None:
         raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
     pipeline = _open(file, output)
+    check_arguments(session, pipeline)
     steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo or ())
     if dry_run:
         _print_steps(session, pipeline, steps, as_json=as_json)
@@ -118,6 +120,42 @@ def step_commands() -> list[str]:
     from atropos_cli.cli.app import COMMANDS
 
     return [name for name in [*COMMANDS, *plugin_commands()] if name not in _NO_STEPS]
+
+
+def check_arguments(session: Session, pipeline: Pipeline) -> None:
+    """Parse the arguments of every step without running it, so that a misspelt option is found before the first.
+
+    Raises UsageError with the first mistake of each step.
+    """
+    from atropos_cli.cli.app import root_group
+    from atropos_cli.cli.failure import explained
+
+    root, wrong = root_group(), []
+    for step in pipeline.steps:
+        before = {name: os.environ.get(name) for name in step.env}
+        os.environ.update(step.env)
+        try:
+            command, name, rest = root, "atropos", list(step.command)
+            context = command.make_context(name, [*rest], obj=session, resilient_parsing=True)
+            while hasattr(command, "resolve_command"):
+                name, command, rest = command.resolve_command(context, rest)
+                group = hasattr(command, "resolve_command")
+                context = command.make_context(name, [*rest], parent=context, resilient_parsing=group)
+        except typer.Exit:
+            wrong.append(f"{step.name}: its arguments ask for help only")
+        except Exception as error:  # noqa: BLE001 (the parser's errors have no common public class)
+            message, hint = explained(error)
+            wrong.append(f"{step.name}: {message}" + (f" ({hint})" if hint else ""))
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+    if len(wrong) == 1:
+        raise UsageError(f"step {wrong[0]}")
+    if wrong:
+        raise UsageError("\n".join(["steps cannot be run as they are:", *(f"  {line}" for line in wrong)]))
 
 
 def _open(file: Path, output: Path | None) -> Pipeline:

@@ -94,7 +94,8 @@ def run(
     """
     session = session_of(ctx)
     words = command[1:] if command[0] == "atropos" else command
-    check_command(session, words)
+    if not words or words[0].startswith("-"):
+        raise UsageError("give the command to run", hint="atropos tmux run -- gen textworld --limit 10")
     given = _variables(env or [])
     if attach and as_json:
         raise UsageError("--attach and --json exclude each other", hint="drop one of them")
@@ -102,6 +103,7 @@ def run(
         _require_terminal()
     remote = _remote(host, remote_python, ssh_config)
     if remote is None:
+        check_command(words)
         job = _job(socket, name, words, cwd, given)
         return _start(session, socket, job, attach=attach, dry_run=dry_run, as_json=as_json)
     if name is None and attach:
@@ -242,7 +244,7 @@ def list_jobs(
     return ExitCode.OK
 
 
-def check_command(session: Session, words: list[str]) -> None:
+def check_command(words: list[str]) -> None:
     """Is it a command of this program that can run without a terminal? Raises UsageError."""
     from difflib import get_close_matches
 
@@ -250,8 +252,6 @@ def check_command(session: Session, words: list[str]) -> None:
     from atropos_cli.cli.lazy import plugin_commands
 
     known = [*COMMANDS, *plugin_commands()]
-    if not words or words[0].startswith("-"):
-        raise UsageError("give the command to run", hint="atropos tmux run -- gen textworld --limit 10")
     if words[0] == "tmux":
         raise UsageError("a tmux job cannot be another atropos tmux")
     if words[0] not in known:

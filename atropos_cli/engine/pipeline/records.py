@@ -116,7 +116,7 @@ def _state(step: ReadyStep, records: dict[str, StepRecord | None]) -> tuple[Step
     if record is None:
         return "new", ""
     if record.digest != step.digest:
-        return "changed", "its command, its environment or a step before it was another then"
+        return "changed", "it, or a step before it, had another command or environment then"
     if record.state != "done":
         return "unfinished", record.state if record.exit_code is None else f"exit code {record.exit_code}"
     if step.output is not None and not Path(step.output).exists():

@@ -70,7 +70,9 @@ def prepare(pipeline: Pipeline, *, resume: bool, redo: Collection[str] = ()) -> 
         stuck.append((name, "a step before it must be carried out again"))
     if stuck:
         lines = [f"  {name}: {reason}" for name, reason in stuck]
-        hint = " ".join(f"--redo {name}" for name, _ in stuck)
+        names = {name for name, _ in stuck}
+        first = [name for name in names if names.isdisjoint(pipeline.step(name).after)]
+        hint = " ".join(f"--redo {name}" for name in sorted(first))
         raise PlanChanged("\n".join(["finished steps do not fit any more:", *lines]), hint=f"replace them with {hint}")
     return wanted, again
 
