@@ -6,11 +6,19 @@ import hashlib
 import json
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from atropos_cli.domain.base import Frozen, JsonDict
 
 AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(index, count) of "2/8", counted from 0. Raises ValueError."""
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        raise ValueError(f"{text!r} is no shard: give INDEX/COUNT, counted from 0, such as 0/4")
+    return int(index), int(count)
 
 
 class ComponentRef(Frozen):
@@ -56,6 +64,16 @@ class Execution(Frozen):
     fsync: Literal["group", "interval", "never"] = Field(
         default="interval", description="When written groups are forced to disk."
     )
+    shard: str | None = Field(
+        default=None, description="INDEX/COUNT: only the tasks of this shard, 0/4 to 3/4; atropos merge joins the runs."
+    )
+
+    @field_validator("shard")
+    @classmethod
+    def _is_shard(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_shard(text)
+        return text
 
 
 class Plan(Frozen):

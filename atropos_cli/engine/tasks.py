@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
+from atropos_cli.domain.plan import parse_shard
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.ports.environment import Environment, TaskStream
+
+
+class Shard:
+    """Which task indexes a run owns: all, or those whose hash falls on this shard.
+
+    The hash is of the index alone, so that a shard owns the same tasks whatever --limit is, and tasks that
+    stand together (often of the same difficulty) are spread over the shards.
+    """
+
+    def __init__(self, text: str | None) -> None:
+        self._index, self._count = parse_shard(text) if text else (0, 1)
+
+    def owns(self, index: int) -> bool:
+        return self._count == 1 or crc32(b"%d" % index) % self._count == self._index
+
+    def size(self, total: int | None) -> int | None:
+        """How many of `total` tasks are in the shard."""
+        if total is None or self._count == 1:
+            return total
+        return sum(self.owns(index) for index in range(total))
 
 
 class TaskReader:

@@ -1,4 +1,4 @@
-"""`atropos run RUN/plan.json`: carry out a plan that another command wrote. What a cluster job calls."""
+"""`atropos run RUN/plan.json`: carry out a plan that another command wrote (a run, or a job). What a cluster calls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli.jobs import Placement, carry_out_job, is_job
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import AtroposError
+from atropos_cli.errors import AtroposError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import ComponentRef, Plan
@@ -18,18 +19,31 @@ if TYPE_CHECKING:
 
 def run(
     ctx: typer.Context,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A run folder or its plan.json.", show_default=False)],
+    plan: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="A run folder, its plan.json or job.json.", show_default=False)
+    ],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew instead of going on with what is there.")
     ] = False,
+    on: Annotated[
+        Placement, typer.Option("--on", help="Where the components of a job run: here, or as steps of this SLURM job.")
+    ] = Placement.local,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Carry out a plan.json in its folder; a run that was begun there is gone on with."""
+    """Carry out a plan.json in its folder, or a job.json; a run that was begun there is gone on with."""
     from atropos_cli.io.rundir import read_plan
 
     session = session_of(ctx)
-    path = plan / "plan.json" if plan.is_dir() else plan
+    path = plan
+    if plan.is_dir():
+        path = plan / (
+            "job.json" if not (plan / "plan.json").exists() and (plan / "job.json").exists() else "plan.json"
+        )
+    if is_job(path):
+        if overwrite:
+            raise UsageError("--overwrite is for runs; a job begins anew by itself")
+        return carry_out_job(path, session, on=on.value, dry_run=dry_run, as_json=as_json)
     command = command_of_plan(path)
     if command == "train":
         return _train(path, session, overwrite=overwrite, dry_run=dry_run, as_json=as_json)

@@ -114,7 +114,10 @@ class RunMerge:
             check_same_plan(self._first, plan, _folder(source))
         limits = [plan.limit for _, plan in plans]
         known = [limit for limit in limits if limit is not None]
-        self.plan: Plan = self._first.replace(limit=max(known) if len(known) == len(limits) else None)
+        self.plan: Plan = self._first.replace(
+            limit=max(known) if len(known) == len(limits) else None,
+            execution=self._first.execution.replace(shard=None),
+        )
         self.report = MergeReport(inputs=[source.name for source in runs])
         self._stats = _Stats()
         self._seen: dict[int, bytes] = {}

@@ -1,0 +1,65 @@
+"""What `run`, `slurm` and the launch commands share: carry out a job plan, show it, follow its logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from atropos_cli.cli.runs import flattened
+from atropos_cli.cli.session import Session
+
+
+class Placement(StrEnum):
+    """Where the components of a job run."""
+
+    local = "local"
+    slurm = "slurm"
+
+
+def is_job(path: Path) -> bool:
+    """Is the file a job plan, and not the plan of a run?"""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return path.name == "job.json"
+    return isinstance(found, dict) and found.get("command") == "job"
+
+
+def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = False, as_json: bool = False) -> int:
+    """Run a job to its end; exits with the job's own code, which may be any."""
+    from atropos_cli.engine.jobs.folder import read_job, read_record
+    from atropos_cli.engine.jobs.placing import LocalPlacer, Placer
+    from atropos_cli.engine.jobs.shards import enter_shard
+    from atropos_cli.engine.jobs.srun import SrunPlacer
+    from atropos_cli.engine.jobs.supervisor import run_job
+
+    plan = read_job(path)
+    if dry_run:
+        data = plan.model_dump(mode="json")
+        if as_json:
+            session.out.json(data)
+        else:
+            session.out.details(dict(flattened(data)))
+        return 0
+    placer: Placer
+    if on == Placement.slurm:
+        placer = SrunPlacer(options=plan.step_options, python=plan.python)
+    else:
+        placer = LocalPlacer(plan.resources.nodes)
+    plan, folder = enter_shard(plan, path.resolve().parent, os.environ)
+
+    def say(text: str) -> None:
+        session.out.note(f"{time.strftime('%H:%M:%S')} {text}")
+
+    code = run_job(plan, folder, placer, say)
+    if as_json:
+        session.out.json(read_record(folder / "exit.json"))
+    sys.stdout.flush()
+    # Not ours to translate: the code of a user's program is any number.
+    raise typer.Exit(code)
