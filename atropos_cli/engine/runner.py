@@ -26,7 +26,7 @@ from atropos_cli.engine.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.engine.resume import DoneTasks
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
-from atropos_cli.engine.tasks import TaskReader
+from atropos_cli.engine.tasks import Shard, TaskReader
 from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import AtroposError, DataError
 from atropos_cli.io.rundir import RunDir, check_same_plan, now, open_run, read_plan
@@ -71,6 +71,7 @@ class Runner:
         self.reporter = reporter
         self.totals = Totals()
         self.done = DoneTasks()
+        self.shard = Shard(plan.execution.shard)
         self.resumed = 0
         self.total: int | None = None
         self.started_at = time.monotonic()
@@ -114,7 +115,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             self.done.add(index)
         self.resumed = self.done.count
-        self.total = self.reader.total
+        self.total = self.shard.size(self.reader.total)
         if self.run_dir is not None:
             self.run_dir.write_plan(plan)
             self.run_dir.log("started", attempt=self.run_dir.attempt, done=self.done.count, total=self.total)
@@ -143,7 +144,7 @@ class Runner:
         """Open a group whenever a worker would be idle otherwise."""
         dispatcher, workers = parts.dispatcher, self.plan.execution.workers
         bound = _most_open_groups(parts.environment, workers, self.plan.group_size)
-        index = self.done.next_open(0)
+        index = self._next_index(0)
         while not self._stop.is_set():
             if len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
@@ -162,8 +163,16 @@ class Runner:
                 if task is None:
                     return
                 self._start(parts.environment, index, task)
-            index = self.done.next_open(index + 1)
+            index = self._next_index(index + 1)
             await asyncio.sleep(0)
+
+    def _next_index(self, start: int) -> int:
+        """The next task to do: not done yet, and of our shard (behind the last task the reader ends the search)."""
+        index = self.done.next_open(start)
+        end = self.reader.total
+        while not self.shard.owns(index) and (end is None or index < end):
+            index = self.done.next_open(index + 1)
+        return index
 
     def _start(self, environment: Environment, index: int, task: Task) -> None:
         self._starting.add(index)
