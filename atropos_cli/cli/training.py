@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
-_REWARD_NAMES = {"evals": "eval", "trackers": "track"}
+_SINGULAR = {"evals": "eval", "trackers": "track"}
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
     "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
@@ -153,8 +153,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
     for number, option in enumerate(by_name["train"].options):
         if method != "grpo" and option.path == ("env",):
             continue
-        name = _REWARD_NAMES.get(option.path[-1], option.path[-1].replace("_", "-"))
-        add(Flag("train", option, (name,), "Training", f"train_{number}"))
+        panel = "Training" if len(option.path) == 1 else "Warnings and stop rules"
+        add(Flag("train", option, (_SINGULAR.get(option.key, option.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
-from atropos_cli.domain.training import Tracker
+from atropos_cli.domain.training import HealthRules, Tracker
 
 
 class GenSettings(Frozen):
@@ -61,6 +61,7 @@ class TrainSettings(Frozen):
         default=None, ge=1, description="Checkpoint every so many steps; default: ten times in a run."
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
+    health: HealthRules = Field(default_factory=HealthRules)
     trackers: tuple[Tracker, ...] = Field(
         default=(), description="wandb or tensorboard; metrics.jsonl and curves are always written."
     )

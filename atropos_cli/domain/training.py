@@ -13,6 +13,7 @@ from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 
 Method = Literal["grpo", "sft", "dpo"]
 Tracker = Literal["wandb", "tensorboard"]
+Rule = Literal["non-finite", "zero-std", "truncated", "kl", "entropy", "plateau"]
 
 
 class EvalSuite(Frozen):
@@ -20,6 +21,24 @@ class EvalSuite(Frozen):
 
     name: str
     plan: Plan
+
+
+class HealthRules(Frozen):
+    """When a rule speaks. `*_steps`: optimiser steps in a row that show the trouble."""
+
+    stop: tuple[Rule, ...] = Field(default=(), description="Rules that end training instead of warning.")
+    off: tuple[Rule, ...] = Field(default=(), description="Rules that are not looked at.")
+    nonfinite_steps: int = Field(default=5, ge=1, description="Steps in a row of non-finite loss that end training.")
+    zero_std_share: float = Field(default=0.9, gt=0, le=1, description="Share of groups whose rewards do not differ.")
+    zero_std_steps: int = Field(default=5, ge=1, description="Steps in a row of that share.")
+    truncated_share: float = Field(default=0.9, gt=0, le=1, description="Share of completions that were cut.")
+    truncated_steps: int = Field(default=1, ge=1, description="Steps in a row of that share.")
+    kl_most: float = Field(default=1.0, gt=0, description="KL to the reference model per token, in nats.")
+    kl_steps: int = Field(default=3, ge=1, description="Steps in a row above it.")
+    entropy_share: float = Field(default=0.1, gt=0, lt=1, description="Share that is left of the first steps' entropy.")
+    entropy_steps: int = Field(default=5, ge=1, description="Steps in a row below it.")
+    plateau_steps: int = Field(default=100, ge=2, description="Steps without a better mean reward.")
+    plateau_gain: float = Field(default=0.01, ge=0, description="Gain in mean reward that counts as better.")
 
 
 class TrainPlan(Frozen):
@@ -47,14 +66,16 @@ class TrainPlan(Frozen):
     eval_every: int | None = Field(default=None, ge=1)
     save_every: int | None = Field(default=None, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1)
+    health: HealthRules = Field(default_factory=HealthRules)
     trackers: tuple[Tracker, ...] = ()
     project: str = "atropos"
     run_name: str | None = None
 
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
-        out = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "trackers", "project"}
-        data = self.model_dump(mode="json", exclude={*out, "run_name", "steps", "rollouts"})
+        beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
+        beside |= {"trackers", "project", "run_name", "steps", "rollouts"}
+        data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         if self.rollouts is not None:
             data["rollouts"] = self.rollouts.identity()

@@ -80,7 +80,10 @@ class TrainContext(Protocol):
         """Record some completions of a step: keys prompt, completion, extracted, expected, reward, correct."""
 
     def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
-        """Run every suite with the weights as they are now; returns and records eval/<suite>/<metric> values."""
+        """Run every suite with the weights as they are now; returns and records eval/<suite>/<metric> values.
+
+        A step is evaluated once: asked again, the same values come back. final: this is the last one.
+        """
 
     def should_evaluate(self, step: int) -> bool:
         """Is an evaluation due after this optimiser step? (step 0 and the last one are the engine's own to ask for.)"""

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def new(
     ctx: typer.Context,
     kind: Annotated[
-        str, typer.Argument(metavar="TEMPLATE", help="environment, reward, trainer, or a plugin's template.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TEMPLATE", help="environment, reward, trainer, or a plugin's template.", show_default=False
+        ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new component.", show_default=False)],
     into: Annotated[

@@ -64,6 +64,7 @@ def build_train_plan(
         eval_every=train.eval_every,
         save_every=train.save_every,
         keep_checkpoints=train.keep_checkpoints,
+        health=train.health,
         trackers=tuple(dict.fromkeys(train.trackers)),
         project=train.project,
         run_name=train.run_name,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
-from atropos_cli.engine.training.records.metrics import MetricsLog
+from atropos_cli.engine.training.records.curves import draw_curves
+from atropos_cli.engine.training.records.health import Health
+from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
 from atropos_cli.engine.training.records.samples import Samples
+from atropos_cli.engine.training.records.summary import FILE, checkpoints, git_commit, summary
+from atropos_cli.engine.training.records.trackers import Trackers, open_trackers
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.rundir import RunDir, now
@@ -19,8 +24,9 @@ from atropos_cli.ports.trainer import TrainResult
 if TYPE_CHECKING:
     from atropos_cli.engine.training.suites import SuiteResults
 
-STATE_FILE = "train.json"
 Say = Callable[[str], None]
+_EVERY = 10.0
+_SHOWN = ("loss", "reward", "grad_norm", "kl", "entropy", "completions/mean_length", "step_time")
 
 
 class Recording:
@@ -30,27 +36,50 @@ class Recording:
         self.plan = plan
         self.run_dir = run_dir
         self._say = say
-        self._metrics = MetricsLog(run_dir.folder)
-        self._samples = Samples(run_dir.folder)
+        folder = run_dir.folder
+        self._metrics = MetricsLog(folder)
+        self._samples = Samples(folder)
+        limit = plan.rollouts.sampling.max_tokens if plan.rollouts is not None else None
+        self._health = Health(plan.health, limit=limit, last_good=self._last_good)
+        self._trackers = Trackers((), self.warn)
         self._started = now()
+        self._commit = git_commit()
+        self._told_at = 0.0
         self.step_now = 0
 
     def begin(self, *, resume: bool) -> None:
         """The run starts, or goes on."""
+        self._trackers = open_trackers(self.plan, self.run_dir.folder, self.warn, resume=resume)
         self._write_state("running", None, None, None)
+
+    def resumed(self, step: int, *, evaluated: bool) -> None:
+        """The run goes on behind this step: what is recorded of later ones is made again.
+
+        evaluated: False when the step's own evaluation is made again too; the logs then cut themselves.
+        """
+        self.step_now = step
+        if evaluated:
+            self._metrics.rewind(step)
+            self._samples.rewind(step)
+        self._health.replay((at, values) for at, values in read_metrics(self.run_dir.folder) if at <= step)
+        self._say(f"resumed from step {step}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """One optimiser step. Raises TrainerError when a stop rule says so."""
         self.step_now = step
-        self._metrics.write(step, metrics)
+        values = self._metrics.write(step, metrics)
+        self._trackers.metrics(step, values)
+        self._tell(step, values)
+        for warning in self._health.observe(step, values):
+            self.warn(str(warning))
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """Some completions of a step or of an evaluation."""
-        self._samples.write(step, rows, suite=suite)
+        self._trackers.samples(step, self._samples.write(step, rows, suite=suite))
 
-    def evaluation(self, step: int, values: Mapping[str, float], *, final: bool) -> None:
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """What the suites found after a step."""
-        self._metrics.evaluation(step, values)
+        self._trackers.metrics(step, self._metrics.evaluation(step, values))
         shown = ", ".join(f"{name.removeprefix('eval/')} {value:.3f}" for name, value in values.items() if _told(name))
         self._say(f"step {step}: {shown}")
 
@@ -70,11 +99,29 @@ class Recording:
         error: BaseException | None,
     ) -> None:
         """The run is over, however it ended. Must not raise: the run's own error would be lost."""
-        with contextlib.suppress(AtroposError, OSError):
-            self._write_state(state, result, results, error)
+        self._trackers.finish(code)
         for log in (self._metrics, self._samples):
             with contextlib.suppress(AtroposError, OSError):
                 log.close()
+        with contextlib.suppress(AtroposError, OSError):
+            self._write_state(state, result, results, error)
+        if read_metrics(self.run_dir.folder):
+            with contextlib.suppress(AtroposError, OSError):
+                draw_curves(self.run_dir.folder, self.plan.run_name)
+
+    def _last_good(self) -> str | None:
+        found = checkpoints(self.run_dir.folder)
+        return found[-1] if found else None
+
+    def _tell(self, step: int, values: Mapping[str, float | None]) -> None:
+        """The first steps, and then one now and then."""
+        moment = time.monotonic()
+        if step > 3 and moment - self._told_at < _EVERY:
+            return
+        self._told_at = moment
+        total = f"/{self.plan.steps}" if self.plan.steps else ""
+        shown = ", ".join(f"{name} {value:.4g}" for name in _SHOWN if (value := values.get(name)) is not None)
+        self._say(f"step {step}{total}: {shown}")
 
     def _write_state(
         self, state: str, result: TrainResult | None, results: SuiteResults | None, error: BaseException | None
@@ -88,6 +135,7 @@ class Recording:
             "attempt": self.run_dir.attempt,
             "started": self._started,
             "updated": now(),
+            "git_commit": self._commit,
             "step": result.steps if result is not None else self.step_now,
             "output": result.output if result is not None else None,
             "metrics": dict(result.metrics) if result is not None else {},
@@ -98,8 +146,10 @@ class Recording:
             steps = sorted(results.history)
             data["evaluations"] = {"first": {**results.history[steps[0]]}, "last": {**results.history[steps[-1]]}}
             data["best_step"] = results.best_step
+        data |= summary(self.run_dir.folder)
+        data["warnings"] = dict(self._health.counts)
         text = json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n"
-        atomic_write(self.run_dir.folder / STATE_FILE, text)
+        atomic_write(self.run_dir.folder / FILE, text)
 
 
 def _told(name: str) -> bool:

@@ -65,6 +65,7 @@ class TrainSession:
         self._written: set[int] = set()
         self._scorer: Scorer | None = None
         self._located = not resume
+        self._evaluated: dict[int, dict[str, float]] = {}
 
     # What the trainer calls -------------------------------------------------------------------------------------------
 
@@ -148,7 +149,9 @@ class TrainSession:
         """See TrainContext."""
         if not self._suites or self._loop is None:
             return {}
-        self._locate(step - 1)
+        if step in self._evaluated:  # the last step may be one that was due anyway
+            return self._evaluated[step]
+        self._locate(step, evaluated=False)
         values: dict[str, float] = {}
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
@@ -159,7 +162,8 @@ class TrainSession:
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
         self.results.settle(step, values)
-        self.recording.evaluation(step, values, final=final)
+        self.recording.evaluation(step, values)
+        self._evaluated[step] = values
         return values
 
     def should_evaluate(self, step: int) -> bool:
@@ -235,11 +239,12 @@ class TrainSession:
         if self._backend is not None:
             await close_part(self._backend)
 
-    def _locate(self, step: int) -> None:
+    def _locate(self, step: int, *, evaluated: bool = True) -> None:
         """After a resume, the first call tells at which step the run goes on: what came later is made again."""
         if not self._located:
             self._located = True
-            self.results.recover(step)
+            self.results.recover(step if evaluated else step - 1)
+            self.recording.resumed(step, evaluated=evaluated)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -283,7 +288,7 @@ class TrainSession:
             if rollout.failure is None
         ]
         if rows:
-            self.recording.samples(step, rows)
+            self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
 
     def _on_failure(self, place: int, task: Task, reason: RolloutFailure, rollout: str | None) -> None:
         self.failed_rollouts += 1

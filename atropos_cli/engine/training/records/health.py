@@ -10,35 +10,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import Field
+from typing import get_args
 
 from atropos_cli.domain.base import Frozen
+from atropos_cli.domain.training import HealthRules, Rule
 from atropos_cli.errors import TrainerError
 
-Rule = Literal["non-finite", "zero-std", "truncated", "kl", "entropy", "plateau"]
-RULES: tuple[Rule, ...] = ("non-finite", "zero-std", "truncated", "kl", "entropy", "plateau")
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 _TINY = 1e-6
-
-
-class HealthRules(Frozen):
-    """When a rule speaks. `*_steps`: optimiser steps in a row that show the trouble."""
-
-    stop: tuple[Rule, ...] = Field(default=(), description="Rules that end training instead of warning.")
-    off: tuple[Rule, ...] = Field(default=(), description="Rules that are not looked at.")
-    nonfinite_steps: int = Field(default=5, ge=1, description="Steps in a row of non-finite loss that end training.")
-    zero_std_share: float = Field(default=0.9, gt=0, le=1, description="Share of groups whose rewards do not differ.")
-    zero_std_steps: int = Field(default=5, ge=1, description="Steps in a row of that share.")
-    truncated_share: float = Field(default=0.9, gt=0, le=1, description="Share of completions that were cut.")
-    truncated_steps: int = Field(default=1, ge=1, description="Steps in a row of that share.")
-    kl_most: float = Field(default=1.0, gt=0, description="KL to the reference model per token, in nats.")
-    kl_steps: int = Field(default=3, ge=1, description="Steps in a row above it.")
-    entropy_share: float = Field(default=0.1, gt=0, lt=1, description="Share that is left of the first steps' entropy.")
-    entropy_steps: int = Field(default=5, ge=1, description="Steps in a row below it.")
-    plateau_steps: int = Field(default=100, ge=2, description="Steps without a better mean reward.")
-    plateau_gain: float = Field(default=0.01, ge=0, description="Gain in mean reward that counts as better.")
 
 
 class HealthWarning(Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, Trainer, TrainerError, TrainPlan, TrainResult
@@ -14,6 +15,7 @@ class StubConfig(Config):
     fail_at: int | None = Field(default=None, description="Raise in this step.")
     stop_at: int | None = Field(default=None, description="Send this process SIGTERM in this step.")
     begin_at: int = Field(default=0, description="Step to go on from.")
+    begin_file: str | None = Field(default=None, description="Where that step stands; `evaluate` behind it: do so.")
     forbidden: bool = Field(default=False, description="Refuse the plan.")
 
 
@@ -47,9 +49,13 @@ class Stub(Trainer):
 
         model = AutoModelForCausalLM.from_pretrained(plan.model, dtype="float32").train()
         context.adopt(model, AutoTokenizer.from_pretrained(plan.model))
-        begin = self.config.begin_at
-        if not begin:
-            context.evaluate(0)
+        begin, first = self.config.begin_at, "evaluate"
+        path = Path(self.config.begin_file or "none")
+        if path.exists():
+            number, _, first = path.read_text().partition(" ")
+            begin = int(number)
+        if first == "evaluate":
+            context.evaluate(begin)
         seen: list[Any] = []
         for step in range(begin, plan.steps or 0):
             size = plan.prompts_per_step

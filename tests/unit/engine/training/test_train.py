@@ -126,6 +126,24 @@ def test_sigterm_leaves_a_state_to_go_on_from_and_nothing_is_doubled(
     assert len(ids) == len(set(ids)) == 6
 
 
+def test_records_go_on_where_a_resumed_run_does(train: Callable[..., Any], model: str, tmp_path: Path) -> None:
+    """Whatever the trainer calls first after a resume, no line is lost and none is doubled."""
+    suite = ("--eval", "arithmetic:prompt_style=plain,split=test,limit=3", "--eval-every", "1")
+    arguments = live(model, "--trainer.begin-file", str(tmp_path / "begin"), *suite)
+    assert train("grpo", *arguments).code == 0
+    whole = [(row["step"], row["kind"]) for row in records(tmp_path / "run" / "metrics.jsonl")]
+    assert whole == [(0, "eval"), (1, "train"), (1, "eval"), (2, "train"), (2, "eval")]
+    shown = [(row["step"], row.get("suite")) for row in records(tmp_path / "run" / "samples.jsonl")]
+    for first in ("1", "1 evaluate"):
+        (tmp_path / "begin").write_text(first)
+        resumed = train("grpo", *arguments, "--resume")
+        assert resumed.code == 0, resumed.stderr
+        assert "resumed from step 1" in resumed.stderr
+        assert [(row["step"], row["kind"]) for row in records(tmp_path / "run" / "metrics.jsonl")] == whole
+        assert [(row["step"], row.get("suite")) for row in records(tmp_path / "run" / "samples.jsonl")] == shown
+    assert "</svg>" in (tmp_path / "run" / "curves.html").read_text()
+
+
 def test_a_trainer_that_breaks_is_named_and_the_records_are_whole(
     train: Callable[..., Any], model: str, tmp_path: Path
 ) -> None:
