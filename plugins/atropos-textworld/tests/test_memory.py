@@ -251,4 +251,5 @@ def test_use_is_taking_up_a_word_that_the_observation_lacks() -> None:
     hits = store.search("locked door")
     assert share_used(hits, "I go to the cellar for it", "A locked door.") == 0.5
     assert share_used(hits, "I go to the cellar for it", "A locked door. Cellar: down.") == 0.0
+    assert share_used(hits, "Then I do what there is to do with it", "") == 0.0
     assert share_used([], "anything", "") == 0.0

@@ -140,7 +140,7 @@ def test_random_fills_the_known_forms_with_words_of_the_screen() -> None:
 def test_replies_have_the_form_that_the_environment_asks_for(command: str) -> None:
     text = reply(TALK, command, "Fine.")
     assert has_right_format(text)
-    assert extract_memory(text).memory == f"In the cellar I chose to {command}."
+    assert extract_memory(text).memory == f"Cellar: I did {command}."
     (call,) = parse_tool_calls(text, "hermes").calls
     assert call.arguments == {"command": command, "expected_outcome": prediction(command)}
     assert find_command(assistant(text)) == command

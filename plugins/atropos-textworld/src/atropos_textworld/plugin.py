@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atropos_cli.sdk import ComponentSpec, hookimpl
+from atropos_cli.sdk import Analyzer, ComponentSpec, hookimpl
 
 REQUIRES = ("textworld",)
 
@@ -50,6 +50,16 @@ def atropos_register_backends() -> Iterable[ComponentSpec]:
             "backend", "textworld-random", f"{module}:RandomBackend", "Plays any verb with any words of a text game."
         ),
     ]
+
+
+@hookimpl
+def atropos_analyze(env: str) -> Analyzer | None:
+    """Wins, kinds of games, predictions and memory, for `atropos analyze`."""
+    if env != "textworld":
+        return None
+    from atropos_textworld.analysis.analyzer import TextWorldAnalyzer
+
+    return TextWorldAnalyzer()
 
 
 @hookimpl

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _WORD = re.compile(r"\w{4,}")
+_FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        about after again also another back because been before being both cannot could does doing done down during each
+        else even ever every from further going have having here however into itself just keep like made make many
+        maybe more most much must need needs next nothing once only onto other over perhaps same shall should since
+        some something still such than that their them then there therefore these they thing things this those through
+        under until upon very want wants well were what when where whether which while will with within without would
+        your yourself
+        """,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +191,10 @@ class MemoryStore:
 
 
 def share_used(hits: Sequence[Hit], reply: str, observation: str) -> float:
-    """The share of hits of which the reply takes up a word of four letters or more that the observation lacks."""
+    """The share of hits of which the reply takes up a word that the observation lacks.
+
+    Words are at least four letters long and say something: "with" and "then" do not count.
+    """
     if not hits:
         return 0.0
     told = _words(observation)
@@ -187,7 +203,7 @@ def share_used(hits: Sequence[Hit], reply: str, observation: str) -> float:
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.lower()))
+    return set(_WORD.findall(text.lower())) - _FUNCTION_WORDS
 
 
 def _faiss() -> ModuleType:

@@ -70,7 +70,7 @@ def last_observation(messages: Conversation) -> str:
 def reply(messages: Conversation, command: str, thought: str) -> str:
     """A whole reply as the environment asks for it: thinking, memory, and a tool call with a prediction."""
     rooms = _ROOM.findall(last_observation(messages))
-    memory = f"In the {rooms[-1].lower()} I chose to {command}." if rooms else f"After that I chose to {command}."
+    memory = f"{rooms[-1] if rooms else 'After that'}: I did {command}."
     call = {"name": TOOL, "arguments": {"command": command, "expected_outcome": prediction(command)}}
     blocks = {"think": thought, "memory": memory, "tool_call": json.dumps(call, sort_keys=True)}
     return "\n".join(f"<{tag}>{text}</{tag}>" for tag, text in blocks.items())
