@@ -124,24 +124,12 @@ def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any
 def _groups(folder: Path) -> Iterator[ScoredGroup]:
     """The groups of a run, plain or compressed."""
     from atropos_cli.domain.group import ScoredGroup
+    from atropos_cli.io.sources import find_sources
 
-    plain = folder / "groups.jsonl"
-    if plain.exists():
-        with plain.open("rb") as file:
+    for source in find_sources([str(folder)]):
+        with source.open() as file:
             for line in file:
                 yield ScoredGroup.model_validate_json(line)
-        return
-    packed = folder / "groups.jsonl.zst"
-    if packed.exists():
-        import zstandard
-
-        with packed.open("rb") as file:
-            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-            rest = b""
-            while chunk := reader.read(1 << 20):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    yield ScoredGroup.model_validate_json(line)
 
 
 def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
