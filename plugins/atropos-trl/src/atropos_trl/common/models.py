@@ -183,8 +183,8 @@ def _folder_facts(folder: Path) -> Facts:
     context = parameters = None
     with contextlib.suppress(OSError, ValueError):
         config: JsonDict = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        text = config.get("text_config") or config
-        value = text.get("max_position_embeddings")
+        text = config.get("text_config")
+        value = (text if isinstance(text, dict) else config).get("max_position_embeddings")
         context = value if isinstance(value, int) else None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         parameters = sum(map(_safetensors_parameters, folder.glob("*.safetensors"))) or None

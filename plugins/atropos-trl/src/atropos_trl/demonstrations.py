@@ -1,0 +1,168 @@
+"""Rows for SFT: token ids and labels made here, so that what is trained does not depend on a template's abilities.
+
+{"input_ids", "labels"}           taken as they are (what sft-gen --tokenizer writes); masks are not touched
+{"messages"}                      rendered by the model's template; every assistant turn is trained, with its end token
+{"prompt", "completion"}          texts or messages; the completion is trained, with an end token
+{"text"}                          all of it is trained, with an end token
+{"conversations"}                 ShareGPT's from/value, as messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from atropos_cli.sdk import DataError, JsonDict
+
+IGNORED = -100
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_ROLES |= {"tool": "tool", "function_response": "tool", "observation": "tool"}
+
+
+@dataclass
+class Demonstrations:
+    """Rows ready for the trainer, and what was left out."""
+
+    rows: list[dict[str, list[int]]] = field(default_factory=list)
+    too_long: int = 0
+    untrained: int = 0
+    open_ended: int = 0
+    """Rows whose last trained token is no end token: the model does not learn to stop from them."""
+
+
+def demonstrations(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | None) -> Demonstrations:
+    """Raises DataError for a row of no known shape, and when no row has a trained token."""
+    found = Demonstrations()
+    seen = 0
+    for number, row in enumerate(rows, start=1):
+        seen = number
+        try:
+            ids, labels = ids_and_labels(row, tokenizer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"row {number} cannot be trained on: {error}",
+                hint="rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)",
+            ) from error
+        if max_length is not None and len(ids) > max_length:
+            found.too_long += 1
+        elif all(label == IGNORED for label in labels):
+            found.untrained += 1
+        else:
+            found.rows.append({"input_ids": ids, "labels": labels})
+            found.open_ended += next(label for label in reversed(labels) if label != IGNORED) != tokenizer.eos_token_id
+    if not found.rows:
+        raise DataError(
+            f"none of {seen} rows has a token to train on: {found.untrained} are masked all through, "
+            f"{found.too_long} are longer than {max_length} tokens",
+            hint="check the masks (sft-gen --help), or raise --max-length",
+        )
+    return found
+
+
+def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """One row's ids and labels. Raises ValueError for what cannot be read."""
+    if "input_ids" in row:
+        return _given(row)
+    tools = row.get("tools")
+    if "conversations" in row:
+        return _rendered(_from_sharegpt(row["conversations"]), 0, tokenizer, tools)
+    if "messages" in row:
+        return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
+    if "completion" in row:
+        prompt, completion = row["prompt"], row["completion"]
+        if isinstance(prompt, str) and isinstance(completion, str):
+            return _text(prompt, completion, tokenizer)
+        turns = _turns(prompt)
+        return _rendered([*turns, *_turns(completion, role="assistant")], len(turns), tokenizer, tools)
+    if "text" in row:
+        return _text("", str(row["text"]), tokenizer)
+    raise ValueError(f"it has none of the known keys, only {', '.join(list(row)[:8]) or 'nothing'}")
+
+
+def _given(row: JsonDict) -> tuple[list[int], list[int]]:
+    ids: Any = row["input_ids"]
+    labels: Any = row.get("labels")
+    if labels is None:
+        mask: Any = row.get("completion_mask", row.get("assistant_masks"))
+        if mask is None:
+            raise ValueError("input_ids without labels")
+        labels = [token if flag else IGNORED for token, flag in zip(ids, mask, strict=True)]
+    if len(ids) != len(labels):
+        raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
+    return [int(token) for token in ids], [int(label) for label in labels]
+
+
+def _turns(value: Any, role: str = "user") -> list[JsonDict]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list) or not value:
+        raise ValueError("messages are not a list")
+    turns: list[JsonDict] = []
+    for message in value:
+        if not isinstance(message, dict) or "role" not in message:
+            raise ValueError("a message has no role")
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        turns.append({**message, "content": content if content is not None else ""})
+    return turns
+
+
+def _from_sharegpt(value: Any) -> list[JsonDict]:
+    turns: list[JsonDict] = []
+    for turn in value:
+        role = _ROLES.get(str(turn.get("from")))
+        if role is None:
+            raise ValueError(f"a turn is from {turn.get('from')!r}; known are {', '.join(sorted(_ROLES))}")
+        turns.append({"role": role, "content": str(turn["value"])})
+    return turns
+
+
+def _text(prompt: str, completion: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+    encoded = tokenizer(prompt + completion, return_offsets_mapping=True)
+    ids, labels = [], []
+    for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        ids.append(int(token))
+        labels.append(int(token) if begin >= len(prompt) and end > begin else IGNORED)
+    if ids[-1:] != [tokenizer.eos_token_id]:
+        ids.append(tokenizer.eos_token_id)
+        labels.append(tokenizer.eos_token_id)
+    return ids, labels
+
+
+def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: Any) -> tuple[list[int], list[int]]:
+    """Assistant turns from number `first` on are trained, from after the template's opening to their end token."""
+
+    def render(count: int, *, opening: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                list(messages[:count]), tools=tools, tokenize=False, add_generation_prompt=opening
+            )
+        )
+
+    if tokenizer.chat_template is None:
+        raise ValueError("the model has no chat template; give prompt and completion as text")
+    whole = render(len(messages), opening=False)
+    spans = []
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant" or number < first:
+            continue
+        before, after = render(number, opening=True), render(number + 1, opening=False)
+        if not whole.startswith(before) or not whole.startswith(after):
+            raise ValueError(
+                "the chat template rewrites earlier turns (it drops thoughts, say), so that no mask fits all of them; "
+                "make one row per turn with sft-gen --per-turn"
+            )
+        end = len(after)
+        mark = after.rfind(tokenizer.eos_token, len(before)) if tokenizer.eos_token else -1
+        if mark >= 0:
+            end = mark + len(tokenizer.eos_token)
+        spans.append((len(before), end))
+    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+    ids, labels = [], []
+    for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        trained = end > begin and any(start <= begin and end <= stop for start, stop in spans)
+        ids.append(int(token))
+        labels.append(int(token) if trained else IGNORED)
+    return ids, labels

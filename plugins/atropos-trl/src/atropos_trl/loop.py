@@ -1,0 +1,213 @@
+"""What all three TRL trainers do around a step: records, evaluation, checkpoints, guards, stopping.
+
+LoopMixin stands before a TRL trainer in the bases of a class made at run time (TRL is imported only then).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.sdk import AtroposError, TrainContext, TrainerError, TrainPlan
+
+from .common import checkpoints
+from .common.seeding import same_random_state
+
+ADAM_BYTES = 8
+FLOAT_BYTES = 4
+STATE_BYTES = 1 << 20
+_NOT_METRICS = frozenset({"epoch", "total_flos", "train_loss", "num_input_tokens_seen"})
+
+
+@dataclass
+class Hooks:
+    """What a trainer object needs to know of the run."""
+
+    plan: TrainPlan
+    context: TrainContext
+    max_nonfinite: int
+    save_every: int
+    extra_state: Callable[[Any, Path], None] | None = None
+
+
+def bring_in(base: type, *mixins: type) -> Any:
+    """A TRL trainer class with mixins in front."""
+    return type(f"Atropos{base.__name__}", (*mixins, LoopMixin, base), {})
+
+
+class LoopMixin:
+    """Overrides of transformers.Trainer; `hooks` is set before train()."""
+
+    hooks: Hooks
+    stopped: str | None = None
+    failure: AtroposError | None = None
+    skipped_steps = 0
+    last_metrics: dict[str, float]
+
+    args: Any
+    state: Any
+    control: Any
+    model: Any
+    accelerator: Any
+    optimizer: Any
+    _tr_loss: Any
+
+    _settled = 0
+    _saved = -1
+    _skip = False
+    _began = 0.0
+
+    # One optimiser step ----------------------------------------------------------------------------------------------
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        """The norm; when it is not finite, the gradients are dropped, so that the optimiser passes the step over."""
+        norm = super()._clip_grad_norm(model)  # type: ignore[misc]
+        self._skip = not (math.isfinite(float(norm)) and math.isfinite(float(self._tr_loss)))
+        if self._skip:
+            for parameter in model.parameters():
+                parameter.grad = None
+        return norm
+
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **kwargs: Any) -> None:
+        """After each optimiser step: record it, evaluate, save, see whether to stop."""
+        step = self.state.global_step
+        if step == self._settled:  # called once more at the end of an epoch
+            return
+        self._settled = step
+        if self._skip:
+            self._count_skipped(step)
+        if self.skipped_steps >= self.hooks.max_nonfinite and self.failure is None:
+            self._stop_for(self._nonfinite_error(step))
+        self.control.should_log, self.control.should_save, self.control.should_evaluate = True, False, False
+        try:
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)  # type: ignore[misc]
+        except TrainerError as error:  # a stop rule of the run's health
+            self._stop_for(error)
+        if self._skip:
+            tr_loss.zero_()  # what is not a number stays so when it is subtracted from itself
+        self._after(step)
+        self._began = time.perf_counter()
+
+    def _after(self, step: int) -> None:
+        context, last = self.hooks.context, step >= self.state.max_steps
+        best = False
+        if not last and self.failure is None and context.should_evaluate(step):
+            self.evaluate_now(step)
+            best = context.is_best(step)
+        if context.stopping and not last:
+            self.stopped = "interrupted"
+            self.control.should_training_stop = True
+        due = step % self.hooks.save_every == 0 or best or last or self.stopped is not None or self.failure is not None
+        if due:
+            self.save_now()
+
+    def begin(self) -> None:
+        """Called just before train()."""
+        self._began = time.perf_counter()
+        self.last_metrics = {}
+
+    def settle_best(self, step: int) -> None:
+        """After the final evaluation: let the checkpoint go that was the best until then."""
+        if self.hooks.context.is_best(step):
+            checkpoints.prune(self.hooks.context.folder, keep=self.hooks.plan.keep_checkpoints, best=step)
+
+    def evaluate_now(self, step: int, *, final: bool = False) -> dict[str, float]:
+        """The run's suites with the weights as they are; what is drawn meanwhile does not change training."""
+        with same_random_state():
+            return self.hooks.context.evaluate(step, final=final)
+
+    def _stop_for(self, error: AtroposError) -> None:
+        self.failure = error
+        self.control.should_training_stop = True
+
+    # Records ---------------------------------------------------------------------------------------------------------
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Hand the numbers of a step to the run's records; nothing is printed."""
+        super().log(logs, start_time)  # type: ignore[misc]
+        if "train_runtime" in logs or "loss" not in logs:
+            return
+        numbers = {
+            name: float(value)
+            for name, value in logs.items()
+            if name not in _NOT_METRICS and isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        numbers.setdefault("step_time", time.perf_counter() - self._began)
+        numbers["skipped_steps"] = float(self.skipped_steps)
+        self.last_metrics = numbers
+        self.hooks.context.report(self.state.global_step, numbers)
+
+    # Numbers that are none -------------------------------------------------------------------------------------------
+
+    def _count_skipped(self, step: int) -> None:
+        self.skipped_steps += 1
+        self.hooks.context.warn(
+            f"step {step}: the loss or its gradient is not a finite number; the step is skipped "
+            f"({self.skipped_steps} so far, the run stops at {self.hooks.max_nonfinite})"
+        )
+
+    def _nonfinite_error(self, step: int) -> TrainerError:
+        good = checkpoints.checkpoints(self.hooks.context.folder)
+        last = f"; the last good checkpoint is {good[-1][1].name}" if good else ""
+        return TrainerError(
+            f"{self.skipped_steps} steps had a loss or gradient that is not a finite number (the last was step {step})"
+            f"{last}",
+            hint="lower --learning-rate, give --precision fp32, or look at the rewards and logprobs of the last rows",
+        )
+
+    def weights_finite(self) -> bool:
+        """Are all trained weights finite numbers?"""
+        import torch
+
+        with torch.no_grad():
+            return all(bool(torch.isfinite(p.sum())) for p in self.model.parameters() if p.requires_grad)
+
+    # Checkpoints -----------------------------------------------------------------------------------------------------
+
+    def save_now(self) -> None:
+        """Save this step's checkpoint and let older ones go. Never from weights that are not finite."""
+        step, context = self.state.global_step, self.hooks.context
+        if self._saved == step:
+            return
+        if not self.weights_finite():
+            context.warn(f"step {step}: the weights are not finite numbers; no checkpoint is written")
+            return
+        try:
+            checkpoints.save(context.folder, step, self._write_checkpoint, needed=self.checkpoint_bytes())
+        except TrainerError as error:
+            if self.failure is None and self.stopped is None and step < self.state.max_steps:
+                context.warn(f"{error.message}; training goes on")
+                return
+            raise
+        self._saved = step
+        keep = self.hooks.plan.keep_checkpoints
+        checkpoints.prune(context.folder, keep=keep, best=self._best_step())
+
+    def _best_step(self) -> int | None:
+        found = [step for step, _ in checkpoints.checkpoints(self.hooks.context.folder)]
+        return next((step for step in found if self.hooks.context.is_best(step)), None)
+
+    def _write_checkpoint(self, folder: Path) -> None:
+        """transformers writes `checkpoint-N` below its output folder; the content is what counts."""
+        inner = folder / ".inner"
+        old, self.args.output_dir = self.args.output_dir, str(inner)
+        try:
+            super()._save_checkpoint(self.model, None)  # type: ignore[misc]
+        finally:
+            self.args.output_dir = old
+        made = inner / f"checkpoint-{self.state.global_step}"
+        for path in list(made.iterdir()):
+            path.rename(folder / path.name)
+        shutil.rmtree(inner)
+        if self.hooks.extra_state is not None:
+            self.hooks.extra_state(self, folder)
+
+    def checkpoint_bytes(self) -> int:
+        """About what a checkpoint takes: trained weights, Adam's two moments, the small files."""
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return int(trained) * (FLOAT_BYTES + ADAM_BYTES) + STATE_BYTES

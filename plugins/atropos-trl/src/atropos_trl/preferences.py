@@ -1,0 +1,69 @@
+"""Rows for DPO: {"prompt", "chosen", "rejected"}, all texts or all lists of messages, checked before TRL sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from atropos_cli.sdk import DataError, JsonDict
+
+
+@dataclass
+class Preferences:
+    """Pairs ready for the trainer, and what was left out."""
+
+    rows: list[JsonDict] = field(default_factory=list)
+    identical: int = 0
+    too_long: int = 0
+
+
+def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | None) -> Preferences:
+    """Raises DataError for a row of another shape, and when no pair is left."""
+    found = Preferences()
+    seen = 0
+    for number, row in enumerate(rows, start=1):
+        seen = number
+        pair = _pair(row, number)
+        if pair["chosen"] == pair["rejected"]:
+            found.identical += 1
+        elif max_length is not None and _length(pair, tokenizer) > max_length:
+            found.too_long += 1
+        else:
+            found.rows.append(pair)
+    if not found.rows:
+        raise DataError(
+            f"none of {seen} pairs can be trained on: {found.identical} have the same text on both sides, "
+            f"{found.too_long} are longer than {max_length} tokens",
+            hint="see dpo-gen --help for pairs with a margin, or raise --max-length",
+        )
+    return found
+
+
+def _pair(row: JsonDict, number: int) -> JsonDict:
+    missing = [name for name in ("chosen", "rejected") if row.get(name) is None]
+    if missing:
+        raise DataError(
+            f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})",
+            hint="rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts",
+        )
+    names = [name for name in ("prompt", "chosen", "rejected") if row.get(name) is not None]
+    if len({isinstance(row[name], str) for name in names}) > 1:
+        raise DataError(
+            f"row {number} mixes texts and lists of messages",
+            hint="make prompt, chosen and rejected all one or the other",
+        )
+    return {name: row[name] for name in names}
+
+
+def _length(pair: JsonDict, tokenizer: Any) -> int:
+    prompt: Any = pair.get("prompt")
+    lengths = []
+    for side in ("chosen", "rejected"):
+        value: Any = pair[side]
+        if isinstance(value, str):
+            lengths.append(len(tokenizer((prompt or "") + value)["input_ids"]) + 1)
+        else:
+            text = tokenizer.apply_chat_template([*(prompt or []), *value], tokenize=False)
+            lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return max(lengths)

@@ -1,0 +1,114 @@
+"""From scored groups to the rows that TRL's `rollout_func` returns: ids, masks and logprobs exactly as sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from atropos_cli.sdk import Rollout, ScoredGroup, TokenSequence, TrainerError, token_sequences
+
+NATIVE = "--trainer native trains on such groups"
+
+
+@dataclass
+class Row:
+    """One completion. trained: per completion token; all False when it must have no loss."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    trained: list[bool]
+    logprobs: list[float] | None
+    reward: float | None
+    truncated: bool
+
+    def check(self) -> None:
+        """Lengths agree and nothing is empty: TRL pads a short mask with "trained" and says nothing."""
+        n = len(self.completion_ids)
+        if not self.prompt_ids or not n:
+            raise TrainerError("a rollout has no prompt or no completion tokens")
+        if len(self.trained) != n or (self.logprobs is not None and len(self.logprobs) != n):
+            raise TrainerError(f"a rollout has {n} completion tokens, but a mask of {len(self.trained)}")
+
+
+@dataclass
+class Batch:
+    """Rows of one generation batch, whole groups one after the other, and what was left out of the loss."""
+
+    rows: list[Row] = field(default_factory=list)
+    failed: int = 0
+    masked_truncated: int = 0
+    long_prompts: int = 0
+
+
+def batch_of(
+    places: Sequence[Sequence[ScoredGroup]],
+    *,
+    group_size: int,
+    filler: int,
+    mask_truncated: bool,
+    max_prompt_tokens: int | None,
+) -> Batch:
+    """Rows of the groups of each place. Raises TrainerError for what TRL's fixed shape cannot hold.
+
+    A place without groups (every rollout failed) and a failed rollout give rows without reward, advantage or loss,
+    because TRL needs `group_size` rows from every prompt. filler: a token id for such rows.
+    """
+    batch = Batch()
+    for groups in places:
+        if len(groups) > 1:
+            raise TrainerError(
+                f"task {groups[0].task.id!r} made {len(groups)} groups (one per turn, or per player); "
+                "TRL takes one group from each task",
+                hint=NATIVE,
+            )
+        if groups and len(groups[0].rollouts) != group_size:
+            raise TrainerError(
+                f"task {groups[0].task.id!r} made a group of {len(groups[0].rollouts)} rollouts, not {group_size}",
+                hint=NATIVE,
+            )
+        rollouts: Sequence[Rollout | None] = groups[0].rollouts if groups else [None] * group_size
+        for rollout in rollouts:
+            row = None if rollout is None or rollout.reward is None else _row(rollout)
+            if row is None:
+                batch.failed += 1
+                row = Row([filler], [filler], [False], [0.0], None, False)
+            elif mask_truncated and row.truncated:
+                batch.masked_truncated += 1
+                row.trained = [False] * len(row.trained)
+            if max_prompt_tokens is not None and len(row.prompt_ids) > max_prompt_tokens:
+                batch.long_prompts += 1
+                row = Row([filler], [filler], [False], [0.0], None, False)
+            row.check()
+            batch.rows.append(row)
+    return batch
+
+
+def _row(rollout: Rollout) -> Row:
+    sequences = token_sequences(rollout)
+    if not sequences:
+        raise TrainerError(
+            f"rollout {rollout.id!r} carries no sampled token ids",
+            hint="sample in process (leave --base-url out), or from a server that returns token ids",
+        )
+    if len(sequences) > 1:
+        raise TrainerError(
+            f"rollout {rollout.id!r} is {len(sequences)} token sequences: the chat template or the environment "
+            "rewrites earlier turns; TRL takes one row per rollout",
+            hint=NATIVE,
+        )
+    return split(sequences[0], reward=rollout.reward, truncated=rollout.truncated)
+
+
+def split(sequence: TokenSequence, *, reward: float | None, truncated: bool) -> Row:
+    """The prompt is all before the first trained token; context after the last trained token is left out."""
+    begin = sequence.mask.index(True)
+    end = len(sequence.mask) - sequence.mask[::-1].index(True)
+    logprobs = None if sequence.logprobs is None else list(sequence.logprobs[begin:end])
+    return Row(
+        prompt_ids=list(sequence.ids[:begin]),
+        completion_ids=list(sequence.ids[begin:end]),
+        trained=list(sequence.mask[begin:end]),
+        logprobs=logprobs,
+        reward=reward,
+        truncated=truncated,
+    )

@@ -1,0 +1,91 @@
+"""Batch arithmetic: from prompts and group size to TRL's numbers, with the rule in words when it does not come out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from atropos_cli.sdk import ConfigError, JsonDict, TrainPlan
+
+from .config import TrlConfig
+
+_MOST_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows are completions for grpo, data rows for sft and dpo."""
+
+    prompts: int
+    generations: int
+    world: int
+    micro: int
+    accumulation: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of one optimiser step on all processes."""
+        return self.prompts * self.generations
+
+    def describe(self) -> JsonDict:
+        """For --dry-run: the numbers and the sum in words."""
+        processes = "process" if self.world == 1 else "processes"
+        return {
+            "rows_per_step": self.rows,
+            "num_generations": self.generations,
+            "per_device_train_batch_size": self.micro,
+            "gradient_accumulation_steps": self.accumulation,
+            "processes": self.world,
+            "batch": f"{self.prompts} prompts x {self.generations} = {self.rows} rows a step = "
+            f"{self.world} {processes} x {self.accumulation} micro batches x {self.micro} rows",
+        }
+
+
+def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None) -> Sizes:
+    """Raises ConfigError with the rule, the numbers and the nearest values that fit.
+
+    world: number of processes; None: as WORLD_SIZE says (torchrun and accelerate set it).
+    """
+    world = world or int(os.environ.get("WORLD_SIZE", "1"))
+    prompts, generations = plan.prompts_per_step, 1
+    if plan.method == "grpo":
+        generations = plan.rollouts.group_size if plan.rollouts is not None else config.num_generations
+        if generations < 2:
+            raise ConfigError(
+                f"group size {generations}: an advantage compares at least 2 completions of a prompt",
+                hint="--group-size 4 (8 is usual)",
+            )
+    if prompts % world:
+        near = _nearest(prompts, [world * n for n in range(1, prompts // world + 2)])
+        raise ConfigError(
+            f"--prompts-per-step {prompts} cannot be split over {world} processes: whole prompts go to each",
+            hint=f"--prompts-per-step {near}",
+        )
+    local = prompts * generations // world
+    divisors = [n for n in range(1, local + 1) if local % n == 0]
+    micro = config.per_device_train_batch_size
+    if micro is None:
+        micro = max(n for n in divisors if n <= _MOST_ROWS)
+    elif local % micro:
+        per = "" if world == 1 else f" / {world} processes"
+        what = f"{prompts} prompts x {generations} completions{per}"
+        raise ConfigError(
+            f"--per-device-train-batch-size {micro} does not divide the {local} rows of a step ({what}); "
+            f"rows are counted in completions",
+            hint=f"--per-device-train-batch-size {_nearest(micro, divisors)}"
+            + _other_prompts(micro, prompts, generations, world),
+        )
+    return Sizes(prompts, generations, world, micro, local // micro)
+
+
+def _nearest(wanted: int, fitting: list[int]) -> str:
+    """The fitting values on both sides of the wanted one, in words."""
+    below = [n for n in fitting if n < wanted]
+    above = [n for n in fitting if n > wanted]
+    return " or ".join(str(n) for n in [*below[-1:], *above[:1]])
+
+
+def _other_prompts(micro: int, prompts: int, generations: int, world: int) -> str:
+    """Numbers of prompts with which the wanted micro batch would fit."""
+    fitting = [n for n in range(world, 4 * prompts + micro * world + 1, world) if n * generations // world % micro == 0]
+    return f", or --prompts-per-step {_nearest(prompts, fitting)}" if fitting else ""
