@@ -9,38 +9,18 @@ from typing import Any
 
 import pytest
 
+from atropos_cli.testing import tiny_model
+from atropos_cli.testing.mock_server import MockServer
+
 STUB = f"{Path(__file__).with_name('stub_trainer.py')}:Stub"
+
+SIZES = ("--steps", "2", "--prompts-per-step", "3", "--group-size", "2", "--max-tokens", "4")
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a small random model with a byte tokenizer."""
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={letter: at for at, letter in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>")
-    config = LlamaConfig(
-        vocab_size=257,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        eos_token_id=256,
-        pad_token_id=256,
-        bos_token_id=None,
-    )
-    folder = tmp_path_factory.mktemp("model")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return str(tiny_model(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture
@@ -55,8 +35,7 @@ def train(cli: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 def live(model: str, *more: str) -> tuple[str, ...]:
     plain = ("--backend.chat-template", "plain", "--env.prompt-style", "plain", "--env.kind", "add")
-    sizes = ("--steps", "2", "--prompts-per-step", "3", "--group-size", "2", "--max-tokens", "4")
-    return ("--env", "arithmetic", "--model", model, *plain, *sizes, *more)
+    return ("--env", "arithmetic", "--model", model, *plain, *SIZES, *more)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -233,3 +212,22 @@ def test_a_cluster_job_carries_out_the_same_plan(
     result = cli("run", str(job / "plan.json"))
     assert result.code == 0, result.stderr
     assert len(records(job / "groups.jsonl")) == 6
+
+
+def test_a_server_is_given_the_weights_before_it_samples_from_them(
+    train: Callable[..., Any], model: str, tmp_path: Path
+) -> None:
+    with MockServer(flavor="vllm", models=(model,), reply="Answer: 3") as server:
+        server.model.weight_updates = True
+        result = train("grpo", "--env", "arithmetic", "--model", model, "--base-url", server.base_url, *SIZES)
+        assert result.code == 0, result.stderr
+        assert len(server.model.weights) == 2
+        assert len({Path(folder).name for folder in server.model.weights}) == 2
+    assert not (tmp_path / "run" / "sync").exists()
+
+
+def test_a_server_that_cannot_change_its_weights_is_refused_at_the_start(train: Callable[..., Any], model: str) -> None:
+    with MockServer(models=(model,)) as server:
+        result = train("grpo", "--env", "arithmetic", "--model", model, "--base-url", server.base_url, *SIZES)
+    assert result.code == 3
+    assert "cannot take new weights" in result.stderr
