@@ -35,6 +35,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
     "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
+    "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
+    "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
     "tmux": LazyCommand(
         f"{_COMMANDS}.tmux:app", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS
     ),

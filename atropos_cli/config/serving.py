@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from atropos_cli.config.sources import Bucket
@@ -20,7 +22,9 @@ class LaunchSettings(Frozen):
         default=None, ge=1, description="Independent servers, each with its own port; default: as many as fit."
     )
     gpus: int | None = Field(default=None, ge=0, description="GPUs to use; default: all that are visible.")
-    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 lets other hosts in.")
+    host: Literal["127.0.0.1", "0.0.0.0"] = Field(  # noqa: S104
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 lets other hosts in."
+    )
     port: int | None = Field(
         default=None, ge=1, le=65535, description="Port of the first server, the others follow; default: a free one."
     )

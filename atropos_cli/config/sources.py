@@ -28,7 +28,7 @@ OTHER_SECTIONS = frozenset(
     {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "rewards", "eval", "serve", "slurm"}
 )
 """Sections of a shared file that belong to other commands."""
-OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__")
+OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__", "LAUNCH__")
 """Beginnings of the variables, after ATROPOS_, that belong to other commands."""
 
 

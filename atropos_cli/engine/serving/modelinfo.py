@@ -41,7 +41,7 @@ def find_model(model: str, environ: Mapping[str, str] | None = None) -> Path | N
     folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
         return folder
-    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+    if model.count("/") > 1 or model.startswith((".", "/", "~")):
         return None
     place = hub_cache(environ) / f"models--{model.replace('/', '--')}"
     try:
