@@ -71,8 +71,8 @@ def won(run: Path, key: str) -> dict[str, list[bool]]:
     table: dict[str, list[bool]] = defaultdict(list)
     failed = 0
     for info, rollout in infos(run):
-        failed += rollout["failure"] is not None
-        if rollout["failure"] is None:
+        failed += rollout.get("failure") is not None
+        if rollout.get("failure") is None:
             table[info[key]].append(info["won"])
     print(f"{run}: {sum(map(len, table.values()))} games, {failed} failed rollouts")
     return table
@@ -88,7 +88,7 @@ def by_kind(oracle: Path, others: list[Path]) -> None:
     """The table of kinds."""
     plans: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for info, rollout in infos(oracle):
-        if rollout["failure"] is None:
+        if rollout.get("failure") is None:
             plans[info["kind"]][info["difficulty"]].append(info["plan_length"])
     tables = [won(run, "kind") for run in (oracle, *others)]
     head = [f"won by {run.name}" for run in (oracle, *others)]
