@@ -1,0 +1,115 @@
+"""The options of the trainer `native`, checked and resolved. Names are TRL's, and the trainer `trl`'s."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Literal
+
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, TrainPlan
+from atropos_trl.config import AlgorithmName
+
+from .loss import ALGORITHMS, LossSpec
+
+
+class NativeConfig(Config):
+    """Options of the trainer `native`."""
+
+    algorithm: AlgorithmName = Field(default="grpo", description="Advantage and loss; see the page on losses.")
+    advantages: Literal["algorithm", "own"] = Field(
+        default="algorithm",
+        description="algorithm: made from each group's rewards. own: those that the group carries.",
+    )
+    old_policy: Literal["auto", "behaviour", "current"] = Field(
+        default="auto",
+        description="What the ratio is taken against: the log-probabilities of sampling (behaviour), or those of the "
+        "weights before the step (current). auto: behaviour for stored groups, current for live ones.",
+    )
+    learning_rate: float | None = Field(default=None, gt=0, description="Default: 1e-6; ten times that with LoRA.")
+    beta: float = Field(default=0.0, ge=0, description="Weight of the KL to the reference model.")
+    kl_ratio: bool = Field(
+        default=True, description="Multiply the KL term by the ratio (use_bias_correction_kl in TRL)."
+    )
+    epsilon: float | None = Field(default=None, gt=0, description="Lower clip range. Default: 0.2, gspo 3e-4.")
+    epsilon_high: float | None = Field(
+        default=None, gt=0, description="Upper clip range. Default: epsilon; dapo 0.28, gspo 4e-4, cispo 5.0 (a ratio)."
+    )
+    num_iterations: int = Field(default=1, ge=1, description="Optimiser steps on each batch of rollouts.")
+    mask_truncated: bool = Field(
+        default=False, description="True: a cut-off completion has no loss; its reward still counts in its group."
+    )
+    max_completion_length: int | None = Field(
+        default=None, ge=1, description="dr_grpo's constant normaliser. Default: --max-tokens."
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, description="The temperature that stored groups were sampled with (live: --temperature)."
+    )
+    micro_batch_tokens: int = Field(
+        default=8192, ge=1, description="Tokens computed at a time, padding counted. Does not change the gradient."
+    )
+    gradient_checkpointing: bool = Field(default=False, description="Less memory, about 30 % slower.")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32. Weights stay fp32."
+    )
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="How the learning rate goes on after the warm-up; linear and cosine need --steps.",
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="Steps over which the learning rate rises.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this norm.")
+    lora_r: int | None = Field(
+        default=None, ge=1, description="Train LoRA adapters of this rank; default: all weights."
+    )
+    lora_alpha: int | None = Field(default=None, ge=1, description="LoRA's scale; default: twice lora_r.")
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout in the adapters.")
+    lora_target_modules: str = Field(default="all-linear", description="all-linear, or names with commas between.")
+
+
+def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
+    """See Trainer.check."""
+    if plan.rewards or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        what = "takes scored groups, not prompts with a reward" if plan.rewards else "is one process"
+        raise ConfigError(f"the trainer native {what}", hint="--trainer trl")
+    for name, value in (("--eval-every", plan.eval_every), ("--save-every", plan.save_every)):
+        if value is not None and value % config.num_iterations:
+            raise ConfigError(
+                f"{name} {value} is no multiple of --num-iterations {config.num_iterations}",
+                hint=f"{name} {-(-value // config.num_iterations) * config.num_iterations}",
+            )
+    if config.lr_scheduler_type != "constant" and plan.steps is None:
+        raise ConfigError(f"--lr-scheduler-type {config.lr_scheduler_type} needs --steps", hint="give --steps N")
+    spec, live = loss_spec(config, plan), plan.rollouts
+    if live is not None and not live.sampling.temperature:
+        raise ConfigError("greedy rollouts of a task are all the same", hint="--temperature 1")
+    rows = f"{plan.prompts_per_step} groups" + ("" if live is None else f" of {live.group_size} rollouts")
+    return {"rows_per_step": rows, "loss": dict(vars(spec)), "old_policy": old_policy(config, plan)}
+
+
+def loss_spec(config: NativeConfig, plan: TrainPlan) -> LossSpec:
+    """The algorithm's loss with the user's numbers in it. Raises ConfigError when dr_grpo has no length."""
+    spec = ALGORITHMS[config.algorithm]
+    length = config.max_completion_length or (plan.rollouts.sampling.max_tokens if plan.rollouts else None)
+    if length is None and spec.aggregate == "constant":
+        raise ConfigError(
+            "dr_grpo on stored groups needs the limit they were made with", hint="--max-completion-length N"
+        )
+    given = {name: value for name in ("epsilon", "epsilon_high") if (value := getattr(config, name)) is not None}
+    if "epsilon" in given and spec.kind == "clip":
+        given.setdefault("epsilon_high", spec.epsilon_high)
+    values = {**spec.__dict__, **given, "beta": config.beta, "kl_ratio": config.kl_ratio, "length": length or 1}
+    return LossSpec(**values)
+
+
+def old_policy(config: NativeConfig, plan: TrainPlan) -> str:
+    return config.old_policy if config.old_policy != "auto" else "current" if plan.rollouts else "behaviour"
+
+
+def rate_factor(config: NativeConfig, steps: int | None, step: int) -> float:
+    """What the learning rate is multiplied by for the step that comes after `step` steps."""
+    if step < config.warmup_steps:
+        return step / config.warmup_steps
+    if config.lr_scheduler_type == "constant" or steps is None:
+        return 1.0
+    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    return 1 - done if config.lr_scheduler_type == "linear" else 0.5 * (1 + math.cos(math.pi * done))

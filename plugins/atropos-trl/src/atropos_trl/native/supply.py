@@ -1,0 +1,50 @@
+"""Where the groups of each step come from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from atropos_cli.sdk import ScoredGroup, TrainContext, TrainerError
+
+
+class Supply:
+    """The groups of each step: live tasks by place, or stored groups in file order, over again when they end.
+
+    taken: how many tasks or groups were used up to now; a resumed run goes on from there.
+    """
+
+    def __init__(self, context: TrainContext, *, live: bool, size: int, taken: int, endless: bool) -> None:
+        self.taken = taken
+        self._context, self._live, self._size, self._endless = context, live, size, endless
+        self._stored: Iterator[ScoredGroup] | None = None
+
+    def next(self, step: int) -> list[ScoredGroup]:
+        """The groups of one batch; fewer at the end of a single pass, none after it."""
+        if self._live:
+            places = range(self.taken, self.taken + self._size)
+            left = None if self._endless or self._context.tasks is None else max(0, self._context.tasks - self.taken)
+            found = self._context.roll(places[:left], step=step) if left != 0 else []
+            self.taken += len(found)
+            return [group for groups in found for group in groups]
+        if self._stored is None:
+            self._stored = self._open()
+        groups = list(itertools.islice(self._stored, self._size))
+        self.taken += len(groups)
+        return groups
+
+    def _open(self) -> Iterator[ScoredGroup]:
+        skip = self.taken
+        while True:
+            count = 0
+            for group in self._context.groups():
+                count += 1
+                if skip:
+                    skip -= 1
+                else:
+                    yield group
+            if not count:
+                raise TrainerError("the data holds no groups", hint="give --data the folder of an `atropos gen` run")
+            if not self._endless:
+                return
+            skip %= count

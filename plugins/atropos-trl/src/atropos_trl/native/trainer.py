@@ -1,0 +1,244 @@
+"""The trainer `native`: roll or read groups, make rows, one AdamW step, again. Plain PyTorch, one process.
+
+Beside TRL for what it cannot take: groups of any size, several token sequences from one rollout, stored
+groups with the log-probabilities they were sampled with, advantages that an environment made itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_trl.common import checkpoints, machine, models
+from atropos_trl.common.seeding import same_random_state, seed_everything
+
+from . import weights
+from .config import NativeConfig, check, loss_spec, old_policy, rate_factor
+from .loss import policy_loss, row_weights, token_logps
+from .rows import Row, group_advantages, micro_batches, pack, rows_of, summary
+from .supply import Supply
+
+if TYPE_CHECKING:
+    import torch
+
+_EMPTY_STEPS = 3
+_BYTES = 12  # a trained fp32 weight and AdamW's two moments
+
+
+class NativeTrainer(Trainer):
+    """GRPO and its relatives on live or stored groups."""
+
+    name = "native"
+    methods = ("grpo",)
+    Config = NativeConfig
+
+    def check(self, plan: TrainPlan) -> JsonDict:
+        """See Trainer."""
+        return check(self.config, plan)
+
+    def train(self, plan: TrainPlan, context: TrainContext) -> TrainResult:
+        """See Trainer."""
+        machine.wait_passively()
+        return _Loop(plan, context, self.config).run()
+
+
+class _Loop:
+    """One run. `step` counts optimiser steps, `supply.taken` the groups or tasks they were made from."""
+
+    def __init__(self, plan: TrainPlan, context: TrainContext, config: NativeConfig) -> None:
+        import torch
+
+        self.plan, self.context, self.config = plan, context, config
+        self.spec, self.old_policy = loss_spec(config, plan), old_policy(config, plan)
+        sampling = plan.rollouts.sampling if plan.rollouts else None
+        self.temperature = (sampling.temperature or 1.0) if sampling else config.temperature
+        self.device = machine.pick_device()
+        self.bf16 = machine.pick_precision(config.precision, self.device) == "bf16"
+        seed_everything(plan.seed)
+        self.step, self.skipped, self.best, self.metrics = 0, 0, -1, dict[str, float]()
+        start = checkpoints.newest(context.folder)[1] if context.resume else None
+        model, self.tokenizer = weights.load(plan.model, config, start)
+        self.model = model.to(self.device)
+        apart = bool(self.spec.beta) and config.lora_r is None  # with LoRA, the reference is the model without adapters
+        self.reference = models.load_model(plan.model).to(self.device).eval() if apart else None
+        self.rate = config.learning_rate or (1e-5 if config.lora_r else 1e-6)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=self.rate, weight_decay=config.weight_decay)
+        taken = 0
+        if start is not None:
+            counts = weights.restore(start, self.optimizer)
+            self.step, self.skipped, self.best, taken = (counts[n] for n in ("step", "skipped", "best", "taken"))
+            context.warn(f"resumed from step {self.step} (weights, optimizer, random state, place in the data)")
+        live, size = plan.rollouts is not None, plan.prompts_per_step
+        self.supply = Supply(context, live=live, size=size, taken=taken, endless=plan.steps is not None)
+
+    def run(self) -> TrainResult:
+        """To the end of the plan or of the data, or until stopped."""
+        self.context.adopt(self.model, self.tokenizer)
+        if self.step == 0:
+            self._evaluate()
+        empty, saved = 0, self.step
+        while self.plan.steps is None or self.step < self.plan.steps:
+            with same_random_state():
+                groups = self.supply.next(self.step)
+            if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
+                break
+            empty = 0 if groups else empty + 1
+            if empty == _EMPTY_STEPS:
+                raise TrainerError(f"no rollout of {empty} steps came out", hint="failures.jsonl tells why")
+            self._batch(groups)
+            if self._after() or self.context.stopping:
+                self._save()
+                saved = self.step
+            if self.context.stopping:
+                output = str(self.context.folder / "checkpoints" / f"step-{self.step}")
+                return TrainResult(output=output, steps=self.step, metrics=self.metrics, stopped="interrupted")
+        if saved != self.step or self.step == 0:
+            self._save()
+        self.metrics |= self._evaluate(final=True)
+        published = weights.publish(self.context.folder / "model", self.model, self.tokenizer)
+        return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
+
+    @property
+    def _at_end(self) -> bool:
+        return self.context.tasks is not None and self.supply.taken >= self.context.tasks
+
+    def _after(self) -> bool:
+        """Evaluate if it is time; is a checkpoint wanted?"""
+        best = False
+        if self.context.should_evaluate(self.step) and self.step != self.plan.steps:
+            self.metrics |= self._evaluate()
+            best = self.context.is_best(self.step)
+        every = self.plan.save_every
+        return best or (every is not None and self.step % every == 0)
+
+    def _evaluate(self, *, final: bool = False) -> dict[str, float]:
+        with same_random_state():
+            return self.context.evaluate(self.step, final=final)
+
+    # The optimiser step -----------------------------------------------------------------------------------------------
+
+    def _batch(self, groups: Sequence[Any]) -> None:
+        """All optimiser steps on one batch of groups."""
+        began = time.perf_counter()
+        rows = rows_of(groups, mask_truncated=self.config.mask_truncated)
+        old = self._old(rows)
+        charge: dict[tuple[int, int], float] = {}
+        reference: list[torch.Tensor] | None = None
+        if self.spec.beta:
+            reference = self._score(rows, reference=True)
+            if self.spec.level == "sum":  # rloo: r - beta x k1
+                before = old or self._score(rows)
+                for row, mine, theirs in zip(rows, before, reference, strict=True):
+                    charge[row.owner] = charge.get(row.owner, 0.0) + self.spec.beta * float((mine - theirs).sum())
+        kind = "own" if self.config.advantages == "own" else self.spec.advantage
+        values = group_advantages(groups, kind, charge)
+        scales = [values[g][r] for g, r in (row.owner for row in rows)]
+        known = summary(groups, rows)
+        for _ in range(self.config.num_iterations):
+            if self.plan.steps is not None and self.step >= self.plan.steps:
+                break
+            self.metrics = known | self._update(rows, scales, old, reference)
+            self.step += 1
+            self.metrics |= {"skipped_steps": float(self.skipped), "step_time": time.perf_counter() - began}
+            self.context.report(self.step, self.metrics)
+            began = time.perf_counter()
+
+    def _old(self, rows: Sequence[Row]) -> list[torch.Tensor] | None:
+        """What the ratio is taken against; None: the weights at the time of the one update."""
+        import torch
+
+        if self.old_policy == "behaviour":
+            unknown = sum(row.logprobs is None for row in rows)
+            if unknown:
+                raise TrainerError(
+                    f"{unknown} of {len(rows)} rows lack the log-probabilities they were sampled with",
+                    hint="generate with --logprobs require, or give --old-policy current to do without correction",
+                )
+            return [torch.tensor(row.logprobs) * torch.tensor(row.trained) for row in rows]
+        return self._score(rows) if self.config.num_iterations > 1 else None
+
+    def _score(self, rows: Sequence[Row], *, reference: bool = False) -> list[torch.Tensor]:
+        """Log-probabilities of the rows' trained tokens under the weights as they are, or under the reference's."""
+        import torch
+
+        model, adapters = self.model, contextlib.nullcontext()
+        if reference and self.reference is not None:
+            model = self.reference
+        elif reference:
+            adapters = self.model.disable_adapter()
+        found: list[Any] = [None] * len(rows)
+        training = model.training
+        with torch.no_grad(), adapters, self._autocast():
+            model.eval()
+            for batch in micro_batches(rows, self.config.micro_batch_tokens):
+                logp, _ = token_logps(model, *pack([rows[i] for i in batch], self.device), self.temperature)
+                for place, index in enumerate(batch):
+                    found[index] = logp[place, : len(rows[index].ids)].cpu()
+            model.train(training)
+        return found
+
+    def _update(
+        self,
+        rows: Sequence[Row],
+        scales: Sequence[float],
+        old: Sequence[torch.Tensor] | None,
+        reference: Sequence[torch.Tensor] | None,
+    ) -> dict[str, float]:
+        """One optimiser step over all rows. A step whose loss or gradient is not finite changes nothing."""
+        import torch
+
+        shares = row_weights(self.spec, [row.tokens for row in rows])
+        # A row without advantage or KL has no gradient: it counts in the normalisation, and costs no computing.
+        live = [i for i, row in enumerate(rows) if row.tokens and (scales[i] != 0 or reference is not None)]
+        loss, sums, tokens = 0.0, dict[str, float](), sum(rows[i].tokens for i in live)
+        self.optimizer.zero_grad(set_to_none=False)
+        for places in micro_batches([rows[i] for i in live], self.config.micro_batch_tokens):
+            batch = [live[place] for place in places]
+            ids, attention, mask = pack([rows[i] for i in batch], self.device)
+            with self._autocast():
+                logp, entropy = token_logps(self.model, ids, attention, mask, self.temperature)
+            before = logp.detach() if old is None else self._pad([old[i] for i in batch], mask)
+            ref = None if reference is None else self._pad([reference[i] for i in batch], mask)
+            pair = (torch.tensor([values[i] for i in batch], device=self.device) for values in (scales, shares))
+            part, found = policy_loss(self.spec, logp, before, mask, tuple(pair), ref)
+            part.backward()
+            loss += float(part.detach())
+            for name, value in {**found, "entropy": entropy.sum()}.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+        rate = self.optimizer.param_groups[0]["lr"] = self.rate * rate_factor(self.config, self.plan.steps, self.step)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self.skipped += 1
+        elif rows:
+            self.optimizer.step()
+        means = {name: value / tokens for name, value in sums.items()}
+        return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "num_tokens": float(tokens), **means}
+
+    def _pad(self, values: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        from torch.nn.utils.rnn import pad_sequence
+
+        return pad_sequence(list(values), batch_first=True).to(like)
+
+    def _autocast(self) -> Any:
+        import torch
+
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+
+    # Weights and state ------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self.context.is_best(self.step):
+            self.best = self.step
+        counts = {"step": self.step, "taken": self.supply.taken, "skipped": self.skipped, "best": self.best}
+        needed = _BYTES * sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        fill = functools.partial(
+            weights.write, model=self.model, tokenizer=self.tokenizer, optimizer=self.optimizer, counts=counts
+        )
+        checkpoints.save(self.context.folder, self.step, fill, needed=needed)
+        checkpoints.prune(self.context.folder, keep=self.plan.keep_checkpoints, best=self.best)
