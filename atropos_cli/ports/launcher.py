@@ -18,7 +18,8 @@ class JobSpec(Frozen):
     """One job: a folder with its plan, and the resources it needs (launcher-neutral names).
 
     run: the job's folder. It holds the plan.json or job.json that `atropos run` carries out there, unless the
-    job is another atropos command: `command` is then its arguments, and `cwd` where it runs.
+    job is another atropos command: `command` is then its arguments, and `cwd` where it runs. after: ids of jobs
+    that must have succeeded before. options: more options in the launcher's own terms.
     """
 
     name: str
@@ -27,6 +28,8 @@ class JobSpec(Frozen):
     cwd: str | None = None
     resources: JsonDict = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    options: dict[str, str] = Field(default_factory=dict)
 
 
 class JobStatus(Frozen):
@@ -37,9 +40,14 @@ class JobStatus(Frozen):
 
 
 class Launcher(ABC):
-    """Starts jobs and tells how they are. render() is pure: same job, same text."""
+    """Starts jobs and tells how they are. render() is pure: same job, same text.
+
+    spreads: can it carry out a run in shards? Then resources["shards"] is their number, and each
+    <run>/shards/I holds a plan.json of its own.
+    """
 
     name: ClassVar[str]
+    spreads: ClassVar[bool] = False
     Config: ClassVar[type[BaseModel]] = NoOptions
 
     def __init__(self, config: Any) -> None:

@@ -116,7 +116,7 @@ def test_following_a_log_ends_with_the_connection(far: Callable[..., Any], sshd:
     far("run", "--name", "idle", "--cwd", str(tmp_path), "--", *gen)
     args = ["tmux", "logs", "-f", "idle", "--host", "box", "--ssh-config", str(sshd.config), "--socket", SOCKET]
     local = subprocess.Popen(
-        [sys.executable, "-m", "atropos_cli.cli", *args, "--remote-python", sys.executable], stdout=subprocess.PIPE
+        [sys.executable, "-m", "atropos_cli", *args, "--remote-python", sys.executable], stdout=subprocess.PIPE
     )
     assert local.stdout is not None
     assert b"arithmetic" in local.stdout.readline()

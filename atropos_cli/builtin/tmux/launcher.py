@@ -61,7 +61,7 @@ class TmuxLauncher(Launcher):
         command = job.command or ("run", job.run)
         return {
             "name": job.name,
-            "argv": [sys.executable, "-m", "atropos_cli.cli", *command],
+            "argv": [sys.executable, "-m", "atropos_cli", *command],
             "cwd": job.cwd or str(Path.cwd()),
         }
 

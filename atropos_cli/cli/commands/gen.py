@@ -11,9 +11,10 @@ from atropos_cli.cli.environments import Chosen, environment_app
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.cli.spread import job_of, make_launcher, spread
 from atropos_cli.errors import UsageError
 
-OUTPUT = "Output"
+OUTPUT, ELSEWHERE = "Output", "Elsewhere"
 
 
 def gen(
@@ -37,6 +38,30 @@ def gen(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=OUTPUT)
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="LAUNCHER",
+            show_default=False,
+            rich_help_panel=ELSEWHERE,
+            help="Carry the run out in shards on a cluster that is there, e.g. ray.",
+        ),
+    ] = None,
+    shards: Annotated[
+        int,
+        typer.Option("--shards", min=1, max=10_000, rich_help_panel=ELSEWHERE, help="Number of shards; with --on."),
+    ] = 2,
+    on_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on-option",
+            metavar="KEY=VALUE",
+            show_default=False,
+            rich_help_panel=ELSEWHERE,
+            help="An option of the launcher. Repeatable.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
@@ -52,6 +77,14 @@ def gen(
     if to_stdout and as_json and not dry_run:
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a run folder")
     plan = build_plan(chosen.settings, chosen.given_name, chosen.options, chosen.session.registry)
+    if on is not None:
+        if to_stdout or overwrite or plan.execution.shard is not None:
+            raise UsageError("--on goes neither with -o -, nor with --overwrite or --shard", hint="drop one of them")
+        launcher = make_launcher(chosen.session, on, on_option or [])
+        target = Path(output) if output else default_run_folder(chosen.environment.name)
+        if not dry_run:
+            return spread(plan, target, chosen.session, launcher, shards=shards, resume=resume, as_json=as_json)
+        out.note(launcher.render(job_of(plan, target, shards)))
     if dry_run:
         print_plan(plan, out, as_json=as_json)
         return 0

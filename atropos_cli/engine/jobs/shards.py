@@ -71,6 +71,12 @@ def merge_when_complete(place: Path) -> str:
     return f"merged {done} groups of {shard[1]} shards into {folder}"
 
 
+def merge_shards(folder: Path, count: int) -> None:
+    """Join `count` shards into their common folder, whether they are complete or not. Raises DataError."""
+    with _lock(folder / "merge.lock"):
+        _merge(folder, [shard_folder(folder, index) for index in range(count)])
+
+
 def _merge(folder: Path, shards: list[Path]) -> None:
     sources: list[Source] = []
     for path in shards:

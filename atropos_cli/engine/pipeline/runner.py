@@ -177,7 +177,7 @@ def _execute(pipeline: Pipeline, step: ReadyStep, command: Sequence[str]) -> tup
     try:
         with (step_folder(pipeline, step.name) / "log.txt").open("ab", buffering=0) as log:
             child = subprocess.Popen(  # noqa: S603 (no shell)
-                [sys.executable, "-m", "atropos_cli.cli", *command],
+                [sys.executable, "-m", "atropos_cli", *command],
                 cwd=pipeline.cwd,
                 env={**os.environ, **step.env},
                 stdin=subprocess.DEVNULL,

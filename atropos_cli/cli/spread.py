@@ -1,0 +1,94 @@
+"""`gen --on LAUNCHER`: carry out a run in shards elsewhere, show what the shards say, join them here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import ExitCode, LaunchError, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.plan import Plan
+    from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+
+
+def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher:
+    """The launcher with options given as KEY=VALUE. Raises UsageError for one that cannot spread a run."""
+    from atropos_cli.engine.planner import make_config
+
+    options: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--on-option {text!r} is not KEY=VALUE")
+        options[key] = value
+    registration = session.registry.find("launcher", name)
+    cls = registration.load()
+    if not cls.spreads:
+        raise UsageError(
+            f"launcher {name!r} cannot carry out a run in shards",
+            hint=f"atropos {name} starts whole commands" if name in ("tmux", "slurm") else None,
+        )
+    prefix = f"ATROPOS_{name.upper()}__"
+    launcher: Launcher = cls(make_config(cls.Config, options, owner=f"launcher {name!r}", env_prefix=prefix))
+    return launcher
+
+
+def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
+    """The run as one job of a launcher."""
+    from atropos_cli.engine.jobs.spreading import variables
+    from atropos_cli.ports.launcher import JobSpec
+
+    return JobSpec(
+        name=folder.name,
+        run=str(folder.absolute()),
+        resources={"shards": shards},
+        cwd=str(Path.cwd()),
+        env=variables(plan),
+    )
+
+
+def spread(
+    plan: Plan, folder: Path, session: Session, launcher: Launcher, *, shards: int, resume: bool, as_json: bool
+) -> int:
+    """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
+    from atropos_cli.engine.jobs.spreading import join_shards, write_shards
+
+    out = session.out
+    fresh = not folder.exists()
+    write_shards(plan, folder, shards, resume=resume)
+    try:
+        job_id = launcher.submit(job_of(plan, folder, shards))
+    except LaunchError:
+        if fresh:  # nothing began: the same command can be given again
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    out.note(f"{shards} shards on {launcher.name} -> {folder}")
+    again = f"go on with --resume --output {folder} --on {launcher.name} --shards {shards}"
+    try:
+        for line in launcher.logs(job_id, follow=True):
+            out.note(line)
+        status = launcher.status(job_id)
+    except KeyboardInterrupt:
+        out.note("stopping the shards; they save their groups")
+        launcher.cancel(job_id)
+        out.note(f"interrupted: {again}")
+        return ExitCode.INTERRUPTED
+    if status.state != "finished":
+        raise _failure(launcher.name, status, again)
+    summary = join_shards(folder, shards)
+    if as_json:
+        out.json({"run": str(folder), **summary.model_dump(mode="json")})
+    total = "" if summary.groups_total is None else f" of {summary.groups_total}"
+    out.note(f"merged: {summary.groups_done}{total} groups, {summary.rollouts} rollouts -> {folder}")
+    return ExitCode.OK
+
+
+def _failure(name: str, status: JobStatus, again: str) -> LaunchError:
+    error = LaunchError(f"the run on {name} {status.state}: {status.reason or 'no reason given'}", hint=again)
+    if status.exit_code in set(ExitCode) - {ExitCode.OK}:
+        error.exit_code = ExitCode(status.exit_code)
+    return error
