@@ -7,8 +7,11 @@ Everything in `__all__` is public and kept stable; nothing else in the package i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 
+from atropos_cli import resources
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.group import ScoredGroup
@@ -38,6 +41,7 @@ from atropos_cli.errors import (
     ServerUnavailable,
     TrainerError,
     TransientBackendError,
+    UsageError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.isolation.command import bubblewrap_command, readable_paths
@@ -55,10 +59,16 @@ from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
-from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
+
+
+def slurm_templates() -> Path:
+    """The folder of the batch script templates."""
+    return resources.folder("slurm_templates")
+
 
 __all__ = [
     "AnalysisTable",
@@ -94,6 +104,7 @@ __all__ = [
     "IsolatedWorker",
     "JobPlan",
     "JobSpec",
+    "JobState",
     "JobStatus",
     "JsonDict",
     "LaunchError",
@@ -132,6 +143,7 @@ __all__ = [
     "TrainerError",
     "TransientBackendError",
     "Usage",
+    "UsageError",
     "Warmup",
     "WorkerCrashed",
     "WorkerError",
@@ -152,6 +164,7 @@ __all__ = [
     "readable_paths",
     "reward",
     "shared_worker",
+    "slurm_templates",
     "split_thinking",
     "system",
     "token_sequences",

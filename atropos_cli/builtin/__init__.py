@@ -61,6 +61,12 @@ def atropos_register_launchers() -> Iterator[ComponentSpec]:
         "atropos_cli.builtin.tmux.launcher:TmuxLauncher",
         summary="A tmux session on this machine: goes on after logout.",
     )
+    yield ComponentSpec(
+        "launcher",
+        "slurm",
+        "atropos_cli.builtin.slurm.launcher:SlurmLauncher",
+        summary="Jobs of a SLURM cluster, on one node or many.",
+    )
 
 
 @hookimpl

@@ -37,6 +37,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
     "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
+    "slurm": LazyCommand(f"{_COMMANDS}.slurm:app", "Run commands as SLURM jobs, with their inference servers.", JOBS),
     "tmux": LazyCommand(
         f"{_COMMANDS}.tmux:app", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS
     ),

@@ -49,7 +49,7 @@ def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = Fals
         return 0
     placer: Placer
     if on == Placement.slurm:
-        placer = SrunPlacer(options=plan.step_options, python=plan.python)
+        placer = SrunPlacer()
     else:
         placer = LocalPlacer(plan.resources.nodes)
     plan, folder = enter_shard(plan, path.resolve().parent, os.environ)

@@ -22,7 +22,9 @@ from atropos_cli.errors import ConfigError
 
 PREFIX = "ATROPOS_"
 PROJECT_FILE = "atropos.toml"
-CONTROL = frozenset({"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "REMOTE_PYTHON"})
+CONTROL = frozenset(
+    {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"}
+)
 """ATROPOS_* variables that steer the program and are not settings."""
 OTHER_SECTIONS = frozenset(
     {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "rewards", "eval", "serve", "slurm"}

@@ -66,6 +66,7 @@ class Component(Frozen):
     that answers 200 when the service can work (None: ready once it runs).
     after: names of services whose endpoint must be published first (references in argv and env count by
     themselves), and of tasks or main that must have ended with 0. cwd: None is where the job was submitted.
+    step_options: more options of its srun, such as a container image. python: the interpreter there.
     """
 
     name: Name
@@ -80,6 +81,8 @@ class Component(Frozen):
     health: str | None = None
     warmup: Warmup | None = None
     after: tuple[Name, ...] = ()
+    step_options: tuple[Text, ...] = ()
+    python: str | None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -132,7 +135,6 @@ class JobPlan(Frozen):
     address is published (None: the address of the node's name). grace: seconds a program gets after a polite
     stop. drain: the same for main, which may save its work. max_requeues: how often a job that was stopped
     by its time limit is queued again. shard: (index, count) of one task of an array.
-    step_options: more options of srun for each component (a container, say). python: interpreter on the nodes.
     """
 
     schema_version: int = 1
@@ -150,8 +152,6 @@ class JobPlan(Frozen):
     drain: float = Field(default=60.0, ge=0)
     max_requeues: int = Field(default=0, ge=0)
     shard: tuple[int, int] | None = None
-    step_options: tuple[Text, ...] = ()
-    python: str | None = None
 
     @property
     def services(self) -> tuple[Component, ...]:

@@ -86,9 +86,6 @@ class SrunPlacer:
     def __init__(
         self,
         environ: Mapping[str, str] | None = None,
-        *,
-        options: tuple[str, ...] = (),
-        python: str | None = None,
     ) -> None:
         env = os.environ if environ is None else environ
         try:
@@ -99,15 +96,13 @@ class SrunPlacer:
         self.restarts = int(env.get("SLURM_RESTART_COUNT", "0") or 0)
         self.stop_within: float | None = _kill_wait()
         self._cpus = per_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""), len(self.nodes))
-        self._options = options
-        self._python = python
 
     def command(self, component: Component, folder: Path) -> list[str]:
         """The srun call that starts a component."""
-        if self._python is None:
+        if component.python is None:
             program = [sys.executable, "-P", "-m", NODE_MODULE]
         else:  # another interpreter, in a container perhaps, which need not have atropos installed
-            program = [self._python, str(Path(node.__file__).resolve())]
+            program = [component.python, str(Path(node.__file__).resolve())]
         return [
             "srun",
             "--overlap",
@@ -119,7 +114,7 @@ class SrunPlacer:
             "--unbuffered",
             "--quiet",
             f"--job-name={component.name}",
-            *self._options,
+            *component.step_options,
             *program,
             str(folder),
             component.name,

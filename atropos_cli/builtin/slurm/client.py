@@ -1,0 +1,192 @@
+"""Talking to SLURM's commands: a clean environment, their own words in errors, answers as records."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from atropos_cli.sdk import JobState, LaunchError
+
+_LEAKS = re.compile(
+    r"(?:SLURM|SBATCH|SRUN|SALLOC|PMI|PMIX|OMPI|HYDRA)_?.*|PMI\w*"
+    r"|(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK)|MASTER_(?:ADDR|PORT)"
+)
+_KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
+_ID = re.compile(r"\d+(?:;\S+)?")
+_STATES: dict[str, JobState] = {
+    "PENDING": "pending",
+    "CONFIGURING": "pending",
+    "REQUEUED": "pending",
+    "REQUEUE_HOLD": "pending",
+    "REQUEUE_FED": "pending",
+    "SPECIAL_EXIT": "pending",
+    "RESV_DEL_HOLD": "pending",
+    "SUSPENDED": "running",
+    "STOPPED": "running",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "RESIZING": "running",
+    "SIGNALING": "running",
+    "STAGE_OUT": "running",
+    "COMPLETED": "finished",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What SLURM knows of a job, or of one task of an array (task is then its index or range)."""
+
+    id: str
+    state: JobState
+    slurm_state: str
+    reason: str = ""
+    code: int = 0
+    signal: int = 0
+    name: str = ""
+    nodes: str = ""
+    output: str = ""
+    task: str | None = None
+    restarts: int = 0
+    run_time: str = ""
+
+
+def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for sbatch: nothing of a job we may be in, nothing that overrides our script."""
+    env = os.environ if environ is None else environ
+    return {name: value for name, value in env.items() if name in _KEPT or not _LEAKS.fullmatch(name)}
+
+
+def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
+    """The standard output of a SLURM command (messages: its standard error). Raises LaunchError with its words."""
+    if shutil.which(command[0]) is None:
+        raise LaunchError(
+            f"{command[0]} is not on the PATH: SLURM is not installed on this machine",
+            hint="log in to the cluster's login node, or load its module",
+        )
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed programs, arguments without a shell
+            command, capture_output=True, text=True, errors="replace", timeout=timeout, env=clean_environment()
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{command[0]} did not answer within {timeout:.0f} s", hint="is slurmctld up?") from error
+    except OSError as error:
+        raise LaunchError(f"{command[0]} cannot be started: {error.strerror}") from error
+    if done.returncode:
+        text = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}")[:2000]
+        raise LaunchError(f"{command[0]}: {text}")
+    return done.stderr if messages else done.stdout
+
+
+def job_id_of(output: str) -> str:
+    """The id in the output of `sbatch --parsable`, which sites surround with lines of their own."""
+    for line in reversed(output.splitlines()):
+        if _ID.fullmatch(line.strip()):
+            return line.strip()
+    raise LaunchError(f"sbatch printed no job id: {output.strip()[:500]!r}")
+
+
+def on_cluster(job_id: str) -> tuple[list[str], str]:
+    """(options that choose the cluster, the bare id) of ID or ID;CLUSTER."""
+    bare, _, cluster = job_id.partition(";")
+    return ([f"--clusters={cluster}"] if cluster else []), bare
+
+
+def show_job(job_id: str) -> list[JobRecord]:
+    """All records of a job, one for each task of an array; [] when SLURM does not know it (any more).
+
+    scontrol first, then the accounting data base, then the file of ended jobs, whichever the cluster has.
+    """
+    cluster, bare = on_cluster(job_id)
+    try:
+        text = call("scontrol", *cluster, "show", "job", "-o", bare)
+    except LaunchError as error:
+        if "not on the PATH" in error.message:
+            raise
+        text = ""
+    found = [record for line in text.splitlines() if (record := _from_scontrol(line)) is not None]
+    return found or _from_accounting(cluster, bare)
+
+
+def _from_scontrol(line: str) -> JobRecord | None:
+    fields: dict[str, str] = {}
+    for match in re.finditer(r"(?:^| )([A-Za-z/:]+)=(.*?)(?= [A-Za-z/:]+=|$)", line):
+        fields.setdefault(match[1], match[2].strip())
+    if "JobId" not in fields:
+        return None
+    code, _, number = fields.get("ExitCode", "0:0").partition(":")
+    state = fields.get("JobState", "UNKNOWN")
+    return JobRecord(
+        id=fields["JobId"],
+        state=state_of(state),
+        slurm_state=state,
+        reason=fields.get("Reason", "").replace("_", " "),
+        code=_number(code),
+        signal=_number(number),
+        name=fields.get("JobName", ""),
+        nodes="" if fields.get("NodeList") == "(null)" else fields.get("NodeList", ""),
+        output=fields.get("StdOut", ""),
+        task=fields.get("ArrayTaskId"),
+        restarts=_number(fields.get("Restarts", "0")),
+        run_time=fields.get("RunTime", ""),
+    )
+
+
+def _from_accounting(cluster: Sequence[str], job_id: str) -> list[JobRecord]:
+    columns = "JobID,State,ExitCode,JobName,NodeList"
+    for options in (("-X",), ("-c",)):
+        if shutil.which("sacct") is None:
+            return []
+        try:
+            text = call("sacct", *cluster, *options, "-n", "-P", "-j", job_id, "-o", columns)
+        except LaunchError:
+            continue
+        found = [record for line in text.splitlines() if (record := _from_sacct(line)) is not None]
+        if found:
+            return found
+    return []
+
+
+def _from_sacct(line: str) -> JobRecord | None:
+    parts = line.split("|")
+    if len(parts) < 5 or "." in parts[0]:
+        return None
+    state = parts[1].split()[0] if parts[1].split() else "UNKNOWN"  # "CANCELLED by 1000"
+    code, _, number = parts[2].partition(":")
+    job, _, task = parts[0].partition("_")
+    return JobRecord(
+        id=job,
+        state=state_of(state),
+        slurm_state=state,
+        code=_number(code),
+        signal=_number(number),
+        name=parts[3],
+        nodes=parts[4],
+        task=task or None,
+    )
+
+
+def state_of(text: str) -> JobState:
+    """Our word for one of SLURM's; what is neither waiting, running, done nor cancelled has failed."""
+    if text in ("UNKNOWN", ""):
+        return "unknown"
+    return _STATES.get(text.rstrip("+"), "failed")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def array_limit() -> int | None:
+    """The most tasks one array may have here (MaxArraySize bounds the highest index); None when not told."""
+    try:
+        text = call("scontrol", "show", "config")
+    except LaunchError:
+        return None
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else None

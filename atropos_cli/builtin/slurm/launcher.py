@@ -1,0 +1,153 @@
+"""The launcher `slurm`: sbatch, scontrol and scancel behind the interface of all launchers."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from atropos_cli.builtin.slurm import client, reasons
+from atropos_cli.builtin.slurm.client import JobRecord
+from atropos_cli.builtin.slurm.config import SlurmConfig
+from atropos_cli.builtin.slurm.script import Ready, ready, render
+from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError
+
+SCRIPT = "job.sbatch"
+SUBMITTED = "submitted.json"
+_ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
+_CANCEL_WAIT = 60.0
+
+
+class SlurmLauncher(Launcher):
+    """Jobs of a SLURM cluster."""
+
+    name: ClassVar[str] = "slurm"
+    Config = SlurmConfig
+    config: SlurmConfig
+
+    def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
+        """The job with all directives decided."""
+        return ready(job, self.config, most_tasks=most_tasks)
+
+    def render(self, job: JobSpec) -> str:
+        return render(self.ready(job), self.config.template)
+
+    def command(self, job: JobSpec) -> list[str]:
+        """The call of sbatch. Everything but the script stands in the script."""
+        return ["sbatch", "--parsable", str(Path(job.run) / SCRIPT)]
+
+    def folders(self, job: JobSpec) -> list[Path]:
+        """Folders that must be there before sbatch is called: SLURM opens the log before the script runs."""
+        return [Path(job.run)]
+
+    def write(self, job: JobSpec) -> Path:
+        """Make the folders and write the script."""
+        most = client.array_limit() if job.resources.get("array") else None
+        text = render(self.ready(job, most_tasks=most), self.config.template)
+        if job.cwd is not None and not Path(job.cwd).is_dir():
+            raise LaunchError(f"{job.cwd} is not a folder", hint="submit from a folder that the nodes see")
+        for folder in self.folders(job):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = Path(job.run) / SCRIPT
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return path
+
+    def test(self, job: JobSpec) -> str:
+        """When SLURM would start the job (`sbatch --test-only`). Raises LaunchError with SLURM's reason why not."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / SCRIPT
+            script.write_text(self.render(job), encoding="utf-8", newline="\n")
+            try:
+                text = client.call("sbatch", "--test-only", str(script), messages=True)
+            except LaunchError as error:
+                hint = error.hint or "ask for less, or name another partition in the profile"
+                raise LaunchError(error.message, hint=hint) from error
+        return text.strip().removeprefix("sbatch: ")
+
+    def submit(self, job: JobSpec) -> str:
+        self.write(job)
+        command = self.command(job)
+        try:
+            job_id = client.job_id_of(client.call(*command))
+        except LaunchError as error:
+            raise LaunchError(error.message, hint=error.hint or f"the script: {Path(job.run) / SCRIPT}") from error
+        record = {"launcher": self.name, "id": job_id, "name": job.name, "command": command, "time": time.time()}
+        _write(Path(job.run) / SUBMITTED, record)
+        return job_id
+
+    def records(self, job_id: str) -> list[JobRecord]:
+        """SLURM's own records, one for each task of an array."""
+        return client.show_job(job_id)
+
+    def status(self, job_id: str) -> JobStatus:
+        found = self.records(job_id)
+        if not found:
+            return JobStatus(id=job_id, state="unknown", reason="SLURM does not know this job (any more)")
+        first = min(found, key=lambda record: _ORDER.index(record.state))
+        return JobStatus(
+            id=job_id,
+            state=first.state,
+            exit_code=_exit_code(first),
+            reason=explain(first),
+        )
+
+    def logs(self, job_id: str, *, follow: bool = False) -> Iterator[str]:
+        found = self.records(job_id)
+        paths = [Path(record.output) for record in found if record.output not in ("", "(null)")]
+        if not paths:
+            raise LaunchError(f"SLURM does not know where the log of job {job_id} is (any more)")
+        for path in paths:
+            yield from self._lines(path, job_id, follow)
+
+    def _lines(self, path: Path, job_id: str, follow: bool) -> Iterator[str]:
+        while follow and not path.exists() and self.status(job_id).state in ("pending", "running"):
+            time.sleep(1)
+        if not path.exists():
+            raise LaunchError(f"{path} is not there", hint=self.status(job_id).reason)
+        with path.open(errors="replace") as file:
+            while True:
+                line = file.readline()
+                if line:
+                    yield line.rstrip("\n")
+                elif not follow or self.status(job_id).state not in ("pending", "running"):
+                    return
+                else:
+                    time.sleep(1)
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel, and wait until SLURM says that it is over: scancel ends with 0 for any number."""
+        if not self.records(job_id):
+            raise LaunchError(f"SLURM does not know job {job_id}", hint="atropos slurm list")
+        cluster, bare = client.on_cluster(job_id)
+        client.call("scancel", *cluster, bare)
+        deadline = time.monotonic() + _CANCEL_WAIT
+        while (state := self.status(job_id).state) in ("pending", "running"):
+            if time.monotonic() > deadline:
+                raise LaunchError(f"job {job_id} is still {state} {_CANCEL_WAIT:.0f} s after scancel")
+            time.sleep(0.2)
+
+
+def explain(record: JobRecord) -> str | None:
+    """A record's reason in words."""
+    if record.state == "pending":
+        return reasons.explain_pending(record.reason or "None")
+    if record.state in ("failed", "cancelled"):
+        text = reasons.explain_end(record.reason, record.code, record.signal)
+        return f"{record.slurm_state}, {text}" if text else record.slurm_state
+    return None
+
+
+def _exit_code(record: JobRecord) -> int | None:
+    if record.state in ("pending", "running", "unknown"):
+        return None
+    return record.code if not record.signal or record.code else 128 + record.signal
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    temporary.replace(path)
