@@ -124,6 +124,17 @@ class GroupRoller:
         generations = await self._sample(messages, n, sampling=sampling, tools=tools)
         return [completion for generation in generations for completion in generation.completions]
 
+    async def sample(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Generation]:
+        """Generations with exactly n completions; see GroupContext."""
+        return await self._sample(messages, n, sampling=sampling, tools=tools)
+
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens; see GroupContext."""
         backend = self._dispatcher.backend

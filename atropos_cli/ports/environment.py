@@ -15,7 +15,7 @@ from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
 from atropos_cli.domain.rollout import Rollout, StopReason
 from atropos_cli.domain.task import Task
-from atropos_cli.ports.backend import Completion
+from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.reward import Reward
 
 T = TypeVar("T")
@@ -128,6 +128,16 @@ class GroupContext(Protocol):
     ) -> Sequence[Completion]:
         """Exactly n completions of the messages, under the run's worker limit, retries and deadline."""
 
+    async def sample(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Generation]:
+        """As generate, but with what the backend said of the prompt: generations that hold n completions together."""
+
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens after a given prefix; same length as continuation_ids."""
 
@@ -187,6 +197,10 @@ class Environment(ABC):
     def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """Override when a group is not group_size independent episodes (alternatives per turn, self-play)."""
         return context.roll_independent(self, task)
+
+    def requests_at_once(self, group_size: int) -> int:
+        """How many requests one group of several turns keeps in flight: decides how many groups are open at a time."""
+        return group_size
 
     def validate(self, task: Task) -> MaybeAwaitable[bool | None]:
         """Does the task's gold answer earn full marks? None when there is nothing to check. Needs no model."""
