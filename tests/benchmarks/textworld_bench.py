@@ -78,7 +78,7 @@ class Bench:
         began = time.perf_counter()
         await episode.reset()
         self.waits.append(time.perf_counter() - began)
-        for command in episode._record.plan:
+        for command in episode.game.record.plan:
             if think:
                 await asyncio.sleep(think)
             await episode.step(assistant(f"> {command}"))

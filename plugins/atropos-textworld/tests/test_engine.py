@@ -77,7 +77,7 @@ async def test_only_the_game_that_kills_its_process_fails(opened: Any, make_task
 
     async def deadly() -> WorkerProcess:
         process: WorkerProcess = await start()
-        if culprit._session._deaths and asyncio.current_task() is turns[0]:
+        if culprit.game.session._deaths and asyncio.current_task() is turns[0]:
             os.kill(process.pid, signal.SIGKILL)
         return process
 

@@ -116,7 +116,7 @@ async def test_a_group_is_played_in_one_process(shared: Any, make_task: Callable
     seats = environment._runtime.fleet._seats
     episodes = [environment.episode(make_task("quest-fetch", seed=seed)) for seed in (7, 7, 7, 0, 0)]
     await asyncio.gather(*(episode.reset() for episode in episodes))
-    hosts = [episode._session._seat for episode in episodes]
+    hosts = [episode.game.session._seat for episode in episodes]
     assert hosts[0] is hosts[1] is hosts[2]
     assert hosts[3] is hosts[4]
     assert hosts[0] is not hosts[3]

@@ -43,6 +43,11 @@ class Refused:
 
     kind: Refusal
 
+    @property
+    def name(self) -> str:
+        """As it is counted."""
+        return f"refused_{self.kind}"
+
 
 def sanitise(text: str) -> str | Refused:
     """One line of lower-case ASCII words, at most 120 characters; or why there is none.

@@ -7,10 +7,11 @@ from typing import Literal
 from pydantic import field_validator
 
 from atropos_cli.sdk import Config, Field
+from atropos_textworld.agent.options import AgentOptions
 from atropos_textworld.games import registry
 
 
-class TextWorldConfig(Config):
+class GameOptions(Config):
     """Which games, how they are shown, and how they are run."""
 
     registry_mode: Literal["random", "generated", "challenge"] = Field(
@@ -46,3 +47,7 @@ class TextWorldConfig(Config):
     def _known(cls, value: str) -> str:
         registry.matching(value)
         return value
+
+
+class TextWorldConfig(AgentOptions, GameOptions):
+    """All options of the environment: first those of the games, then those of the agent."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 
-from atropos_cli.sdk import ConfigError, Environment, Episode, Task, TaskStream
+from atropos_cli.sdk import ConfigError, Environment, Episode, GroupContext, ScoredGroup, Task, TaskStream
 from atropos_textworld import rewards
+from atropos_textworld.agent.judge import Judge
+from atropos_textworld.agent.loop import TurnLoop
+from atropos_textworld.agent.memory import open_store
 from atropos_textworld.config import TextWorldConfig
 from atropos_textworld.drawing import draw
 from atropos_textworld.engine.cache import GameRecord
@@ -36,9 +40,16 @@ class TextWorldEnvironment(Environment):
         self._ahead = FEWEST_AHEAD
         self._places: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._built_to: dict[str, int] = {}
+        self._judge = Judge(config)
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
-        """Be ready to start processes, which the first game does. The games depend on `game_seed`, not on `seed`."""
+        """Be ready to start processes, which the first game does. The games depend on `game_seed`, not on `seed`.
+
+        Raises ConfigError when the agent's memory lacks a package.
+        """
+        if self.config.memory:
+            # Loads the embeddings, and finds out now whether they can be loaded.
+            (await asyncio.to_thread(open_store, self.config.memory_options)).close()
         self._ahead = max(FEWEST_AHEAD, workers // 4)
         self._runtime = await Runtime.open(
             workers=workers,
@@ -69,13 +80,27 @@ class TextWorldEnvironment(Environment):
 
     def episode(self, task: Task) -> Episode:
         """A fresh game. The games of the tasks that follow are built meanwhile."""
+        self._build_ahead(task)
+        return GameEpisode(task, self.config, self._play)
+
+    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """Independent games, or one game with a group for each turn."""
+        if self.config.group_by == "episode":
+            return context.roll_independent(self, task)
+        self._build_ahead(task)
+        return TurnLoop(task, self.config, self._play, context, self._judge).groups()
+
+    def requests_at_once(self, group_size: int) -> int:
+        """One game asks for all alternatives of a turn in one request."""
+        return group_size if self.config.group_by == "episode" else 1
+
+    def _build_ahead(self, task: Task) -> None:
         place = self._places.get(task.id)
         if place is not None and self._runtime is not None:
             split, index = place
             first = max(index + 1, self._built_to.get(split, 0))
             self._built_to[split] = max(first, index + 1 + self._ahead)
             self._runtime.prefetch(draw(self.config, split, i) for i in range(first, self._built_to[split]))
-        return GameEpisode(task, self.config, self._play)
 
     async def _play(self, spec: GameSpec) -> tuple[GameRecord, Session]:
         async with self._opening:

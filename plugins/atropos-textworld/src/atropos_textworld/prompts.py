@@ -24,21 +24,48 @@ REFUSED: dict[Refusal, str] = {
     "system": "That is not a command of this game. Nothing happens.",
 }
 
-_FORM = "Write one command alone on the last line, after a > sign. Nothing happens."
+FORM = "Write one command alone on the last line, after a > sign."
 MALFORMED: dict[Fault, str] = {
-    "empty": f"Your reply is empty. {_FORM}",
-    "unclosed_think": f"Your reply ends inside <think>. {_FORM}",
-    "bad_tool_call": f"The tool call in your reply cannot be read. {_FORM}",
-    "wrong_tool": f"There is no such tool; the only one is execute_command. {_FORM}",
-    "no_command": f'The tool call in your reply has no text "command" among its arguments. {_FORM}',
-    "too_long": f"The last line of your reply is too long for a command. {_FORM}",
+    "empty": "Your reply is empty. {form} Nothing happens.",
+    "unclosed_think": "Your reply ends inside <think>. {form} Nothing happens.",
+    "bad_tool_call": "The tool call in your reply cannot be read. {form} Nothing happens.",
+    "wrong_tool": "There is no such tool; the only one is execute_command. {form} Nothing happens.",
+    "no_command": 'The tool call in your reply has no text "command" among its arguments. {form} Nothing happens.',
+    "too_long": "The last line of your reply is too long for a command. {form} Nothing happens.",
 }
 
+AGENT = """\
+You are playing a text adventure game. You see what happens, and you answer with one command.
 
-def instructions(forms: Sequence[str]) -> str:
+The game knows these commands: {forms}. The command `goal` repeats what you have to do.
+
+Write each reply in exactly this form:
+<think>what you see, what it means, and what to do next</think>
+<memory>one to three sentences that you will need in later turns</memory>
+<tool_call>{{"name": "execute_command", "arguments": {{"command": "open chest", \
+"expected_outcome": "The chest opens. There is a brass key in it."}}}}</tool_call>
+
+In expected_outcome, write what the game will say when it has carried out your command, as exactly as you can."""
+AGENT_WITHOUT_MEMORY = AGENT.replace("<memory>one to three sentences that you will need in later turns</memory>\n", "")
+AGENT_FORM = "Answer with one <tool_call> of execute_command, as you were told."
+
+REMEMBERED = "What you noted in earlier turns:"
+
+SUMMARY = """\
+In one or two sentences, write down what is worth remembering of this turn of a text adventure game: places, things, \
+doors, what is left to do. Write the sentences only.
+
+Before: {before}
+
+Command: {command}
+
+After: {after}"""
+
+
+def instructions(forms: Sequence[str], template: str = SYSTEM) -> str:
     """The system message for a game that knows these commands."""
     others = [form for form in forms if form not in _GO]
-    return SYSTEM.format(forms=", ".join([*others, "go north (or south, east, west)"]))
+    return template.format(forms=", ".join([*others, "go north (or south, east, west)"]))
 
 
 def screen(text: str, observation: Observation, *, commands: bool, score: str, turns: str) -> str:
@@ -50,3 +77,10 @@ def screen(text: str, observation: Observation, *, commands: bool, score: str, t
     if commands:
         parts.append("You can: " + ", ".join(observation.commands))
     return "\n\n".join(parts)
+
+
+def with_memories(screen: str, memories: Sequence[str]) -> str:
+    """The observation with what was found in the memory in front of it."""
+    if not memories:
+        return screen
+    return "\n".join([REMEMBERED, *(f"- {memory}" for memory in memories)]) + "\n\n" + screen

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from atropos_cli.sdk import Message, ToolParse, parse_tool_calls, split_thinking
+from atropos_textworld.commands import Refused, sanitise
 
 TOOL = "execute_command"
 LONGEST_LINE = 120
@@ -41,6 +42,25 @@ class Malformed:
     """A reply without a command. `fault` is counted."""
 
     fault: Fault
+
+    @property
+    def name(self) -> str:
+        """As it is counted."""
+        return f"malformed_{self.fault}"
+
+
+Found = str | Malformed | Refused
+
+
+def read_command(reply: Message, previous: str | None) -> Found:
+    """The command to play, sanitised; "again" is the previous one. Or why there is none."""
+    found = find_command(reply)
+    if isinstance(found, Malformed):
+        return found
+    command = sanitise(found)
+    if command in ("g", "again"):
+        return previous or Refused("empty")
+    return command
 
 
 def find_command(reply: Message) -> str | Malformed:
