@@ -1,0 +1,253 @@
+"""Tasks by index, scores of the package, and answers that try to run code."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from atropos_reasoning_gym import scoring, worker
+from atropos_reasoning_gym.environment import ReasoningGymEnvironment
+from atropos_reasoning_gym.families import EXECUTING, GOLD_ELSEWHERE, NO_GOLD
+from atropos_reasoning_gym.sieve import is_harmless
+
+from atropos_cli.sdk import ConfigError, Task, WorkerError, WorkerTimeout
+from atropos_cli.testing import make_rollout
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def environment(**options: Any) -> ReasoningGymEnvironment:
+    return ReasoningGymEnvironment(ReasoningGymEnvironment.Config(**options))
+
+
+def first(count: int = 1, split: str = "train", **options: Any) -> list[Task]:
+    return list(itertools.islice(environment(**options).tasks(split), count))
+
+
+def judge(task: Task, answer: str) -> scoring.Verdict:
+    return asyncio.run(scoring.judge(task, f"<answer>{answer}</answer>"))
+
+
+def test_one_task_of_each_family_has_a_gold_answer_of_full_marks() -> None:
+    tasks = first(105)
+    families = [str(task.info["family"]) for task in tasks]
+    assert sorted(set(families)) == families
+
+    async def prove() -> dict[str, Any]:
+        env = environment()
+        return {str(task.info["family"]): await env.validate(task) for task in tasks}
+
+    verdicts = asyncio.run(prove())
+    assert {name for name, verdict in verdicts.items() if verdict is None} == set(NO_GOLD)
+    assert {name for name, verdict in verdicts.items() if verdict is False} == set()
+    assert all(verdicts[name] for name in GOLD_ELSEWHERE)
+
+
+def test_the_families_that_execute_answers_are_those_of_the_source() -> None:
+    """A new version of the package with one more eval must not go unnoticed."""
+    import inspect
+    import re
+
+    import reasoning_gym  # noqa: F401
+    from reasoning_gym.factory import DATASETS
+
+    found = set()
+    for name, (cls, _) in DATASETS.items():
+        source = inspect.getsource(cls.score_answer)
+        if (
+            re.search(r"\b(?:eval|exec|compile|parse_expr|sympify|parse_latex)\(", source)
+            and name != "propositional_logic"
+        ):
+            found.add(name)
+    assert found == set(EXECUTING)
+
+
+@pytest.mark.parametrize("family", ["isomorphic_strings", "ransom_note", "chain_sum"])
+def test_tasks_are_the_packages_own_and_do_not_depend_on_the_hash_seed(family: str) -> None:
+    import reasoning_gym
+
+    task = first(4, families=(family,), data_seed=11)[3]
+    code = (
+        "import itertools; from atropos_reasoning_gym.environment import ReasoningGymEnvironment as R\n"
+        f"e = R(R.Config(families=({family!r},), data_seed=11))\n"
+        "print(next(itertools.islice(e.tasks('train'), 3, None)).model_dump_json())"
+    )
+    for seed in ("1", "2"):
+        environ = {**os.environ, "PYTHONHASHSEED": seed}
+        out = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+        assert Task.model_validate_json(out.stdout) == task
+    if family == "chain_sum":
+        own = reasoning_gym.create_dataset(family, seed=11)[3]
+        assert (task.prompt[-1].text, task.answer) == (own["question"], own["answer"])
+
+
+def test_an_entry_does_not_depend_on_those_before_it_and_there_is_no_end() -> None:
+    stream = environment(families=("list_functions", "gsm_symbolic", "word_ladder")).tasks("train")
+    far = stream[3 * 700 + 2]
+    assert far.info["index"] == 700
+    assert far == environment(families=("list_functions", "gsm_symbolic", "word_ladder")).tasks("train")[3 * 700 + 2]
+
+
+def test_splits_and_seeds_have_different_tasks() -> None:
+    one = {task.prompt[-1].text for task in first(30, families=("chain_sum",))}
+    test = {task.prompt[-1].text for task in first(30, "test", families=("chain_sum",))}
+    assert not one & test
+
+
+def test_weights_levels_and_options() -> None:
+    tasks = first(200, families=("chain_sum=9", "leg_counting=1"))
+    share = sum(task.info["family"] == "chain_sum" for task in tasks) / len(tasks)
+    assert 0.8 < share < 0.98
+    levels = [task.info["level"] for task in first(12, families=("chain_sum",), level=0, level_every=5, max_level=1)]
+    assert levels == [0] * 5 + [1] * 7
+    drawn = {task.info["level"] for task in first(40, families=("chain_sum",), level=1, max_level=3)}
+    assert drawn == {1, 2, 3}
+    (hard,) = first(1, families=("chain_sum",), options={"chain_sum": {"min_terms": 9, "max_terms": 9}})
+    assert hard.prompt[-1].text.count("+") + hard.prompt[-1].text.count("-") >= 8
+    (odd,) = first(1, families=("knight_swap",), level=0)
+    assert odd.info["level"] is None, "the package's level 0 is refused by the package"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"families": ("countdwon",)}, "no family 'countdwon'"),
+        ({"families": ("chain_sum",), "exclude": ("chain_sum",)}, "no family is left"),
+        ({"families": ("chain_sum",), "options": {"chain_sum": {"min_terms": -1}}}, "cannot be set up"),
+        ({"families": ("chain_sum",), "options": {"chain_sum": {"nonsense": 1}}}, "nonsense"),
+    ],
+)
+def test_wrong_options_are_found_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        environment(**options).tasks("train")
+
+
+def test_a_weight_is_a_number_above_zero() -> None:
+    for text in ("chain_sum=0", "chain_sum=x", "=1", "chain_sum=-1"):
+        with pytest.raises(ValueError, match="WEIGHT"):
+            ReasoningGymEnvironment.Config(families=(text,))
+
+
+ATTACKS = (
+    "__import__('os').system('touch /tmp/owned')",
+    "exec('x=1')",
+    "().__class__.__base__.__subclasses__()",
+    "[c for c in 'abc']",
+    "open('/etc/passwd').read()",
+    "oracle_answer",
+    "entry['answer']",
+    "valid_solutions[0]",
+    "(lambda: 24)()",
+    "eval(input())",
+    "sin.__globals__",
+    "symbols('x')",
+    "x.diff(x)",
+    "preview(x)",
+    "f'{1}'",
+    "globals()",
+    "24 if 1 else exit()",
+)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_sieve_lets_no_code_through(attack: str) -> None:
+    for kind in ("literal", "formula"):
+        if is_harmless(kind, attack):
+            # Then it is no Python at all.
+            with pytest.raises(SyntaxError):
+                compile(attack, "answer", "eval")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("literal", "[[0, 1], [1, -2]]"),
+        ("literal", "['A', 'B']"),
+        ("literal", "1 2 3\n4 5 6"),
+        ("formula", "(3 + 5) * 7 - 10/2"),
+        ("formula", "-6*x**2/5 + 3.5*exp(2*x)*sin(x) + C"),
+        ("formula", "x1**10 - 2*y*z"),
+        ("formula", "sqrt(2)*log(x) + asin(x/2)"),
+    ],
+)
+def test_the_sieve_lets_answers_through(kind: str, answer: str) -> None:
+    assert is_harmless(kind, answer)
+
+
+def test_no_answer_writes_its_own_score() -> None:
+    tasks = {str(task.info["family"]): task for task in first(len(EXECUTING), families=tuple(EXECUTING))}
+    for family, task in tasks.items():
+        for attack in ATTACKS:
+            assert judge(task, attack).score <= 0.05, (family, attack)
+    assert judge(tasks["string_insertion"], str(tasks["string_insertion"].answer)).score == 1.0
+    as_list = json.dumps(
+        [[int(cell) for cell in row.split()] for row in str(tasks["binary_matrix"].answer).split("\n")]
+    )
+    assert judge(tasks["binary_matrix"], as_list).score == 0.1, "the package's own value for the form of a list"
+
+
+def test_a_scorer_that_hangs_is_ended_and_says_so() -> None:
+    (task,) = first(1, families=("puzzle24",), scorer_timeout_s=1.0)
+    began = time.monotonic()
+    with pytest.raises(WorkerTimeout, match="1 s"):
+        judge(task, "9**9**9**9")
+    assert time.monotonic() - began < 8
+    assert judge(task, str(task.answer)).score == 1.0
+
+
+def test_a_scorer_that_raises_fails_its_rollout_with_the_text() -> None:
+    entry: dict[str, Any] = {"question": "", "answer": None, "metadata": {}}
+    task = Task(id="t", info={"family": "graph_color", "entry": entry, "config": {}})
+    with pytest.raises(WorkerError, match="KeyError"):
+        asyncio.run(scoring.judge(task, "<answer>{}</answer>"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>4</answer>", "4"),
+        ("<answer>3</answer> no: <answer>\n4\n</answer>", "4"),
+        ("<think><answer>3</answer></think><answer>4</answer>", "4"),
+        ("<think><answer>3</answer>", None),
+        ("the answer is 4", None),
+        ("<answer>4", None),
+    ],
+)
+def test_extraction(text: str, answer: str | None) -> None:
+    assert scoring.extract(text) == answer
+
+
+def test_stored_tasks_are_scored_elsewhere() -> None:
+    (task,) = first(1, families=("countdown",))
+    again = Task.model_validate_json(task.model_dump_json())
+    rollout = make_rollout(f"<answer>{task.info['entry']['metadata']['expression']}</answer>", task=again)  # type: ignore[index,call-overload]
+    assert asyncio.run(scoring.reasoning_gym(again, rollout)) == 1.0
+
+
+def test_values_survive_packing() -> None:
+    from fractions import Fraction
+
+    value = {1: (2, [3, {"a": (None,)}]), "b": Fraction(1, 3), "(": {"/": 1}}
+    assert worker.unpack(json.loads(json.dumps(worker.pack(value)))) == value
+
+
+def test_a_task_that_takes_too_long_fails_alone() -> None:
+    env = environment(families=("futoshiki",), make_timeout_s=30)
+    env.tasks("train")
+    env.config = env.config.model_copy(update={"make_timeout_s": 0.0005})
+    slow = env.tasks("train")[0]
+    assert "error" in slow.info
+    with pytest.raises(Exception, match="did not make this task"):
+        env.episode(slow).reset()
+
+
+def test_the_worker_file_imports_nothing_of_atropos() -> None:
+    assert "atropos_" not in Path(worker.__file__).read_text()
