@@ -196,7 +196,8 @@ class _Loop:
         shares = row_weights(self.spec, [row.tokens for row in rows])
         # A row without advantage or KL has no gradient: it counts in the normalisation, and costs no computing.
         live = [i for i, row in enumerate(rows) if row.tokens and (scales[i] != 0 or reference is not None)]
-        loss, sums, tokens = 0.0, dict[str, float](), sum(rows[i].tokens for i in live)
+        loss, sums = 0.0, dict[str, float]()
+        tokens, total = sum(rows[i].tokens for i in live), sum(row.tokens for row in rows)
         self.optimizer.zero_grad(set_to_none=False)
         for places in micro_batches([rows[i] for i in live], self.config.micro_batch_tokens):
             batch = [live[place] for place in places]
@@ -217,8 +218,10 @@ class _Loop:
             self.skipped += 1
         elif rows:
             self.optimizer.step()
-        means = {name: value / tokens for name, value in sums.items()}
-        return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "num_tokens": float(tokens), **means}
+        # What is clipped has an advantage, so this share is one of all tokens; the others are of those computed.
+        sums["clip_ratio/region_mean"] = sums.get("clip_ratio/region_mean", 0.0) * tokens / max(1, total)
+        means = {name: value / max(1, tokens) for name, value in sums.items()}
+        return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "num_tokens": float(total), **means}
 
     def _pad(self, values: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         from torch.nn.utils.rnn import pad_sequence

@@ -38,9 +38,9 @@ def write(folder: Path, model: Any, tokenizer: Any, optimizer: Any, counts: dict
     """Fill a checkpoint's folder: what transformers loads (adapters: with peft), and what a resumed run needs."""
     import torch
 
-    model.save_pretrained(folder)
-    model.config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with models.quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     random = {"cpu": torch.get_rng_state(), "cuda": cuda}
     torch.save({"counts": counts, "random": random, "optimizer": optimizer.state_dict()}, folder / _STATE)
@@ -63,6 +63,7 @@ def publish(folder: Path, model: Any, tokenizer: Any) -> Path:
     """The final weights as one model, adapters merged in."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with models.quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return folder
