@@ -9,7 +9,6 @@ earns no format credit.
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +17,8 @@ Status = Literal["ok", "missing", "empty", "too_short", "too_long", "no_alnum", 
 MIN_CHARACTERS = 10
 MAX_CHARACTERS = 500
 _TAGS = re.compile(r"<(/?)(think|memory|remember|tool_call)>")
-_KEPT_CONTROLS = "\n\t"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Unicode's control characters (Cc), but for newline and tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,6 @@ def extract_memory(
     text: str, *, min_characters: int = MIN_CHARACTERS, max_characters: int = MAX_CHARACTERS
 ) -> MemoryBlock:
     """The memory of a reply. Lengths count characters after trimming."""
-    format_ok = has_right_format(text)
     blocks = read_blocks(text)
     memories = [block for block in blocks.found if block.tag == "memory"]
     tag = "memory"
@@ -107,12 +106,15 @@ def extract_memory(
     status = _judge(memory, min_characters, max_characters)
     if status != "ok":
         return MemoryBlock(status, None, tag, False)
-    return MemoryBlock("ok", memory, tag, format_ok)
+    return MemoryBlock("ok", memory, tag, _in_form(blocks, min_characters, max_characters))
 
 
 def has_right_format(text: str, *, min_characters: int = MIN_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> bool:
     """Thinking, memory and tool call: once each, in this order, closed, with nothing but white space around."""
-    blocks = read_blocks(text)
+    return _in_form(read_blocks(text), min_characters, max_characters)
+
+
+def _in_form(blocks: Blocks, min_characters: int, max_characters: int) -> bool:
     if blocks.stray or blocks.unclosed or [block.tag for block in blocks.found] != ["think", "memory", "tool_call"]:
         return False
     return _judge(_clean(blocks.found[1].text), min_characters, max_characters) == "ok"
@@ -135,7 +137,7 @@ def format_reward(
 
 def _clean(text: str) -> str:
     """Trimmed, without control characters (newlines and tabs stay)."""
-    return "".join(c for c in text if c in _KEPT_CONTROLS or unicodedata.category(c) != "Cc").strip()
+    return _CONTROLS.sub("", text).strip()
 
 
 def _judge(memory: str, least: int, most: int) -> Status:

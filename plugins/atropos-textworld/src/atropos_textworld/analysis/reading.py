@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atropos_cli.sdk import AnalyzedRollout, split_thinking
-from atropos_textworld.agent.blocks import extract_memory, has_right_format
+from atropos_textworld.agent.blocks import extract_memory
 
 _LONGEST_TEXT = 200_000
 
@@ -81,7 +81,8 @@ def reply_of(message: Mapping[str, Any]) -> Reply:
     if isinstance(reasoning, str):
         length += len(reasoning)
         text = f"<think>{reasoning[:_LONGEST_TEXT]}</think>{text}"
-    return Reply(length, extract_memory(text).status, has_right_format(text))
+    memory = extract_memory(text)
+    return Reply(length, memory.status, memory.format_ok)
 
 
 def number(value: Any) -> float | None:
