@@ -60,7 +60,7 @@ class Cluster:
         self.folder.chmod(0o755)
         self._munge()
         self._configure()
-        os.environ["SLURM_CONF"] = str(self.conf)
+        os.environ["SLURM_CONF"] = str(self.conf)  # the fixture puts the old one back
         self._run("slurmctld", "-f", str(self.conf))
         for number in range(1, self.nodes + 1):
             self._run("slurmd", "-f", str(self.conf), "-N", f"n{number}")

@@ -214,13 +214,41 @@ def run(folder: Path, name: str, signals: Signals) -> int:
     return code
 
 
+def keep(worker: int, folder: Path, name: str) -> int:
+    """Wait for the process that runs the component; end what it leaves if it was killed. Returns the exit code."""
+
+    def pass_on(*_: object) -> None:
+        send([worker], signal.SIGURG)
+
+    signal.signal(signal.SIGURG, pass_on)
+    if "--forward" in sys.argv:
+        signal.signal(signal.SIGTERM, pass_on)
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == worker:
+            break
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    end_descendants(os.getpid(), grace=_LEFTOVER_GRACE)
+    record = {"name": name, "code": 128 - code, "problem": f"its parent was ended by signal {-code}"}
+    write_json(folder / "status" / f"{name}.json", {**record, "ended": time.time()})
+    return 128 - code
+
+
 def main() -> int:
-    """The command."""
+    """The command: two processes, so that whichever is killed, the other one ends the program and what it started."""
     words = [word for word in sys.argv[1:] if word != "--forward"]
+    folder, name = Path(words[0]), words[1]
     signals = Signals(forward="--forward" in sys.argv[1:])
-    die_with_parent(signal.SIGTERM)
+    die_with_parent(signal.SIGURG)
     become_subreaper()
-    return run(Path(words[0]), words[1], signals)
+    worker = os.fork()
+    if worker:
+        return keep(worker, folder, name)
+    die_with_parent(signal.SIGURG)
+    become_subreaper()
+    return run(folder, name, signals)
 
 
 if __name__ == "__main__":
