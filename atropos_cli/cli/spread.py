@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,13 +70,8 @@ def spread(
         raise
     out.note(f"{shards} shards on {launcher.name} -> {folder}")
     again = f"go on with --resume --output {folder} --on {launcher.name} --shards {shards}"
-    try:
-        for line in launcher.logs(job_id, follow=True):
-            out.note(line)
-        status = launcher.status(job_id)
-    except KeyboardInterrupt:
-        out.note("stopping the shards; they save their groups")
-        launcher.cancel(job_id)
+    status = _follow(session, launcher, job_id)
+    if status is None:
         out.note(f"interrupted: {again}")
         return ExitCode.INTERRUPTED
     if status.state != "finished":
@@ -85,6 +82,33 @@ def spread(
     total = "" if summary.groups_total is None else f" of {summary.groups_total}"
     out.note(f"merged: {summary.groups_done}{total} groups, {summary.rollouts} rollouts -> {folder}")
     return ExitCode.OK
+
+
+def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | None:
+    """Show what the shards say until the job ends; None when it was stopped by Ctrl-C or SIGTERM.
+
+    The signals set a flag: an exception would come up wherever the launcher's library is, and be lost there.
+    """
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    reader = threading.Thread(target=_show, args=(session, launcher, job_id), daemon=True)
+    try:
+        reader.start()
+        while (status := launcher.status(job_id)).state in ("running", "pending"):
+            if stop.wait(0.2):
+                session.out.note("stopping the shards; they save their groups")
+                launcher.cancel(job_id)
+                return None
+        reader.join(5.0)
+        return status
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(session: Session, launcher: Launcher, job_id: str) -> None:
+    for line in launcher.logs(job_id, follow=True):
+        session.out.note(line)
 
 
 def _failure(name: str, status: JobStatus, again: str) -> LaunchError:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli import pipeline_jobs
+from atropos_cli.cli.commands.tmux import start_here
 from atropos_cli.cli.lazy import new_app, plugin_commands
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import JsonOption
@@ -23,7 +26,20 @@ app = new_app(help="Carry out steps of atropos commands that depend on each othe
 _NO_STEPS = frozenset({"pipeline", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
 _NOWHERE = Path("PIPELINE")
 
+
+class Place(StrEnum):
+    """Where a pipeline is carried out."""
+
+    local = "local"
+    tmux = "tmux"
+    slurm = "slurm"
+
+
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on: finished steps are left alone.")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", show_default=False, help="Profile of the cluster, with --on slurm."),
+]
 RedoOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,12 +67,17 @@ def run(
     ] = None,
     resume: ResumeOption = False,
     redo: RedoOption = None,
+    on: Annotated[
+        Place, typer.Option("--on", help="Here; in a tmux session; or each step as a job of SLURM.")
+    ] = Place.local,
+    profile: ProfileOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, print the steps, and stop.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a pipeline here, a step at a time; stops at the first step that fails.
 
-    The exit code is that of the step that failed. To go on: the same command with --resume.
+    The exit code is that of the step that failed. To go on: the same command with --resume. With --on slurm
+    every step is a job that waits for those before it, and the command returns at once.
     """
     from atropos_cli.engine.pipeline.runner import prepare, run_here
 
@@ -66,9 +87,20 @@ def run(
     pipeline = _open(file, output)
     check_arguments(session, pipeline)
     steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo or ())
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again)  # checks the resources, wherever it will run
+    if on is Place.slurm and dry_run:
+        return pipeline_jobs.show(session, jobs, profile=profile, as_json=as_json)
+    if on is Place.slurm:
+        return pipeline_jobs.submit(session, pipeline, jobs, profile=profile, as_json=as_json)
+    if profile is not None:
+        raise UsageError("--profile is for --on slurm", hint="drop it, or add --on slurm")
     if dry_run:
-        _print_steps(session, pipeline, steps, as_json=as_json)
+        print_steps(session, pipeline, steps, as_json=as_json)
         return ExitCode.OK
+    if on is Place.tmux:
+        words = ["pipeline", "run", str(file), "--output", pipeline.folder, *(["--resume"] if resume else [])]
+        words += [word for name in redo or () for word in ("--redo", name)]
+        return start_here(session, words, as_json=as_json)
     if resume:
         for step in pipeline.steps:
             if step not in steps:
@@ -101,6 +133,9 @@ def step(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pipeline's folder.", show_default=False)],
     name: Annotated[str, typer.Argument(metavar="STEP", help="The step's name.", show_default=False)],
     anew: Annotated[bool, typer.Option("--anew", help="Replace what an earlier attempt wrote.")] = False,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", metavar="URL", show_default=False, help="Servers for the step.")
+    ] = None,
 ) -> int:
     """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
     from atropos_cli.engine.pipeline.records import read_stored, view
@@ -109,6 +144,8 @@ def step(
     session = session_of(ctx)
     pipeline = read_stored(folder)
     wanted = pipeline.step(name)
+    if base_url is not None:
+        wanted = wanted.replace(env={**wanted.env, "ATROPOS_BASE_URL": base_url})
     if not anew and view(pipeline)[name].state == "done":
         session.out.note(f"{name}: done already")
         return ExitCode.OK
@@ -172,7 +209,7 @@ def _report(session: Session) -> Callable[[str, str], None]:
     return lambda step, what: session.out.note(f"{step}: {what}")
 
 
-def _print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep], *, as_json: bool) -> None:
+def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep], *, as_json: bool) -> None:
     wanted = {step.name for step in steps}
     if as_json:
         rows = [{**step.model_dump(mode="json"), "run": step.name in wanted} for step in pipeline.steps]
@@ -189,12 +226,21 @@ def _print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
     from atropos_cli.engine.pipeline.records import view
 
-    views = list(view(pipeline).values())
+    views, jobs = list(view(pipeline).values()), pipeline_jobs.queued(session, pipeline)
     if as_json:
-        rows = [{**item.model_dump(mode="json", exclude_none=True)} for item in views]
+        rows = [item.model_dump(mode="json", exclude_none=True) for item in views]
+        for row in rows:
+            if row["name"] in jobs:
+                row["job"], row["job_state"] = jobs[row["name"]]
         session.out.json({"name": pipeline.name, "folder": pipeline.folder, "steps": rows})
     else:
-        table = [(item.name, item.state, item.record.ended or "" if item.record else "", item.reason) for item in views]
+        table = []
+        for item in views:
+            told = [item.reason] if item.reason else []
+            if item.name in jobs and item.state != "done":
+                told.append("job {} {}".format(*jobs[item.name]))
+            ended = item.record.ended if item.record is not None else None
+            table.append((item.name, item.state, ended or "", ", ".join(told)))
         session.out.table(table, header=("step", "state", "ended", ""))
     failed = any(item.record is not None and item.record.state == "failed" for item in views)
     return ExitCode.FAILED if failed else ExitCode.OK

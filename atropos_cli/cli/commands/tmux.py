@@ -289,6 +289,12 @@ def _job(socket: str, name: str | None, words: list[str], cwd: str | None, env: 
     return JobSpec(name=name, run=str(folder), command=tuple(words), cwd=str(Path(cwd or ".").absolute()), env=env)
 
 
+def start_here(session: Session, words: list[str], *, as_json: bool) -> int:
+    """Start another command of this program in tmux, for commands with --on tmux."""
+    job = _job("atropos", None, words, None, {})
+    return _start(session, "atropos", job, attach=False, dry_run=False, as_json=as_json)
+
+
 def _start(session: Session, socket: str, job: JobSpec, *, attach: bool, dry_run: bool, as_json: bool) -> int:
     out, launcher = session.out, _launcher(socket)
     if dry_run:

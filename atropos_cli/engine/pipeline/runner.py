@@ -80,20 +80,25 @@ def prepare(pipeline: Pipeline, *, resume: bool, redo: Collection[str] = ()) -> 
 def run_here(pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[str], report: Report) -> int:
     """Carry out the steps in order; stops at the first that does not end with 0 and returns its code."""
     write_pipeline(pipeline)
-    with locked(Path(pipeline.folder)):
-        for step in steps:
-            code = run_step(pipeline, step, anew=step.name in again, report=report)
-            if code != ExitCode.OK:
-                return code
+    for step in steps:
+        code = run_step(pipeline, step, anew=step.name in again, report=report)
+        if code != ExitCode.OK:
+            return code
     return ExitCode.OK
 
 
 def run_step(pipeline: Pipeline, step: ReadyStep, *, anew: bool = False, report: Report) -> int:
     """Carry out one step and record how it went. Returns its exit code: 130 after Ctrl-C or SIGTERM.
 
-    Raises DataError when a step before it is not done, or when it ended well and left no output.
+    Raises RunLocked while it is carried out elsewhere, DataError when a step before it is not done, or when it
+    ended well and left no output.
     """
-    _check_before(pipeline, step)
+    with _locked(step_folder(pipeline, step.name)):
+        _check_before(pipeline, step)
+        return _run_step(pipeline, step, anew=anew, report=report)
+
+
+def _run_step(pipeline: Pipeline, step: ReadyStep, *, anew: bool, report: Report) -> int:
     command = _with_flags(step, anew=anew, begun=read_record(pipeline, step.name) is not None)
     record = StepRecord(
         id=secrets.token_hex(8),
@@ -123,13 +128,13 @@ def run_step(pipeline: Pipeline, step: ReadyStep, *, anew: bool = False, report:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """While the pipeline is carried out here. Raises RunLocked."""
+def _locked(folder: Path) -> Iterator[None]:
+    """While a step is carried out. Raises RunLocked."""
     with (folder / "lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunLocked(f"{folder} is being carried out by another process", hint="wait for it") from error
+            raise RunLocked(f"step {folder.name!r} is being carried out already ({folder})", hint="wait") from error
         yield
 
 
