@@ -62,12 +62,10 @@ def test_the_families_that_execute_answers_are_those_of_the_source() -> None:
     found = set()
     for name, (cls, _) in DATASETS.items():
         source = inspect.getsource(cls.score_answer)
-        if (
-            re.search(r"\b(?:eval|exec|compile|parse_expr|sympify|parse_latex)\(", source)
-            and name != "propositional_logic"
-        ):
+        if re.search(r"\b(?:eval|exec|compile|parse_expr|sympify|parse_latex)\(", source):
             found.add(name)
-    assert found == set(EXECUTING)
+    # One has a parser of its own by that name, the other evaluates the gold answer only.
+    assert found - {"propositional_logic", "number_sorting"} == set(EXECUTING)
 
 
 @pytest.mark.parametrize("family", ["isomorphic_strings", "ransom_note", "chain_sum"])
@@ -205,7 +203,7 @@ def test_a_scorer_that_hangs_is_ended_and_says_so() -> None:
 
 def test_a_scorer_that_raises_fails_its_rollout_with_the_text() -> None:
     entry: dict[str, Any] = {"question": "", "answer": None, "metadata": {}}
-    task = Task(id="t", info={"family": "graph_color", "entry": entry, "config": {}})
+    task = Task(id="t", info={"family": "tower_of_hanoi", "entry": entry, "config": {}})
     with pytest.raises(WorkerError, match="KeyError"):
         asyncio.run(scoring.judge(task, "<answer>{}</answer>"))
 

@@ -1,0 +1,218 @@
+"""The environment `intern-bootcamp`: tasks of the bootcamps of InternBootcamp, one, some or all.
+
+    git clone https://github.com/InternLM/InternBootcamp && pip install -e InternBootcamp
+    atropos gen intern-bootcamp                                    all bootcamps (RandomTask)
+    atropos gen intern-bootcamp --tasks Maze --tasks Sudoku
+    atropos gen intern-bootcamp --package my_camps --package-path . --tasks Sums
+
+Everything of the package runs in an isolated worker: it is third-party code, some of it evaluates replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from atropos_cli.sdk import (
+    ConfigError,
+    DataError,
+    Environment,
+    Episode,
+    IsolatedWorker,
+    JsonDict,
+    Message,
+    Task,
+    TaskStream,
+    WorkerError,
+    system,
+    user,
+)
+from atropos_intern_bootcamp.config import BootcampConfig
+from atropos_intern_bootcamp.scoring import Verdict, intern_bootcamp, judge, worker_for
+
+ALL = "RandomTask"
+THINKING = (
+    "Think about the problem inside <think> and </think>. After the closing tag give the final answer, "
+    "in the form that the problem asks for."
+)
+
+
+class BootcampEpisode(Episode):
+    """One reply. Its verdict becomes info and metrics, by bootcamp too."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._verdict: Verdict | None = None
+
+    def reset(self) -> Sequence[Message]:
+        _made(self.task)
+        return self.task.prompt
+
+    async def step(self, reply: Message) -> None:
+        try:
+            self._verdict = await judge(self.task, reply.text)
+        except WorkerError:
+            # The reward meets the same error and says so; without a verdict there are no metrics.
+            self._verdict = None
+
+    def result(self) -> JsonDict:
+        info: JsonDict = {"bootcamp": self.task.info["bootcamp"]}
+        if self._verdict is not None:
+            info["success"] = self._verdict.correct
+        return info
+
+    def metrics(self) -> dict[str, float]:
+        verdict = self._verdict
+        if verdict is None:
+            return {}
+        return {
+            f"correct_{self.task.info['bootcamp']}": float(verdict.correct),
+            "formed": float(verdict.formed),
+            "thinking": float(verdict.thinking),
+        }
+
+
+class BootcampEnvironment(Environment):
+    """Endless tasks of InternBootcamp, each with the name of its bootcamp."""
+
+    name = "intern-bootcamp"
+    Config = BootcampConfig
+    rewards = (intern_bootcamp,)
+    splits: ClassVar[Sequence[str]] = ("train", "test")
+    config: BootcampConfig
+
+    def __init__(self, config: BootcampConfig) -> None:
+        super().__init__(config)
+        self._folder = _folder(config)
+        self._names: list[str] = []
+
+    async def open(self, *, workers: int = 1, seed: int = 0) -> None:
+        """Start the worker and check the names before the first task."""
+        await asyncio.to_thread(self._chosen)
+
+    def _worker(self) -> IsolatedWorker:
+        return worker_for(self.config.package, self._folder, self.config.isolation)
+
+    def _chosen(self) -> list[str]:
+        """The bootcamps to draw from. Raises ConfigError."""
+        if self._names:
+            return self._names
+        try:
+            known: list[str] = self._worker().ask_now({"do": "list"}, seconds=60.0, fork=False)
+        except WorkerError as error:
+            raise ConfigError(
+                f"package {self.config.package!r} in {self._folder} cannot be loaded: {error}",
+                hint="pip install what it needs, or name another: --package, --package-path",
+            ) from None
+        if not known:
+            raise ConfigError(
+                f"package {self.config.package!r} in {self._folder} exports no bootcamps",
+                hint="install InternBootcamp with pip install -e (a plain install ships an empty package)",
+            )
+        wanted: list[str] = []
+        for text in self.config.tasks:
+            wanted += known if text == ALL else [_named(text, known)]
+        excluded = {_named(text, known) for text in self.config.exclude if _matches(text, known)}
+        self._names = [name for name in dict.fromkeys(wanted) if name not in excluded]
+        if not self._names:
+            raise ConfigError("no bootcamp is left", hint="leave out fewer: --exclude")
+        return self._names
+
+    def tasks(self, split: str) -> TaskStream:
+        """Endless. Task i is decided by split, --data-seed and i."""
+        names = self._chosen()
+        return TaskStream(lambda index: self._task(names, split, index))
+
+    def _task(self, names: list[str], split: str, index: int) -> Task:
+        # In turn, in an order that is shuffled anew in each round: every bootcamp comes up equally often.
+        round_number, place = divmod(index, len(names))
+        order = list(names)
+        Random(f"{self.config.data_seed}/{split}/{round_number}").shuffle(order)
+        name = order[place]
+        seed = Random(f"{self.config.data_seed}/{split}/{index}").getrandbits(32)
+        task_id = f"{split}-{index}-{name}"
+        params = self.config.params.get(name) or self.config.params.get(name.removesuffix("bootcamp")) or {}
+        request = {"do": "make", "name": name, "params": params, "seed": seed}
+        try:
+            made = self._worker().ask_now(request, seconds=self.config.timeout_s)
+        except WorkerError as error:
+            # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
+            return Task(id=task_id, info={"bootcamp": name, "seed": seed, "error": str(error)})
+        info: JsonDict = {"bootcamp": name, "seed": seed, "identity": made["identity"], "scoring": self._scoring()}
+        prompt = (*self._system(), user(made["prompt"]))
+        return Task(id=task_id, prompt=prompt, answer=made["gold"], info=info)
+
+    def _scoring(self) -> JsonDict:
+        """What a reward must know to score the task elsewhere."""
+        fields = ("package", "isolation", "timeout_s", "require_thinking", "min_thinking")
+        fields += ("correct_reward", "incorrect_reward", "format_bonus")  # type: ignore[assignment]
+        return {"folder": self._folder, **{name: getattr(self.config, name) for name in fields}}
+
+    def _system(self) -> tuple[Message, ...]:
+        return (system(THINKING),) if self.config.thinking or self.config.require_thinking else ()
+
+    def episode(self, task: Task) -> Episode:
+        return BootcampEpisode(task)
+
+    async def validate(self, task: Task) -> bool | None:
+        """Does the bootcamp verify its own gold answer? None where it gives none: InternBootcamp's classes do not.
+
+        A class may have gold_answer(identity) -> the text of a reply that must be verified.
+        """
+        _made(task)
+        if not isinstance(task.answer, str):
+            return None
+        thought = "x" * self.config.min_thinking
+        return (await judge(task, f"<think>{thought}</think>\n{task.answer}")).correct
+
+
+def _folder(config: BootcampConfig) -> str:
+    """The folder that holds the package. Raises ConfigError where there is none."""
+    top = config.package.partition(".")[0]
+    if config.package_path is not None:
+        folder = Path(config.package_path).expanduser().resolve()
+        if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+            return str(folder)
+        raise ConfigError(f"{folder} holds no package {top!r}", hint="--package-path is the folder that contains it")
+    try:
+        spec: Any = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if spec is not None and not places and spec.origin:
+        places = [spec.origin]
+    if not places:
+        raise ConfigError(
+            f"package {top!r} is not installed",
+            hint="git clone https://github.com/InternLM/InternBootcamp && pip install -e InternBootcamp"
+            if top == "internbootcamp"
+            else "--package-path FOLDER names the folder that contains it",
+        )
+    return str(Path(places[0]).resolve().parent)
+
+
+def _matches(text: str, known: Sequence[str]) -> list[str]:
+    plain = text.lower().removesuffix("bootcamp")
+    return [name for name in known if name.lower().removesuffix("bootcamp") == plain]
+
+
+def _named(text: str, known: Sequence[str]) -> str:
+    """The class that a name on the command line means, whatever its case and ending. Raises ConfigError."""
+    found = [text] if text in known else _matches(text, known)
+    if len(found) == 1:
+        return found[0]
+    close = get_close_matches(text, known, n=3, cutoff=0.4)
+    raise ConfigError(
+        f"there is no bootcamp {text!r}" if not found else f"{text!r} is ambiguous: {', '.join(found)}",
+        hint=f"did you mean {', '.join(close)}?" if close else f"{len(known)} bootcamps, or {ALL} for all",
+    )
+
+
+def _made(task: Task) -> None:
+    if "error" in task.info:
+        raise DataError(f"bootcamp {task.info['bootcamp']} did not make this task: {task.info['error']}")

@@ -1,0 +1,161 @@
+"""Which bootcamps are found, their tasks by index, and the reward of replies good, bad and hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from atropos_intern_bootcamp import scoring
+from atropos_intern_bootcamp.environment import BootcampEnvironment
+
+from atropos_cli.sdk import ConfigError, DataError, Task, WorkerError, WorkerTimeout
+from atropos_cli.testing import make_rollout
+
+GOOD = ("Sumsbootcamp", "Wordsbootcamp")
+THOUGHT = "<think>" + "Let me add them one by one. " * 3 + "</think>\n"
+
+
+def environment(camps: str, **options: Any) -> BootcampEnvironment:
+    config = {"package": "sample_bootcamps", "package_path": camps, "tasks": GOOD, **options}
+    return BootcampEnvironment(BootcampEnvironment.Config(**config))
+
+
+def first(camps: str, count: int = 1, split: str = "train", **options: Any) -> list[Task]:
+    return list(itertools.islice(environment(camps, **options).tasks(split), count))
+
+
+def reward(task: Task, text: str) -> float:
+    value: float = asyncio.run(scoring.intern_bootcamp(task, make_rollout(text, task=task)))
+    return value
+
+
+def test_random_task_is_all_bootcamps_with_their_names_in_every_record(camps: str) -> None:
+    tasks = first(camps, 12, tasks=("RandomTask",))
+    names = [task.info["bootcamp"] for task in tasks]
+    assert sorted(set(names)) == [
+        "Brokenbootcamp", "Evalbootcamp", "Hangingbootcamp", "Sumsbootcamp", "Unstorablebootcamp", "Wordsbootcamp",
+    ]  # fmt: skip
+    assert sorted(names[:6]) == sorted(names[6:]), "each comes up once a round"
+    assert all(str(name) in task.id for name, task in zip(names, tasks, strict=True))
+    episode = environment(camps).episode(first(camps, tasks=("Sums",))[0])
+    assert episode.result() == {"bootcamp": "Sumsbootcamp"}
+
+
+def test_tasks_are_decided_by_seed_split_and_index(camps: str) -> None:
+    tasks = first(camps, 8)
+    assert tasks == first(camps, 8)
+    assert environment(camps).tasks("train")[5] == tasks[5]
+    prompts = {task.prompt[-1].text for task in first(camps, 8, tasks=("Sums",))}
+    assert len(prompts) == 8
+    assert not prompts & {task.prompt[-1].text for task in first(camps, 8, "test", tasks=("Sums",))}
+    assert not prompts & {task.prompt[-1].text for task in first(camps, 8, tasks=("Sums",), data_seed=1)}
+    large = first(camps, tasks=("Sums",), params={"Sums": {"largest": 10**9}})[0]
+    assert max(large.info["identity"]["numbers"]) > 20  # type: ignore[index,call-overload]
+
+
+async def test_gold_answers_earn_full_marks(camps: str) -> None:
+    for options in ({}, {"require_thinking": True}):
+        env = environment(camps, **options)
+        assert [await env.validate(task) for task in itertools.islice(env.tasks("train"), 6)] == [True] * 6
+
+
+def test_the_reward_of_replies(camps: str) -> None:
+    (task,) = first(camps, tasks=("Sums",))
+    total = sum(task.info["identity"]["numbers"])  # type: ignore[index,call-overload]
+    assert reward(task, f"[answer]{total}[/answer]") == 1.0, "short, without thinking: right all the same"
+    assert reward(task, f"{THOUGHT}[answer]{total}[/answer]") == 1.0
+    assert reward(task, f"[answer]{total + 1}[/answer]") == pytest.approx(-0.3)
+    assert reward(task, f"It is {total}.") == -0.5
+    assert reward(task, "") == -0.5
+    assert reward(task, f"<think>[answer]{total}[/answer]") == -0.5
+    assert reward(task, f"<think>[answer]{total}[/answer]</think> done") == -0.5
+
+
+def test_required_thinking(camps: str) -> None:
+    (task,) = first(camps, tasks=("Sums",), require_thinking=True)
+    total = sum(task.info["identity"]["numbers"])  # type: ignore[index,call-overload]
+    assert reward(task, f"{THOUGHT}[answer]{total}[/answer]") == 1.0
+    assert reward(task, f"<think>easy</think>[answer]{total}[/answer]") == pytest.approx(-0.3)
+    assert reward(task, f"[answer]{total}[/answer]") == pytest.approx(-0.3)
+
+
+def test_own_reward_levels(camps: str) -> None:
+    (task,) = first(camps, tasks=("Sums",), correct_reward=2.0, incorrect_reward=0.0, format_bonus=0.1)
+    assert reward(task, "[answer]-1[/answer]") == pytest.approx(0.1)
+    assert reward(task, "no") == 0.0
+
+
+def test_a_bootcamp_that_hangs_or_raises_fails_the_rollout(camps: str) -> None:
+    (hanging,) = first(camps, tasks=("Hanging",), timeout_s=0.7)
+    began = time.monotonic()
+    with pytest.raises(WorkerTimeout):
+        reward(hanging, "[answer]1[/answer]")
+    assert time.monotonic() - began < 6
+    (task,) = first(camps, tasks=("Sums",))
+    with pytest.raises(WorkerError, match="ValueError"):
+        reward(task, "[answer]many[/answer]")
+
+
+def test_what_a_bootcamp_evaluates_stays_inside(camps: str, tmp_path: Path) -> None:
+    (task,) = first(camps, tasks=("Eval",))
+    target = tmp_path / "owned"
+    for attack in (
+        f"open({str(target)!r}, 'w')",
+        f"__import__('os').system('touch {target}')",
+        "__import__('socket').create_connection(('127.0.0.1', 9))",
+        "__import__('os').fork()",
+    ):
+        try:
+            value = reward(task, f"[answer]{attack}[/answer]")
+        except WorkerError:
+            value = 0.0
+        assert value <= 0
+    if scoring.worker_for("sample_bootcamps", camps, "auto").level == "bubblewrap":
+        assert not target.exists()
+
+
+def test_a_task_that_cannot_be_made_fails_alone(camps: str) -> None:
+    env = environment(camps, tasks=("Broken", "Unstorable"))
+    tasks = list(itertools.islice(env.tasks("train"), 2))
+    reasons = {str(task.info["bootcamp"]): str(task.info["error"]) for task in tasks}
+    assert "ago.json" in reasons["Brokenbootcamp"]
+    assert "JSON" in reasons["Unstorablebootcamp"]
+    for task in tasks:
+        with pytest.raises(DataError, match="did not make"):
+            env.episode(task).reset()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tasks": ("Summs",)}, "no bootcamp 'Summs'"),
+        ({"tasks": ("Sums",), "exclude": ("Sums",)}, "no bootcamp is left"),
+        ({"package": "no_such_package"}, "holds no package"),
+        ({"package": "no_such_package", "package_path": None}, "not installed"),
+        ({"package": "internbootcamp", "package_path": None}, "not installed"),
+    ],
+)
+def test_wrong_options(camps: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        environment(camps, **options).tasks("train")
+    if options.get("package") == "internbootcamp":
+        assert "git clone" in str(caught.value.hint)
+
+
+def test_a_package_that_does_not_load_or_has_none(tmp_path: Path) -> None:
+    (tmp_path / "empty_camps.py").write_text("")
+    (tmp_path / "needy_camps.py").write_text("import no_such_package_at_all")
+    with pytest.raises(ConfigError, match="exports no bootcamps"):
+        environment(str(tmp_path), package="empty_camps").tasks("train")
+    with pytest.raises(ConfigError, match="no_such_package_at_all"):
+        environment(str(tmp_path), package="needy_camps").tasks("train")
+
+
+def test_stored_tasks_are_scored_elsewhere(camps: str) -> None:
+    (task,) = first(camps, tasks=("Words",))
+    again = Task.model_validate_json(task.model_dump_json())
+    assert reward(again, str(again.answer)) == 1.0
