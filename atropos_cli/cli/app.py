@@ -13,6 +13,8 @@ import atropos_cli
 from atropos_cli.cli.failure import report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
 from atropos_cli.cli.session import Session
+from atropos_cli.config.program import apply as apply_program_settings
+from atropos_cli.config.program import program_settings
 from atropos_cli.errors import ExitCode
 
 _COMMANDS = "atropos_cli.cli.commands"
@@ -48,6 +50,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),
     "new": LazyCommand(f"{_COMMANDS}.new:new", "Start a plugin from a template.", COMPONENTS),
     "config": LazyCommand(f"{_COMMANDS}.config:app", "Show each setting and where it comes from.", SETUP),
+    "prefetch": LazyCommand(
+        f"{_COMMANDS}.prefetch:prefetch", "Fetch models and data, for jobs without a network.", SETUP
+    ),
     "doctor": LazyCommand(f"{_COMMANDS}.doctor:doctor", "Check this installation.", SETUP),
 }
 
@@ -87,6 +92,8 @@ def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     session = Session(args)
     try:
+        session.program = program_settings(args)
+        apply_program_settings(session.program)
         group = root_group()
         with group.make_context("atropos", list(args), obj=session) as ctx:
             result = group.invoke(ctx)

@@ -171,6 +171,10 @@ def _common(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks.", expose_value=False, show_default=False)
     ] = False,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Use only what is on this machine.", expose_value=False, show_default=False),
+    ] = False,
     strict_plugins: Annotated[
         bool,
         typer.Option("--strict-plugins", help="A broken plugin is an error.", expose_value=False, show_default=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from atropos_cli.engine.serving.state import ServerRecord
 
 _TAIL = 12
+_ERRORS = 6
+_ERROR = re.compile(r"\b(?:error|exception|critical)\b|\w+(?:Error|Exception):", re.IGNORECASE)
+_NOISE = re.compile(r"nanobind|leaked (?:function|type|instance|shared_memory)|resource_tracker|skipped remainder")
 _LAUNCH_LOG = "launch.log"
 _STOP_PATIENCE = 40.0
 
@@ -130,12 +134,16 @@ def failure(folder: Path, record: ServerRecord | None) -> AtroposError:
 
 
 def _tail(log: Path) -> list[str]:
+    """The last lines, without what Python's libraries say at every exit, and errors that stand further up."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 16384))
-            return file.read().decode("utf-8", "replace").splitlines()[-_TAIL:]
+            file.seek(max(0, log.stat().st_size - 65536))
+            lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
+    kept = [line[:400] for line in lines if line.strip() and not _NOISE.search(line)]
+    above = [line for line in kept[:-_TAIL] if _ERROR.search(line)][-_ERRORS:]
+    return [*above, *(["..."] if above else []), *kept[-_TAIL:]]
 
 
 # --status and --stop -------------------------------------------------------------------------------------------------

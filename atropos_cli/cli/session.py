@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atropos_cli.cli.output import Output
+from atropos_cli.config.program import ProgramSettings
 
 if TYPE_CHECKING:
     import typer
@@ -31,6 +32,7 @@ class Session:
         self.debug = "--debug" in words or truthy("ATROPOS_DEBUG")
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
         self.out = Output()
+        self.program = ProgramSettings()
         self._warned = False
 
     @property

@@ -9,7 +9,8 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
 from atropos_cli.config.options import MASK, value_text
-from atropos_cli.config.problems import Origin
+from atropos_cli.config.problems import DEFAULT, Origin
+from atropos_cli.config.program import ProgramSettings
 from atropos_cli.config.resolve import Resolved
 
 
@@ -33,6 +34,23 @@ class Row:
         if self.origin.line is not None:
             source["line"] = self.origin.line
         return {"key": self.key, "value": self.value, "source": source}
+
+
+def program_rows(settings: ProgramSettings) -> list[Row]:
+    """The switches of the whole program."""
+
+    def origin(source: str) -> Origin:
+        if source == "default":
+            return DEFAULT
+        return Origin(
+            "flag" if source.startswith("--") else "environment variable" if source.isupper() else "file", source
+        )
+
+    folder = None if settings.cache_dir is None else str(settings.cache_dir)
+    return [
+        Row("offline", settings.offline, origin(settings.offline_source)),
+        Row("cache_dir", folder, origin(settings.cache_source)),
+    ]
 
 
 def rows(resolved: Resolved) -> list[Row]:

@@ -6,7 +6,6 @@ Later sources win: the user's file, then ./atropos.toml or --config, then ATROPO
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +16,17 @@ from pydantic import BaseModel
 from atropos_cli.config.explain import shown
 from atropos_cli.config.files import ConfigFile, read_config
 from atropos_cli.config.options import Option, options_of
+from atropos_cli.config.places import PREFIX as PREFIX
+from atropos_cli.config.places import PROJECT_FILE as PROJECT_FILE
+from atropos_cli.config.places import explicit_file as explicit_file
+from atropos_cli.config.places import user_file as user_file
 from atropos_cli.config.problems import Origin, OriginKind, Problem, suggest
+from atropos_cli.config.program import KEYS as PROGRAM_KEYS
 from atropos_cli.errors import ConfigError
 
-PREFIX = "ATROPOS_"
-PROJECT_FILE = "atropos.toml"
 CONTROL = frozenset(
     {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"}
+    | {"OFFLINE", "CACHE_DIR"}
 )
 """ATROPOS_* variables that steer the program and are not settings."""
 OTHER_SECTIONS = frozenset(
@@ -88,16 +91,6 @@ class Collected:
     problems: list[Problem] = field(default_factory=list)
 
 
-def user_file() -> Path:
-    """The user's own configuration file, by the platform's custom."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    if home:
-        return Path(home) / "atropos" / "config.toml"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "atropos" / "config.toml"
-    return Path.home() / ".config" / "atropos" / "config.toml"
-
-
 def load_files(explicit: Path | None) -> list[tuple[OriginKind, ConfigFile]]:
     """The files that apply, in ascending precedence. `explicit` is --config or ATROPOS_CONFIG."""
     found: list[tuple[OriginKind, ConfigFile]] = []
@@ -109,14 +102,6 @@ def load_files(explicit: Path | None) -> list[tuple[OriginKind, ConfigFile]]:
     elif Path(PROJECT_FILE).exists():
         found.append(("file", read_config(Path(PROJECT_FILE))))
     return found
-
-
-def explicit_file(flag: Path | None) -> Path | None:
-    """The file named by --config, else by ATROPOS_CONFIG."""
-    if flag is not None:
-        return flag
-    variable = os.environ.get(f"{PREFIX}CONFIG")
-    return Path(variable) if variable else None
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -142,7 +127,7 @@ class FileReader:
                 self._walk(self.by_section[key], value, (key,), ())
             elif key in self.by_table:
                 tables.append((key, value))
-            elif key not in OTHER_SECTIONS:
+            elif key not in OTHER_SECTIONS and key not in PROGRAM_KEYS:
                 self._walk(self.top, {key: value}, (), ())
         for key, value in tables:
             self._table(self.by_table[key], key, value)
@@ -181,7 +166,7 @@ class FileReader:
         near = {option.path[-1] for option in bucket.options if option.path[:-1] == path[:-1]}
         near |= {section[-1] for section in bucket.sections if section[:-1] == path[:-1]}
         if path[:-1] == () and bucket is self.top:
-            near |= {*self.by_section, *self.by_table}
+            near |= {*self.by_section, *self.by_table, *PROGRAM_KEYS}
         message = f"unknown key {'.'.join(loc)!r}" + (f" for {bucket.label}" if bucket is not self.top else "")
         exact = key.lower().replace("-", "_")
         if exact not in near:

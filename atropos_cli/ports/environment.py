@@ -202,6 +202,10 @@ class Environment(ABC):
         """How many requests one group of several turns keeps in flight: decides how many groups are open at a time."""
         return group_size
 
+    def prefetch(self) -> Iterable[str]:
+        """Fetch what its tasks need from a network, for `atropos prefetch`; a line per thing that is here now."""
+        return ()
+
     def validate(self, task: Task) -> MaybeAwaitable[bool | None]:
         """Does the task's gold answer earn full marks? None when there is nothing to check. Needs no model."""
         return None

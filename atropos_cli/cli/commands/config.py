@@ -10,8 +10,7 @@ import typer
 from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.output import Output
-from atropos_cli.cli.session import session_of
+from atropos_cli.cli.session import Session, session_of
 
 if TYPE_CHECKING:
     from atropos_cli.config.resolve import Resolved
@@ -36,20 +35,21 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
     session = session_of(ctx)
     args = ["--config", str(config)] if config else []
     backend = pick_backend(session.registry, args, lenient=True)
-    print_resolved(settle(gen_buckets(session.registry, None, None, backend), config, ()), session.out, as_json=as_json)
+    print_resolved(settle(gen_buckets(session.registry, None, None, backend), config, ()), session, as_json=as_json)
 
 
 def show_gen(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
     """What `atropos gen ENV` would use."""
-    print_resolved(chosen.resolved, chosen.session.out, as_json=as_json)
+    print_resolved(chosen.resolved, chosen.session, as_json=as_json)
 
 
-def print_resolved(resolved: Resolved, out: Output, *, as_json: bool) -> None:
+def print_resolved(resolved: Resolved, session: Session, *, as_json: bool) -> None:
     """One line per option: key, value, source."""
-    from atropos_cli.config.show import rows
-    from atropos_cli.config.sources import PROJECT_FILE, user_file
+    from atropos_cli.config.places import PROJECT_FILE, user_file
+    from atropos_cli.config.show import program_rows, rows
 
-    found = rows(resolved)
+    found = [*program_rows(session.program), *rows(resolved)]
+    out = session.out
     if as_json:
         out.json([row.as_json() for row in found])
         return

@@ -18,6 +18,9 @@ import typer
 
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
+from atropos_cli.engine.serving.defaults import defaults_for
+from atropos_cli.engine.serving.options import ENGINES
+from atropos_cli.engine.serving.platforms import Platform, detect
 from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -49,11 +52,14 @@ def doctor(
     """Check this installation. Exit code 1 when a check fails."""
     session = session_of(ctx)
     session.quiet_about_plugins()
-    findings = [*system(), *packages(), run_folder(runs), *tools(), *plugins(session)]
+    machine = detect()
+    findings = [*system(), *packages(), run_folder(runs), *hardware(machine), *tools(), *plugins(session)]
     findings += [server(url) for url in base_url or ()]
     failed = [finding for finding in findings if finding.status == "fail"]
     if as_json:
-        session.out.json({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+        defaults = {engine: defaults_for(machine, engine).as_json() for engine in ENGINES}
+        shown = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
+        session.out.json({**shown, "platform": machine.as_json(), "defaults": defaults})
     else:
         session.out.table([(finding.status, f"{finding.name}: {finding.detail}") for finding in findings])
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -102,24 +108,61 @@ def run_folder(runs: Path) -> Finding:
     return Finding("run folder", status, f"{runs} ({free / 1e9:.1f} GB free)")
 
 
+def hardware(machine: Platform) -> Iterator[Finding]:
+    """GPUs, CPUs and what the launch commands choose for them."""
+    memory = "" if machine.memory is None else f", {machine.memory / (1 << 30):.0f} GiB of memory"
+    yield Finding("cpu", "ok", f"{machine.cpus:g} CPUs{memory}")
+    yield gpu(machine)
+    for engine in ENGINES:
+        if engine == "sglang" and machine.profile == "cpu":
+            continue
+        chosen = defaults_for(machine, engine)
+        parts = [f"dtype {chosen.dtype}", f"attention {chosen.attention_backend or 'as the engine chooses'}"]
+        if chosen.memory_fraction is not None or machine.gpus:
+            parts.append(f"memory {chosen.memory_fraction or 'as the engine chooses'}")
+        parts.append(f"{chosen.max_requests or 'any number of'} requests at once")
+        note = f" ({chosen.note})" if chosen.note else ""
+        yield Finding(f"launch-{engine}", "info", ", ".join(parts) + note)
+    where = machine.slurm
+    if where.job is not None:
+        counts = [f"{where.nodes} nodes"] if where.nodes else []
+        counts += [f"{where.gpus} GPUs here"] if where.gpus is not None else []
+        yield Finding("slurm job", "ok", ", ".join([where.job, *counts]))
+
+
+def gpu(machine: Platform) -> Finding:
+    """The GPUs that this process may use, or why there are none."""
+    if not machine.gpus:
+        if machine.problem is not None:
+            return Finding("gpu", "warn", machine.problem)
+        if machine.all_gpus:
+            return Finding("gpu", "warn", f"CUDA_VISIBLE_DEVICES hides all {machine.all_gpus} GPUs")
+        login = machine.slurm.sbatch is not None and machine.slurm.job is None
+        return Finding("gpu", "info", "none here; a login node has none" if login else "none (no nvidia-smi)")
+    first = machine.gpus[0]
+    kinds = {(item.name, item.memory_mib) for item in machine.gpus}
+    capability = "?" if first.capability is None else "{}.{}".format(*first.capability)
+    bf16 = {True: "bfloat16", False: "no bfloat16", None: "bfloat16 unknown"}[machine.bf16]
+    names = " + ".join(f"{name} ({memory / 1024:.0f} GiB)" for name, memory in sorted(kinds))
+    text = f"{len(machine.gpus)} x {names}, compute capability {capability}, {bf16}, driver {first.driver}"
+    hidden = machine.all_gpus - len(machine.gpus)
+    text += f"; {hidden} more hidden by CUDA_VISIBLE_DEVICES" if hidden else ""
+    text += f"; profile {machine.profile}"
+    if any(item.mig for item in machine.gpus):
+        text += "; MIG is on: the memory is that of whole GPUs"
+    return Finding(
+        "gpu", "warn" if machine.problem else "ok", text + (f"; {machine.problem}" if machine.problem else "")
+    )
+
+
 def tools() -> Iterator[Finding]:
-    """The GPU and what launches jobs."""
-    yield gpu()
-    for tool, arguments, use in (("tmux", "-V", "atropos launch in a terminal"), ("sbatch", "--version", "SLURM")):
+    """What launches jobs."""
+    for tool, arguments, use in (("tmux", "-V", "atropos tmux"), ("sbatch", "--version", "SLURM")):
         path = shutil.which(tool)
         if path is None:
             yield Finding(tool, "info", f"not found (needed for {use})")
         else:
             yield Finding(tool, "ok", _first_line([path, arguments]) or path)
-
-
-def gpu() -> Finding:
-    """What nvidia-smi says, if it is there."""
-    path = shutil.which("nvidia-smi")
-    if path is None:
-        return Finding("gpu", "info", "nvidia-smi not found")
-    line = _first_line([path, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
-    return Finding("gpu", "ok", line) if line else Finding("gpu", "warn", "nvidia-smi is there but names no GPU")
 
 
 def _first_line(command: list[str]) -> str | None:
@@ -144,7 +187,8 @@ def plugins(session: Session) -> Iterator[Finding]:
         for failure in broken:
             yield Finding(name, "fail", failure.message + (f"; hint: {failure.hint}" if failure.hint else ""))
     for check in registry.doctor():
-        yield Finding(f"{check.plugin}: {check.name}", check.status, check.detail)
+        own = check.name == check.plugin or check.name.startswith((f"{check.plugin}:", f"{check.plugin} "))
+        yield Finding(check.name if own else f"{check.plugin}: {check.name}", check.status, check.detail)
 
 
 def server(url: str) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -104,6 +104,11 @@ class TestedEnvironment(Environment):
         if self._rows is None:
             self._rows = read_rows(self.config.data_path) if self.config.data_path else self.from_hub()
         return self._rows
+
+    def prefetch(self) -> Iterator[str]:
+        """The hub's rows, into the library's cache."""
+        if self.config.data_path is None:
+            yield f"{len(self.rows())} rows"
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The split's tasks in the order of the data. Raises DataError when there is none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from string import ascii_uppercase
@@ -32,7 +32,7 @@ from atropos_cli.sdk import (
 )
 from atropos_datasets.choices import lettered
 from atropos_datasets.config import DatasetConfig
-from atropos_datasets.hub import open_hub, open_saved
+from atropos_datasets.hub import fetch_hub, open_hub, open_saved
 from atropos_datasets.mapping import Index, Mapping, Problem
 from atropos_datasets.rows import Rows, open_file
 
@@ -82,6 +82,11 @@ class DatasetEnvironment(Environment):
         """Close the files."""
         while self._open:
             self._open.pop().close()
+
+    def prefetch(self) -> Iterator[str]:
+        """All splits of the hub data set, into the library's cache."""
+        if self.config.path is None and self.config.hub is not None:
+            yield fetch_hub(self.config.hub, self.config.config_name)
 
     def tasks(self, split: str) -> TaskStream:
         """The rows of the split, checked, in the stored order or shuffled by the seed."""

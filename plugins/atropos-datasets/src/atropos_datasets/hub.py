@@ -52,6 +52,17 @@ def open_hub(name: str, config: str | None, split: str) -> HubRows:
     return HubRows(f"{name} ({split})", dataset)
 
 
+def fetch_hub(name: str, config: str | None) -> str:
+    """Download every split of a hub data set; says what is here now. Raises DataError."""
+    datasets = _library(f"hub data set {name!r}")
+    try:
+        found = datasets.load_dataset(name, config)
+    except Exception as error:
+        raise explain(error, name, config, "") from error
+    splits = ", ".join(f"{split} {len(rows)}" for split, rows in found.items())
+    return f"{name}{f', config {config}' if config else ''}: {splits} rows in {datasets.config.HF_DATASETS_CACHE}"
+
+
 def open_saved(path: str, split: str) -> HubRows:
     """A folder written by `save_to_disk`: a data set, or one split of several. Raises DataError."""
     datasets = _library(f"{path}: a folder")
@@ -87,7 +98,7 @@ def explain(error: Exception, name: str, config: str | None, split: str) -> Data
         )
     if offline:
         cached = _cached(name)
-        fetch = f'python -c "import datasets; datasets.load_dataset({name!r}, {config!r})"'
+        fetch = f"atropos prefetch --dataset {name}" + (f":{config}" if config else "")
         return DataError(
             f"{what} is not in the cache, and offline mode is on (HF_HUB_OFFLINE); "
             f"cached configs: {', '.join(cached) or 'none'}",
@@ -95,7 +106,7 @@ def explain(error: Exception, name: str, config: str | None, split: str) -> Data
             if cached and config not in cached
             else f"on a node with network: {fetch}",
         )
-    if "split" in text.lower() and re.search(rf"['\"]{re.escape(split)}['\"]", text):
+    if split and "split" in text.lower() and re.search(rf"['\"]{re.escape(split)}['\"]", text):
         found = re.search(r"\[([^\]]*)\]", text)
         names = re.findall(r"['\"]([^'\"]+)['\"]", found[1]) if found else []
         listed = f"; there are: {', '.join(names)}" if names else ""

@@ -1,0 +1,121 @@
+"""`atropos prefetch`: bring models, data sets and what environments need to this machine, for jobs offline."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import AtroposError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from atropos_cli.engine.prefetch import Fetched
+
+
+def prefetch(
+    ctx: typer.Context,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME[@REVISION]", help="A model of the hub. Repeatable.", show_default=False),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option("--dataset", metavar="NAME[:CONFIG]", help="A data set. Repeatable.", show_default=False),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="ENV", help="What an environment needs. Repeatable.", show_default=False),
+    ] = None,
+    plugins: Annotated[
+        bool, typer.Option("--plugins", help="What all installed environments need, as they are configured.")
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> int:
+    """Fetch what a job needs, where there is a network; then run it with --offline.
+
+    atropos prefetch --model Qwen/Qwen3-8B --env gsm8k
+    """
+    from atropos_cli.engine.prefetch import check_reachable, is_local, refuse_offline
+
+    session = session_of(ctx)
+    if not (model or dataset or env or plugins):
+        raise UsageError("nothing to fetch", hint="--model NAME, --dataset NAME, --env ENV or --plugins")
+    refuse_offline()
+    if not all(is_local(name) for name in (model or []) + (dataset or [])):
+        check_reachable()
+    fetched: list[Fetched] = []
+    problems: list[tuple[str, AtroposError]] = []
+    for name, call in _wanted(session, model or [], dataset or [], env or [], config, plugins=plugins):
+        session.out.note(f"fetching {name}")
+        try:
+            found = call()
+        except AtroposError as error:
+            problems.append((name, error))
+            session.out.error(error.message, error.hint)
+            continue
+        fetched += found
+        if not as_json:
+            for item in found:
+                size = "" if item.size is None else f", {item.size / 1e9:.2f} GB"
+                session.out.data(f"{item.kind} {item.name}: {item.place}{size}")
+    if as_json:
+        failed = [{"name": name, "error": error.message, "hint": error.hint} for name, error in problems]
+        session.out.json({"fetched": [asdict(item) for item in fetched], "failed": failed})
+    return ExitCode(problems[0][1].exit_code) if problems else ExitCode.OK
+
+
+def _wanted(
+    session: Session,
+    models: list[str],
+    datasets: list[str],
+    environments: list[str],
+    config: Path | None,
+    *,
+    plugins: bool,
+) -> Any:
+    """(what is fetched, how) of everything that was asked for."""
+    from atropos_cli.engine.prefetch import fetch_dataset, fetch_model
+
+    for name in models:
+        base, _, revision = name.partition("@")
+        yield f"model {name}", partial(_one, fetch_model, base, revision or None)
+    for name in datasets:
+        base, _, subset = name.partition(":")
+        yield f"data set {name}", partial(_one, fetch_dataset, base, subset or None)
+    for name in environments:
+        yield f"environment {name}", partial(_environment, session, name, config)
+    if plugins:
+        for item in session.registry.registrations("environment"):
+            if item.name not in environments and item.qualified not in environments:
+                yield f"environment {item.qualified}", partial(_environment, session, item.qualified, config, True)
+
+
+def _one(fetch: Any, name: str, detail: str | None) -> list[Fetched]:
+    return [fetch(name, detail)]
+
+
+def _environment(session: Session, name: str, config: Path | None, lenient: bool = False) -> list[Fetched]:
+    """Open the environment as it is configured and let it fetch. lenient: one that needs options is left out."""
+    from atropos_cli.cli.environments import gen_buckets, settle
+    from atropos_cli.engine.planner import make_config
+    from atropos_cli.engine.prefetch import fetch_environment
+
+    registration = session.registry.find("environment", name)
+    try:
+        kind = registration.load()
+        options = settle(gen_buckets(session.registry, registration, kind, None), config, ()).given["env"]
+        made = make_config(kind.Config, options, owner=f"environment {name!r}", env_prefix="ATROPOS_ENV__")
+        environment = kind(made)
+    except AtroposError as error:
+        if not lenient:
+            raise
+        session.out.note(f"left out: {error.message}")
+        return []
+    return list(fetch_environment(registration.name, environment))
