@@ -76,7 +76,7 @@ class MockServer:
         **options: Any,
     ) -> None:
         """options: models (names), honours_n, api_key: see MockModel; delay (0.0 s before each generation);
-        handler; port (0: any free one)."""
+        handler; port (0: any free one); host to listen on."""
         self.model = MockModel(
             flavor=flavor,
             reply=reply,
@@ -87,6 +87,7 @@ class MockServer:
         self.delay: float = options.pop("delay", 0.0)
         self.handler: Callable[[RecordedRequest], dict[str, Any] | None] | None = options.pop("handler", None)
         self.port: int = options.pop("port", 0)
+        self.host: str = options.pop("host", "127.0.0.1")
         if options:
             raise TypeError(f"unknown options of MockServer: {', '.join(options)}")
         self.requests: list[RecordedRequest] = []
@@ -157,7 +158,7 @@ class MockServer:
     def _run(self, ready: Future[int]) -> None:
         loop = asyncio.new_event_loop()
         try:
-            server = loop.run_until_complete(loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port))
+            server = loop.run_until_complete(loop.create_server(lambda: _Connection(self), self.host, self.port))
         except OSError as error:
             loop.close()
             ready.set_exception(error)
@@ -307,14 +308,16 @@ def _entry_body(entry: dict[str, Any]) -> tuple[str, bytes]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description="A mock OpenAI-compatible model server on 127.0.0.1.")
+    parser = argparse.ArgumentParser(description="A mock OpenAI-compatible model server.")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--flavor", choices=["openai", "strict", "vllm", "sglang"], default="openai")
     parser.add_argument("--model", default="mock-model")
     parser.add_argument("--reply", default="ok")
     parser.add_argument("--delay", type=float, default=0.0)
     args = parser.parse_args(argv)
-    server = MockServer(flavor=args.flavor, models=(args.model,), reply=args.reply, delay=args.delay, port=args.port)
+    listen = {"host": args.host, "port": args.port}
+    server = MockServer(flavor=args.flavor, models=(args.model,), reply=args.reply, delay=args.delay, **listen)
     with server:
         print(server.base_url, flush=True)  # noqa: T201 - the one line that tells where it listens
         try:
