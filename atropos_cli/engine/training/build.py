@@ -148,6 +148,9 @@ def _suite(
 ) -> EvalSuite:
     """[LABEL=]ENV[:option=value,...]: greedy, on held-out tasks where the environment has some."""
     head, _, tail = text.partition(":")
+    if head.endswith(".py"):  # ./file.py:Name
+        attribute, _, tail = tail.partition(":")
+        head = f"{head}:{attribute}"
     label, _, name = head.rpartition("=")
     options: dict[str, Any] = {}
     for part in filter(None, tail.split(",")):

@@ -73,7 +73,8 @@ def resolve(name: str) -> ModelSource:
         return _smollm2()
     path = Path(name).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        # A folder of adapters names the model that they belong to; transformers loads both when peft is installed.
+        if not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise FatalBackendError(
                 f"folder {name!r} holds no model: it has no config.json",
                 hint="give a folder written by save_pretrained, or a .gguf file",

@@ -113,3 +113,9 @@ def rate_factor(config: NativeConfig, steps: int | None, step: int) -> float:
         return 1.0
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     return 1 - done if config.lr_scheduler_type == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+
+
+def save_every(config: NativeConfig, plan: TrainPlan) -> int:
+    """Steps between checkpoints; ten of them in a run (each hundred steps of a pass whose end is not known)."""
+    wanted = plan.save_every or -(-(plan.steps or 1000) // 10)
+    return -(-wanted // config.num_iterations) * config.num_iterations

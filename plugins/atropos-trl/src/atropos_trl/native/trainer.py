@@ -18,7 +18,7 @@ from atropos_trl.common import checkpoints, machine, models
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import weights
-from .config import NativeConfig, check, loss_spec, old_policy, rate_factor
+from .config import NativeConfig, check, loss_spec, old_policy, rate_factor, save_every
 from .loss import policy_loss, row_weights, token_logps
 from .rows import Row, group_advantages, micro_batches, pack, rows_of, summary
 from .supply import Supply
@@ -114,8 +114,7 @@ class _Loop:
         if self.context.should_evaluate(self.step) and self.step != self.plan.steps:
             self.metrics |= self._evaluate()
             best = self.context.is_best(self.step)
-        every = self.plan.save_every
-        return best or (every is not None and self.step % every == 0)
+        return best or self.step % save_every(self.config, self.plan) == 0
 
     def _evaluate(self, *, final: bool = False) -> dict[str, float]:
         with same_random_state():
