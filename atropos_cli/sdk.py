@@ -54,6 +54,7 @@ from atropos_cli.isolation.worker import (
     WorkerTimeout,
     shared_worker,
 )
+from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer
@@ -160,6 +161,7 @@ __all__ = [
     "group_reward",
     "histogram",
     "hookimpl",
+    "make_backend",
     "parse_tool_calls",
     "readable_paths",
     "reward",

@@ -33,7 +33,7 @@ def summary(observation: str) -> str:
     return kept[: 2 * CHARACTERS]
 
 
-async def collect(turns: int, seed: int) -> list[Any]:
+async def collect(turns: int, seed: int, earlier: int) -> list[Any]:
     """Situations with a command and what came of it, each from a different state of a game."""
     from atropos_textworld.agent.scoring import Outcome, transcript
     from atropos_textworld.config import TextWorldConfig
@@ -50,7 +50,7 @@ async def collect(turns: int, seed: int) -> list[Any]:
             for step in range(10):
                 options = session.last.commands
                 command = record.plan[step] if index % 2 == 0 and step < len(record.plan) else rng.choice(options)
-                before = transcript(first, told, 3)
+                before = transcript(first, told, earlier)
                 seen = await session.step(command)
                 found.append(Outcome(before, command, seen.text))
                 told.append((command, seen.text))
@@ -127,9 +127,10 @@ async def main() -> None:
     parser.add_argument("--base-url")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--earlier", type=int, default=3, help="earlier turns that the scorer sees")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    outcomes = await collect(arguments.turns, arguments.seed)
+    outcomes = await collect(arguments.turns, arguments.seed, arguments.earlier)
     rng = random.Random(arguments.seed)
     scorer = OutcomeScorer(AgentOptions(group_by="turn", vrcli="discrete"))
     backend = backend_of(arguments)

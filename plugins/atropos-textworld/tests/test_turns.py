@@ -18,6 +18,7 @@ from atropos_cli.engine.planner import build_plan
 from atropos_cli.engine.runner import run_gen
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.sdk import (
+    BackendError,
     ContextOverflow,
     FatalBackendError,
     Message,
@@ -277,3 +278,26 @@ def test_a_prompt_that_outgrows_the_context_ends_the_game(atropos_run: Run) -> N
     assert [group.last for group in groups] == [False, True]
     stops = {r.stop_reason for r in groups[-1].rollouts if r.info["executed"]}
     assert stops == {"context_length"}
+
+
+def test_predictions_are_scored_by_another_server(tmp_path: Path) -> None:
+    """The run's backend gives no tokens at all; the scorer is asked for nothing but scores."""
+    with MockServer([{"status": 503}, {"reply": "ok"}], flavor="vllm") as server:
+        settings = GenSettings(backend="scripted", backend_options={"replies": [reply("look")]}, limit=1, group_size=2)
+        options = {**GAME, "vrcli": "discrete", "scorer_url": server.base_url}
+        planned = build_plan(settings, "textworld", options, get_registry())
+        summary = run_gen(planned, folder=tmp_path / "run", registry=get_registry())
+        asked = [request.path for request in server.generations]
+        assert asked
+        assert set(asked) == {"/v1/completions"}
+    assert summary.state == "finished"
+    assert summary.metrics["scoring_requests"] == 2
+    assert summary.metrics["vrcli_improvement"] == 0.0
+
+
+def test_a_scorer_that_nobody_serves_stops_the_run_at_once(tmp_path: Path) -> None:
+    settings = GenSettings(backend="scripted", backend_options={"replies": [reply("look")]}, limit=1, group_size=2)
+    options = {**GAME, "vrcli": "discrete", "scorer_url": "http://127.0.0.1:9/v1"}
+    planned = build_plan(settings, "textworld", options, get_registry())
+    with pytest.raises(BackendError):
+        run_gen(planned, folder=tmp_path / "run", registry=get_registry())

@@ -45,11 +45,12 @@ class TextWorldEnvironment(Environment):
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Be ready to start processes, which the first game does. The games depend on `game_seed`, not on `seed`.
 
-        Raises ConfigError when the agent's memory lacks a package.
+        Raises ConfigError when the agent's memory lacks a package, BackendError when the scorer cannot be reached.
         """
         if self.config.memory:
             # Loads the embeddings, and finds out now whether they can be loaded.
             (await asyncio.to_thread(open_store, self.config.memory_options)).close()
+        await self._judge.open(workers)
         self._ahead = max(FEWEST_AHEAD, workers // 4)
         self._runtime = await Runtime.open(
             workers=workers,
@@ -60,6 +61,7 @@ class TextWorldEnvironment(Environment):
 
     async def close(self) -> None:
         """End the processes and remove their files."""
+        await self._judge.close()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             await runtime.close()

@@ -7,18 +7,30 @@ import random
 from atropos_cli.sdk import AtroposError, FatalBackendError, GroupContext, RolloutFailure
 from atropos_textworld.agent.latro import answer_logprob, with_truncation
 from atropos_textworld.agent.options import AgentOptions
-from atropos_textworld.agent.scoring import BLANK, Model, Outcome, OutcomeScorer
+from atropos_textworld.agent.scorer_server import ScorerServer
+from atropos_textworld.agent.scoring import BLANK, Outcome, OutcomeScorer
 from atropos_textworld.agent.turn import Alternative, Turn
 from atropos_textworld.agent.vrcli import UnscorableError
 
 
 class Judge:
-    """One for a run. scorer: the model that scores predictions; None: the run's own."""
+    """One for a run."""
 
-    def __init__(self, options: AgentOptions, scorer: Model | None = None) -> None:
+    def __init__(self, options: AgentOptions) -> None:
         self._options = options
-        self._scorer = scorer
+        self._scorer: ScorerServer | None = None
         self._outcomes = OutcomeScorer(options)
+
+    async def open(self, workers: int) -> None:
+        """Connect to the server that scores predictions, if it is not the run's own model. Raises BackendError."""
+        if self._options.scorer_url and self._scorer is None:
+            self._scorer = await ScorerServer.open(self._options.scorer_url, self._options.scorer_model, workers)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        scorer, self._scorer = self._scorer, None
+        if scorer is not None:
+            await scorer.close()
 
     async def judge(self, context: GroupContext, turn: Turn, gold: str | None, earlier: tuple[str, ...]) -> None:
         """Fill in the scores of the alternatives whose outcome is known; what cannot be scored fails at stage "score".
