@@ -1,0 +1,174 @@
+"""`atropos slurm` on a machine without SLURM: what is refused, and what a dry run shows. Real jobs: tests/e2e."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "1")
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin-without-slurm")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def plan(cli: Callable[..., Any], *words: str) -> dict[str, Any]:
+    done = cli("slurm", "submit", "--dry-run", "--json", "--no-check", *words)
+    assert done.code == 0, done.stderr
+    found: dict[str, Any] = done.json
+    return found
+
+
+def test_a_gen_writes_into_the_jobs_folder_and_can_go_on(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--", *GEN, "--output", "runs/x")
+    main = found["plan"]["components"][0]
+    assert found["folders"] == [str(Path("runs/x").absolute())]
+    words = main["argv"][main["argv"].index("gen") :]
+    assert words[-5:] == ["--output", "{run}", "--resume", "--drain", "20"]
+    assert "runs/x" not in words
+    assert found["call"][:2] == ["sbatch", "--parsable"]
+    assert found["test_only"] is None
+    assert not Path("runs").exists()
+
+
+def test_other_commands_get_a_folder_of_their_own(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--", "score", "data.jsonl", "--output", "scored.jsonl")
+    assert re.search(r"/runs/score-\d{8}-\d{6}$", found["folders"][0])
+    assert found["plan"]["components"][0]["argv"][-4:] == ["score", "data.jsonl", "--output", "scored.jsonl"]
+    assert found["plan"]["cwd"] == str(Path.cwd())
+
+
+def test_words_of_the_user_are_no_placeholders(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--", "filter", "a.jsonl", "--where", "{port} {run}")
+    assert found["plan"]["components"][0]["argv"][-1] == "{{port}} {{run}}"
+
+
+def test_an_array(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--array", "4", "--array-limit", "2", "--", *GEN)
+    assert "#SBATCH --array=0-3%2" in found["script"]
+    main, merge = found["plan"]["components"]
+    assert main["argv"][-2:] == ["--shard", "{shard}"]
+    assert merge["after"] == ["main"]
+    refused = cli("slurm", "submit", "--array", "2", "--", "score", "x.jsonl")
+    assert refused.code == 2
+    assert "--array shards the tasks of gen" in refused.stderr
+
+
+def test_a_requeued_job_leaves_time_to_save(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--requeue", "--time", "1h", "--signal-before", "200", "--", *GEN)
+    assert "#SBATCH --signal=B:USR1@200" in found["script"]
+    job = found["plan"]
+    main = job["components"][0]["argv"]
+    drain = float(main[main.index("--drain") + 1])
+    assert drain < job["drain"] <= 200 - job["grace"]
+    assert job["max_requeues"] == 10
+    own = plan(cli, "--requeue", "--", *GEN, "--drain", "7")["plan"]["components"][0]["argv"]
+    assert own.count("--drain") == 1
+    assert cli("slurm", "submit", "--time", "2m", "--signal-before", "120", "--", *GEN).code == 2
+
+
+def test_serve(cli: Callable[..., Any]) -> None:
+    sizes = ("--nodes", "2", "--gpus-per-node", "8", "--serve", "sglang", "--tp", "8")
+    found = plan(cli, *sizes, "--server-option=--trust-remote-code", "--", "gen", "arithmetic", "--model", "org/m")
+    servers = [item for item in found["plan"]["components"] if item["role"] == "service"]
+    assert [(item["name"], item["node"], item["gpus"]) for item in servers] == [
+        ("server0", 0, list(range(8))),
+        ("server1", 1, list(range(8))),
+    ]
+    assert all("--trust-remote-code" in item["argv"] for item in servers)
+    main = found["plan"]["components"][-1]["argv"]
+    assert main[main.index("--base-url") + 1] == "http://{endpoint:server0}/v1,http://{endpoint:server1}/v1"
+    given = plan(cli, *sizes, "--model", "org/m", "--", "gen", "arithmetic")
+    assert given["plan"]["components"][-1]["argv"].count("--model") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("--", "genn", "arithmetic"), 2, "did you mean gen?"),
+        (("--", "slurm", "list"), 2, "no command for a batch job"),
+        (("--", "--nodes"), 2, "give the command to run"),
+        (("--time", "1:30", "--", *GEN), 2, "minutes and seconds"),
+        (("--mem", "lots", "--", *GEN), 2, "not a size"),
+        (("--sbatch", "wrap=x", "--", *GEN), 2, "decided by atropos"),
+        (("--sbatch", "nodes=9", "--", *GEN), 2, "use --nodes"),
+        (("--env", "NOT_SET_HERE", "--", *GEN), 2, "is not set here"),
+        (("--env", "MY_TOKEN=abc", "--", *GEN), 2, "looks like a secret"),
+        (("--after", "nothing", "--", *GEN), 2, "there is no job 'nothing'"),
+        (("--profile", "nope", "--", *GEN), 3, "there is no SLURM profile 'nope'"),
+        (("--serve", "vllm", "--", "gen", "arithmetic"), 2, "needs a model"),
+        (("--tp", "2", "--", *GEN), 2, "need --serve"),
+        (("--serve", "vllm", "--model", "m/m", "--", *GEN, "--base-url", "http://x/v1"), 2, "drop one"),
+        (("--", *GEN, "--output", "-"), 2, "no standard output"),
+        (("--", *GEN, "--overwrite"), 2, "--overwrite cannot be used in a job"),
+        (("--", *GEN, "--no-such-option", "1"), 3, "no-such-option"),
+        (("--", *GEN), 7, "sbatch is not on the PATH"),
+    ],
+)
+def test_refused(cli: Callable[..., Any], words: tuple[str, ...], code: int, complaint: str) -> None:
+    done = cli("slurm", "submit", *words)
+    assert (done.code, complaint in done.stderr) == (code, True), done.stderr
+
+
+def test_g06_secrets_reach_the_job_unwritten(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "secret-value-1")
+    monkeypatch.setenv("HF_TOKEN", "secret-value-2")
+    done = cli("slurm", "submit", "--dry-run", "--env", "WANDB_API_KEY", "--env", "HF_TOKEN", "--", *GEN)
+    assert done.code == 0
+    assert "secret-value" not in done.stdout + done.stderr
+    assert "#SBATCH --export=ALL" in done.stdout  # everything set here is inherited
+
+
+def test_g05_values_of_the_environment_travel_in_the_plan(cli: Callable[..., Any]) -> None:
+    env = {"LAYERS": "q_proj,k_proj", "NOTE": "two words", "Q": 'it\'s "quoted" $HOME', "EMPTY": ""}
+    words = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    assert plan(cli, *words, "--", *GEN)["plan"]["env"] == env
+
+
+def test_g18_a_wrong_state_is_never_waited_for(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A job that SLURM forgot and whose folder tells nothing: one clear answer, from status at once."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "submitted.json").write_text(json.dumps({"id": "5", "name": "old", "launcher": "slurm"}))
+    done = cli("slurm", "status", str(folder), "--json")
+    assert (done.code, done.json["state"]) == (0, "unknown")
+    (folder / "logs" / "attempt_1").mkdir(parents=True)
+    done = cli("slurm", "status", str(folder), "--json")
+    assert (done.code, done.json["state"]) == (1, "lost")
+    (folder / "exit.json").write_text(json.dumps({"code": 75, "reason": "not ready"}))
+    done = cli("slurm", "status", str(folder))
+    assert done.code == 1
+    assert "not ready" in done.stdout
+
+
+def test_profiles(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("atropos.toml").write_text(
+        '[slurm]\nprofile = "a"\n[slurm.profiles.a]\npartition = "pa"\n'
+        '[slurm.profiles.b]\npartition = "pb"\ntime = "3h"\n[slurm.profiles.c]\npartitoin = "x"\n'
+    )
+    assert "--partition=pa" in plan(cli, "--", *GEN)["script"]
+    script = plan(cli, "--profile", "b", "--", *GEN)["script"]
+    assert "--partition=pb" in script
+    assert "--time=0-03:00:00" in script
+    assert "--time=0-00:10:00" in plan(cli, "--profile", "b", "--time", "10m", "--", *GEN)["script"]
+    monkeypatch.setenv("ATROPOS_SLURM_PROFILE", "b")
+    assert "--partition=pb" in plan(cli, "--", *GEN)["script"]
+    wrong = cli("slurm", "submit", "--profile", "c", "--", *GEN)
+    assert (wrong.code, "did you mean partition?" in wrong.stderr) == (3, True)
+    Path("atropos.toml").write_text("[slurm]\npartition = 'x'\n")
+    wrong = cli("slurm", "submit", "--", *GEN)
+    assert (wrong.code, "slurm.partition" in wrong.stderr) == (3, True)
+    assert cli("gen", "arithmetic", "--dry-run", "--backend", "scripted").code == 0  # other commands pass it over
+
+
+def test_list_without_any_job(cli: Callable[..., Any]) -> None:
+    assert cli("slurm", "list").stdout == ""
+    assert os.environ["PATH"]  # nothing of SLURM was asked
