@@ -20,6 +20,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,7 @@ class Reader:
         self._env = folder / "env.sh"
         self._env.write_text("")
         self._bin = make_environment(folder / "venv")
+        self._tmux = tempfile.TemporaryDirectory(prefix="tx")  # short: a socket's path may have 107 bytes
 
     def follow(self, page: Path) -> int:
         """Do every step; the number of commands run. Fails with page, line, command and what came out."""
@@ -120,7 +122,14 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             timeout=TIMEOUT,
-            env={**os.environ, "PATH": path, "COLUMNS": "100", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"},
+            env={
+                **os.environ,
+                "PATH": path,
+                "COLUMNS": "100",
+                "TMUX_TMPDIR": self._tmux.name,
+                "PIP_NO_INDEX": "1",
+                "PIP_NO_BUILD_ISOLATION": "0",
+            },
         )
         return done.returncode, done.stdout
 
