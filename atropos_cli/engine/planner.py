@@ -75,6 +75,12 @@ def component_rewards(refs: Sequence[RewardRef], own: Mapping[str, Reward], regi
     return found
 
 
+def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
+    """The rewards that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
+    refs = [_own_reference(item, registry) for item in own if not isinstance(item, Reward)]
+    return component_rewards(refs, {}, registry)
+
+
 def _reference(registration: Registration, config: type[BaseModel], options: Mapping[str, Any]) -> ComponentRef:
     prefix = "ATROPOS_ENV__" if registration.kind == "environment" else "ATROPOS_BACKEND__"
     validated = make_config(config, options, owner=f"{registration.kind} {registration.name!r}", env_prefix=prefix)
@@ -117,8 +123,7 @@ def find_rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple
 def _own_reference(item: Any, registry: Registry) -> RewardRef:
     if isinstance(item, Reward):
         return RewardRef(name=item.name, weight=item.weight)
-    registration = registry.find("reward", str(item))
-    return _reward_reference(registration, registration.load().weight)
+    return _wanted_reference(str(item), {}, registry)
 
 
 def _wanted_reference(text: str, own: Mapping[str, Reward], registry: Registry) -> RewardRef:

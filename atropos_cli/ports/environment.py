@@ -166,7 +166,7 @@ class Environment(ABC):
     """A source of tasks, and the rules by which an attempt is played and rewarded.
 
     Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
-    objects, or names of installed rewards). One object serves a whole run; it is opened once and
+    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training). One object serves a whole run; it is opened once and
     may be asked for tasks and episodes concurrently from one event loop.
     """
 

@@ -91,6 +91,52 @@ class Empty(Environment):
 """
 
 
+NAMED = """
+from atropos_cli.sdk import Config, Environment, Field, Task, user
+
+class NamedConfig(Config):
+    wrong: bool = Field(default=False, description="Give a gold answer that its reward cannot read.")
+
+class Named(Environment):
+    name = "named"
+    Config = NamedConfig
+    rewards = ("numeric_match", "exact_match=0")
+    def tasks(self, split):
+        answer = "two" if self.config.wrong else 2
+        return [Task(id="a", prompt=(user("1+1?"),), answer=answer), Task(id="b", prompt=(user("?"),))]
+"""
+
+
+def test_check_scores_gold_answers_by_installed_rewards(cli: Any, isolation: Path) -> None:
+    (isolation / "named.py").write_text(NAMED)
+    good = cli("env", "check", "./named.py:Named", "--json")
+    assert good.code == 0, good.stderr
+    assert good.json["gold"] == {"ok": 1, "failed": 0, "unchecked": 1}
+    bad = cli("env", "check", "./named.py:Named", "--wrong", "--json")
+    assert bad.code == 1
+    assert bad.json["gold"] == {"ok": 0, "failed": 1, "unchecked": 1}
+    assert bad.json["problems"][0]["task"] == "a"
+
+
+def test_an_environment_gives_weights_to_installed_rewards(cli: Any, isolation: Path) -> None:
+    (isolation / "named.py").write_text(NAMED)
+    info = cli("env", "info", "./named.py:Named", "--json").json
+    assert [(item["name"], item["weight"]) for item in info["rewards"]] == [
+        ("numeric_match", None),
+        ("exact_match", 0.0),
+    ]
+    got = cli(
+        "gen", "./named.py:Named", "--backend", "scripted", "--limit", "1", "--group-size", "1", "--dry-run", "--json"
+    )
+    assert got.code == 0, got.stderr
+    rewards = json.loads(got.stdout)["rewards"]
+    assert [(item["name"], item["weight"]) for item in rewards] == [("numeric_match", 1.0), ("exact_match", 0.0)]
+    (isolation / "named.py").write_text(NAMED.replace("exact_match=0", "exact_match=much"))
+    wrong = cli("gen", "./named.py:Named", "--backend", "scripted", "--dry-run")
+    assert wrong.code == 2
+    assert "'much' is not a number" in wrong.stderr
+
+
 def test_check_finds_what_is_broken(cli: Any, isolation: Path) -> None:
     (isolation / "bad.py").write_text(BAD)
     twice = cli("env", "check", "./bad.py:Twice", "--json")

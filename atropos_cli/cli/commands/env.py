@@ -75,7 +75,9 @@ def info(
 
 def _reward(item: Any) -> dict[str, Any]:
     if isinstance(item, str):
-        return {"name": item, "weight": None, "kind": None, "summary": "an installed reward"}
+        name, separator, weight = item.rpartition("=")
+        known = float(weight) if separator else None
+        return {"name": name or item, "weight": known, "kind": None, "summary": "an installed reward"}
     return {"name": item.name, "weight": item.weight, "kind": item.kind, "summary": item.summary}
 
 

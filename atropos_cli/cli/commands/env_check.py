@@ -19,6 +19,7 @@ from atropos_cli.errors import AtroposError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.task import Task
+    from atropos_cli.engine.gold import GoldRewards
 
 SHOWN = 5
 """Problems of a kind that are printed; --json has them all."""
@@ -54,6 +55,7 @@ def check(
     config: ConfigOption = None,
 ) -> int:
     """Check an environment."""
+    from atropos_cli.engine.gold import GoldRewards
     from atropos_cli.engine.planner import make_config
 
     cls = chosen.environment
@@ -62,7 +64,8 @@ def check(
         raise UsageError(f"{chosen.registration.name} has no split {wanted!r}", hint=f"splits: {', '.join(cls.splits)}")
     owner = f"environment {chosen.registration.name!r}"
     environment = cls(make_config(cls.Config, chosen.options, owner=owner, env_prefix="ATROPOS_ENV__"))
-    report = asyncio.run(examine(environment, wanted, limit, seed))
+    gold = GoldRewards(cls.rewards, chosen.session.registry)
+    report = asyncio.run(examine(environment, wanted, limit, seed, gold))
     if as_json:
         chosen.session.out.json(_as_json(chosen.registration.name, wanted, report))
     else:
@@ -70,8 +73,8 @@ def check(
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
-async def examine(environment: Any, split: str, limit: int, seed: int) -> Report:
-    """Open, look at `limit` tasks one after the other, close."""
+async def examine(environment: Any, split: str, limit: int, seed: int, rewards: GoldRewards | None = None) -> Report:
+    """Open, look at `limit` tasks one after the other, close. `rewards` judge gold answers beside validate()."""
     report = Report()
     started = time.monotonic()
     await environment.open(workers=1, seed=seed)
@@ -83,7 +86,7 @@ async def examine(environment: Any, split: str, limit: int, seed: int) -> Report
             if first != number:
                 report.problems.append((task.id, f"tasks {first} and {number} have the same id"))
             _round_trip(task, report)
-            await _gold(environment, task, report)
+            await _gold(environment, task, report, rewards)
             await _episode(environment, task, report)
         if report.tasks == 0:
             report.problems.append((None, f"split {split!r} has no tasks"))
@@ -119,12 +122,17 @@ def _round_trip(task: Task, report: Report) -> None:
         report.problems.append((task.id, "is another task after a round trip through JSON"))
 
 
-async def _gold(environment: Any, task: Task, report: Report) -> None:
+async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewards | None) -> None:
+    step = "validate()"
     try:
         verdict = await _value(environment.validate(task))
-    except Exception as error:  # noqa: BLE001 (a validate() that raises proves nothing)
+        if verdict is not False and rewards is not None:
+            step = "scoring the gold answer"
+            scored = await rewards.full_marks(task)
+            verdict = scored if verdict is None else bool(verdict) and scored is not False
+    except Exception as error:  # noqa: BLE001 (a check that raises proves nothing)
         report.gold_failed += 1
-        report.problems.append((task.id, f"validate() failed: {_text(error)}"))
+        report.problems.append((task.id, f"{step} failed: {_text(error)}"))
         return
     if verdict is None:
         report.gold_none += 1

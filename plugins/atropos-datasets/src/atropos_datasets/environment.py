@@ -23,6 +23,7 @@ from atropos_cli.sdk import (
     Environment,
     JsonDict,
     Message,
+    Reward,
     SingleTurn,
     Task,
     TaskStream,
@@ -49,7 +50,7 @@ class DatasetEnvironment(Environment):
 
     name = "dataset"
     Config = DatasetConfig
-    rewards = ("answer",)
+    rewards: ClassVar[Sequence[Reward | str]] = ("answer",)
     splits: ClassVar[Sequence[str]] = ("train", "validation", "test")
     config: DatasetConfig
 

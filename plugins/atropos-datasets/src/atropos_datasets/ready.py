@@ -46,7 +46,7 @@ class Gsm8k(DatasetEnvironment):
 
     name = "gsm8k"
     Config = Gsm8kConfig
-    rewards = ("gsm8k",)
+    rewards = ("gsm8k", "gsm8k_strict=0")
     splits: ClassVar[Sequence[str]] = ("train", "test")
 
     def validate(self, task: Task) -> bool | None:
