@@ -216,6 +216,8 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
     if not found:
         raise UsageError(f"there is no server {name!r}", hint="atropos launch-vllm --status lists all")
     record = found[0]
+    if record.launcher == "slurm":
+        return _stop_job(session, record, as_json=as_json)
     if record.host != socket.gethostname():
         raise LaunchError(f"{record.name} runs on {record.host}, not here", hint=f"stop it there: ssh {record.host}")
     folder = server_folder(record.name)
@@ -227,6 +229,22 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
         session.out.note(f"{record.name} does not run ({after.state})")
     else:
         session.out.note(f"{record.name} stopped after {seconds:.1f} s")
+    return ExitCode.OK
+
+
+def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
+    """Cancel the batch job of a server that runs or waits."""
+    from atropos_cli.cli.launchslurm import stop
+    from atropos_cli.engine.serving.state import server_folder, write_record
+
+    if record.state in ("starting", "ready"):
+        stop(session, record)
+        record = record.replace(state="stopped")
+        write_record(server_folder(record.name), record)
+    if as_json:
+        session.out.json(asdict(record))
+    else:
+        session.out.note(f"{record.name} {record.state} (job {record.job_id})")
     return ExitCode.OK
 
 

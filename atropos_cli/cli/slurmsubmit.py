@@ -38,7 +38,7 @@ def carry_on(session: Session, launcher: SlurmLauncher, request: Request, manner
     if manner.check:
         slurmjobs.check_command(prepared, serve=request.serve is not None)
     if manner.dry_run:
-        return _show(session.out, launcher, prepared, as_json=manner.as_json)
+        return show(session.out, launcher, prepared, as_json=manner.as_json)
     job = submit_prepared(launcher, prepared)
     if not manner.wait:
         _print_submitted(session.out, job, as_json=manner.as_json)
@@ -68,7 +68,7 @@ def submit_prepared(launcher: SlurmLauncher, prepared: Prepared) -> Submitted:
     return job
 
 
-def _show(out: Output, launcher: SlurmLauncher, prepared: Prepared, *, as_json: bool) -> int:
+def show(out: Output, launcher: SlurmLauncher, prepared: Prepared, *, as_json: bool) -> int:
     """What would be written and called, and what SLURM says of it."""
     import shlex
     import shutil

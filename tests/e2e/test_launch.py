@@ -16,39 +16,14 @@ from typing import Any
 
 import pytest
 
-ENGINE = f"""#!{sys.executable}
-import json, os, subprocess, sys, time
-from pathlib import Path
-
-words, mode = sys.argv[1:], os.environ.get("STAND_IN", "")
-print("stand-in", json.dumps(words), flush=True)
-print("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
-if mode == "memory":
-    time.sleep(1)
-    print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", flush=True)
-    sys.exit(1)
-if mode == "silent":
-    time.sleep(600)
-if mode == "children":
-    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-    children = [subprocess.Popen(sleep) for _ in range(2)] + [subprocess.Popen(sleep, start_new_session=True)]
-    Path(os.environ["PIDS"]).write_text(json.dumps([os.getpid(), *(child.pid for child in children)]))
-port = words[words.index("--port") + 1]
-model = words[words.index("--model-path") + 1] if "--model-path" in words else words[1]
-options = ["--port", port, "--flavor", "FLAVOR", "--model", model]
-os.execv(sys.executable, [sys.executable, "-m", "atropos_cli.testing.mock_server", *options])
-"""
+sys.path.insert(0, str(Path(__file__).parent))
+from stand_in import put_engines
 
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand-ins called vllm and sglang on PATH, and no GPU but those a test makes up."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("vllm", "sglang"):
-        (folder / name).write_text(ENGINE.replace("FLAVOR", name))
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    put_engines(tmp_path / "bin", monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PIDS", str(tmp_path / "pids.json"))
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
+    from atropos_cli.engine.serving.platforms import Platform
     from atropos_cli.engine.serving.servers import Servers
     from atropos_cli.engine.serving.state import ServerRecord
 
@@ -59,8 +60,22 @@ def _launch(
         bool, typer.Option("--detach", help="Return once it is ready; it outlives this session.", rich_help_panel=HOW)
     ] = False,
     tmux: Annotated[bool, typer.Option("--tmux", help="As --detach, in a tmux session.", rich_help_panel=HOW)] = False,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="As a SLURM job of --gpus a node.", rich_help_panel=HOW)
+    ] = False,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the job.", rich_help_panel=HOW)] = 1,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time", help="Its time limit: 2h, 1d12h.", rich_help_panel=HOW, show_default=False),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", help="Cluster profile, [slurm.profiles.NAME].", rich_help_panel=HOW, show_default=False
+        ),
+    ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="With --detach and --tmux: wait until ready.", rich_help_panel=HOW)
+        bool, typer.Option("--wait/--no-wait", help="With these three: wait until it is ready.", rich_help_panel=HOW)
     ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command lines and stop.", rich_help_panel=HOW)
@@ -134,8 +149,10 @@ def _run(engine: Engine, flags: list[Flag], given: dict[str, Any]) -> int:
 
     session = session_of(given["ctx"])
     name, as_json = given["name"], given["as_json"]
-    if sum(map(bool, (given["status"], given["stop"], given["detach"], given["tmux"]))) > 1:
-        raise UsageError("--status, --stop, --detach and --tmux exclude each other")
+    if sum(map(bool, (given[key] for key in ("status", "stop", "detach", "tmux", "slurm")))) > 1:
+        raise UsageError("--status, --stop, --detach, --tmux and --slurm exclude each other")
+    if not given["slurm"] and (given["nodes"] > 1 or given["time_limit"] or given["profile"]):
+        raise UsageError("--nodes, --time and --profile are for --slurm", hint="add --slurm")
     if given["status"]:
         return servers.show_status(session, name or given["model"], as_json=as_json)
     if given["stop"]:
@@ -155,6 +172,8 @@ def _run(engine: Engine, flags: list[Flag], given: dict[str, Any]) -> int:
         strict=given["strict"],
         as_json=as_json,
     )
+    if given["slurm"]:
+        return _in_slurm(session, call, given)
     if given["tmux"] and not given["dry_run"]:
         return _in_tmux(session, call, wait=given["wait"])
     plan, planned = prepare(session, call, dry_run=given["dry_run"])
@@ -178,8 +197,13 @@ def _settings(config: Path | None, entries: list[Any]) -> LaunchSettings:
     return settings
 
 
-def prepare(session: Session, call: Given, *, dry_run: bool = False) -> tuple[JobPlan, Servers]:
-    """Look at the machine and the model, choose, check. Says what a user should know of it."""
+def prepare(
+    session: Session, call: Given, *, dry_run: bool = False, place: tuple[Platform, int, int] | None = None
+) -> tuple[JobPlan, Servers]:
+    """Look at the machine and the model, choose, check. Says what a user should know of it.
+
+    place: (what a node is, nodes, GPUs on each) when this machine is not the one that serves.
+    """
     import atropos_cli
     from atropos_cli.domain.job import JobPlan, Resources
     from atropos_cli.engine.serving.platforms import detect
@@ -187,27 +211,32 @@ def prepare(session: Session, call: Given, *, dry_run: bool = False) -> tuple[Jo
     from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
     from atropos_cli.engine.serving.state import default_name
 
-    platform = detect()
-    gpus = len(platform.gpus)
+    here = place is None
+    if place is None:
+        machine = detect()
+        place = (machine, 1, len(machine.gpus))
+    platform, nodes, gpus = place
     request = ServerRequest(
         engine=call.engine,
         model=call.model,
         settings=call.settings,
         extra=call.extra,
+        nodes=nodes,
         gpus_per_node=gpus,
         platform=platform,
         info=look_up(call.model, offline=offline(), ask_hub=gpus > 0),
-        program=_program(session, call, dry_run=dry_run),
+        program=_program(session, call, here=here, dry_run=dry_run),
     )
     planned = plan_servers(request, strict=call.strict)
     for text in (*planned.notes, *([platform.problem] if platform.problem else [])):
         session.out.warning(text)
-    check_ports(call.settings.port, len(planned.heads))
+    if here:
+        check_ports(call.settings.port, len(planned.heads))
     plan = JobPlan(
         atropos_version=atropos_cli.__version__,
         name=call.name or default_name(call.model),
         components=planned.components,
-        resources=Resources(gpus_per_node=gpus),
+        resources=Resources(nodes=nodes, gpus_per_node=gpus),
         cwd=str(Path.cwd()),
         expose=call.settings.host != "127.0.0.1",
         start_timeout=call.settings.start_timeout,
@@ -215,11 +244,16 @@ def prepare(session: Session, call: Given, *, dry_run: bool = False) -> tuple[Jo
     return plan, planned
 
 
-def _program(session: Session, call: Given, *, dry_run: bool) -> tuple[str, ...] | None:
+def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
+    """The words that start the engine; None: its name, to be found on PATH where it runs."""
+    from atropos_cli.engine.serving.command import MODULES
     from atropos_cli.engine.serving.prepare import engine_program
 
+    python = call.settings.engine_python
+    if not here and python is not None:
+        return (python, *MODULES[call.engine])
     try:
-        return engine_program(call.engine, call.settings.engine_python)
+        return engine_program(call.engine, python)
     except LaunchError as error:
         if not dry_run:
             raise
@@ -234,18 +268,26 @@ def offline() -> bool:
 
 def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, ServerRecord]:
     """Write the server's folder. Raises LaunchError when the name is in use."""
-    import socket
-    import time
-
     from atropos_cli.engine.jobs.folder import write_job
-    from atropos_cli.engine.serving.state import ServerRecord, running, server_folder, taken, write_record
+    from atropos_cli.engine.serving.state import running, server_folder, taken, write_record
 
     folder = server_folder(plan.name)
     if running(folder):
         raise taken(folder)
     write_job(plan, folder)
-    record = ServerRecord(
-        name=plan.name,
+    record = _record(call, plan.name, launcher)
+    write_record(folder, record)
+    return folder, record
+
+
+def _record(call: Given, name: str, launcher: str) -> ServerRecord:
+    import socket
+    import time
+
+    from atropos_cli.engine.serving.state import ServerRecord
+
+    return ServerRecord(
+        name=name,
         engine=call.engine,
         model=call.model,
         served_name=call.settings.served_name or call.model,
@@ -253,8 +295,6 @@ def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, Ser
         host=socket.gethostname(),
         started=time.time(),
     )
-    write_record(folder, record)
-    return folder, record
 
 
 def _begun(session: Session, record: ServerRecord) -> ExitCode:
@@ -305,6 +345,31 @@ def _in_tmux(session: Session, call: Given, *, wait: bool) -> int:
         return launcher.status(number).state in ("pending", "running")
 
     return servers.wait_ready(session, folder, alive, as_json=call.as_json)
+
+
+def _in_slurm(session: Session, call: Given, given: dict[str, Any]) -> int:
+    """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
+    from atropos_cli.cli import launchslurm
+    from atropos_cli.engine.serving.platforms import Platform, detect
+    from atropos_cli.engine.serving.state import default_name, read_server, server_folder, write_record
+
+    gpus = call.settings.gpus or 0
+    platform = Platform("gpu") if gpus else Platform("cpu", memory=detect().memory)
+    open_to_all = replace(call, settings=call.settings.replace(host="0.0.0.0", gpus=None))  # noqa: S104
+    plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, given["nodes"], gpus))
+    folder = server_folder(call.name or default_name(call.model))
+    before = read_server(folder)
+    if before is not None and before.state in ("starting", "ready") and not given["dry_run"]:
+        raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
+    batch = launchslurm.Batch(given["nodes"], gpus, given["time_limit"], given["profile"], given["config"])
+    number = launchslurm.submit(session, plan, folder, batch, dry_run=given["dry_run"], as_json=call.as_json)
+    if number is None:
+        return ExitCode.OK
+    record = _record(open_to_all, folder.name, "slurm").replace(job_id=number, host="")
+    write_record(folder, record)
+    if not given["wait"]:
+        return _begun(session, record)
+    return launchslurm.wait_ready(session, folder, as_json=call.as_json)
 
 
 sglang = launch_command("sglang")

@@ -5,8 +5,6 @@ python -m atropos_cli.engine.serving.hold FOLDER        what --detach starts, in
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import socket
@@ -22,6 +20,7 @@ from atropos_cli.domain.job import JobPlan
 from atropos_cli.engine.jobs.folder import read_job, read_record
 from atropos_cli.engine.jobs.placing import LocalPlacer
 from atropos_cli.engine.jobs.supervisor import run_job
+from atropos_cli.engine.serving.endpoints import addresses, all_ready, base_url
 from atropos_cli.engine.serving.probe import probe
 from atropos_cli.engine.serving.state import ServerRecord, held, read_server, write_record
 from atropos_cli.errors import LaunchError
@@ -77,22 +76,11 @@ class _Watcher(threading.Thread):
         self._skip = events.stat().st_size if events.exists() else 0
 
     def run(self) -> None:
-        wanted = {item.name for item in self._plan.services}
-        while not wanted <= self._ready_names():
+        while not all_ready(self._plan, self._folder, skip=self._skip):
             if self._over.wait(_EVERY):
                 return
-        urls: list[str] = []
-        found: dict[str, Any] = {}
-        for item in self._plan.services:
-            endpoint = read_record(self._folder / "endpoints" / f"{item.name}.json")
-            if item.health is None or endpoint is None:
-                continue
-            port = next(iter(endpoint["ports"].values()))
-            urls.append(base_url(endpoint["host"], port))
-            if not found:
-                parser = _after(item.argv, "--tool-call-parser")
-                engine: Any = self.record.engine
-                found = probe(engine, endpoint["host"], port, parser)
+        urls = [base_url(host, port) for host, port in addresses(self._plan, self._folder)]
+        found = capabilities(self._plan, self._folder, self.record)
         with self._lock:
             if self._over.is_set():
                 return
@@ -107,21 +95,15 @@ class _Watcher(threading.Thread):
         with self._lock:
             self._over.set()
 
-    def _ready_names(self) -> set[str]:
-        names = set()
-        with contextlib.suppress(OSError), (self._folder / "events.jsonl").open("rb") as file:
-            file.seek(self._skip)
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if event.get("event") == "ready":
-                        names.add(str(event.get("component")))
-        return names
 
-
-def base_url(host: str, port: int) -> str:
-    """The base URL of a server for clients."""
-    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+def capabilities(plan: JobPlan, folder: Path, record: ServerRecord) -> dict[str, Any]:
+    """What the first of the servers gives; they are all alike."""
+    places = addresses(plan, folder)
+    if not places:
+        return {}
+    head = next(item for item in plan.services if item.health is not None)
+    engine: Any = record.engine
+    return probe(engine, *places[0], _after(head.argv, "--tool-call-parser"))
 
 
 def _after(argv: tuple[str, ...], name: str) -> str | None:

@@ -87,7 +87,11 @@ def read_server(folder: Path) -> ServerRecord | None:
         record = ServerRecord(**{**data, "urls": tuple(data["urls"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    here = record.launcher != "slurm" and record.host == socket.gethostname()
+    if record.launcher == "slurm":
+        from atropos_cli.engine.serving.endpoints import batch_state
+
+        return batch_state(folder, record) if record.state in ("starting", "ready") else record
+    here = record.host == socket.gethostname()
     if record.state in ("starting", "ready") and here and not running(folder):
         return record.replace(state="gone", reason="its launcher was killed, or the machine restarted")
     return record

@@ -1,0 +1,98 @@
+"""`launch-* --slurm`: the same servers as a batch job, which only serves."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import ExitCode, LaunchError
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.job import JobPlan
+    from atropos_cli.engine.serving.state import ServerRecord
+
+_POLL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the job gets of the cluster. gpus: on each node."""
+
+    nodes: int = 1
+    gpus: int = 0
+    time: str | None = None
+    profile: str | None = None
+    config: Path | None = None
+
+
+def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_run: bool, as_json: bool) -> str | None:
+    """Submit the servers' job; its id, or None for a dry run, which prints it."""
+    from atropos_cli.builtin.slurm.values import job_name, parse_time
+    from atropos_cli.cli.commands.slurm import make_launcher
+    from atropos_cli.cli.slurmjobs import Prepared
+    from atropos_cli.cli.slurmsubmit import show, submit_prepared
+    from atropos_cli.domain.job import Resources
+    from atropos_cli.ports.launcher import JobSpec
+
+    launcher = make_launcher(session, batch.profile, batch.config)
+    resources = Resources(
+        nodes=batch.nodes,
+        gpus_per_node=batch.gpus,
+        time_s=None if batch.time is None else parse_time(batch.time),
+    )
+    profile: Any = launcher.config
+    changed = {"resources": resources, "name": job_name(plan.name), "interface": profile.interface, "expose": True}
+    full = plan.replace(**changed, env={**profile.env, **plan.env})
+    spec = JobSpec(name=full.name, run=str(folder), cwd=plan.cwd, resources=resources.model_dump(mode="json"))
+    prepared = Prepared(full, spec, folder)
+    launcher.render(spec)
+    if dry_run:
+        show(session.out, launcher, prepared, as_json=as_json)
+        return None
+    return submit_prepared(launcher, prepared).id
+
+
+def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
+    """Wait until the job's servers are ready; Ctrl-C leaves the job in the queue."""
+    from atropos_cli.cli.commands.slurm import make_launcher
+    from atropos_cli.cli.servers import announce, failure
+    from atropos_cli.cli.slurmview import find, view
+    from atropos_cli.engine.jobs.folder import read_job
+    from atropos_cli.engine.serving.hold import capabilities
+    from atropos_cli.engine.serving.state import read_server, write_record
+
+    shown = ""
+    while True:
+        record = read_server(folder)
+        if record is None or record.job_id is None:
+            raise LaunchError(f"{folder} has no job")
+        if record.state == "ready":
+            found = capabilities(read_job(folder / "job.json"), folder, record)
+            record = record.replace(ready=time.time(), capabilities=found)
+            write_record(folder, record)
+            announce(session, record, as_json=as_json, how=f"--stop --name {record.name} stops it.")
+            return ExitCode.OK
+        if record.state in ("failed", "stopped"):
+            raise failure(folder, record)
+        job = view(find(str(folder)), make_launcher(session, None, None))
+        if job["state"] in ("failed", "cancelled", "finished", "lost"):
+            raise LaunchError(
+                f"job {record.job_id} {job['state']}: {job['reason'] or 'no reason known'}",
+                hint=f"atropos slurm logs {record.job_id}",
+            )
+        text = f"job {record.job_id} is {job['state']}" + (f": {job['reason']}" if job["reason"] else "")
+        if text != shown:
+            shown = text
+            session.out.note(text)
+        time.sleep(_POLL)
+
+
+def stop(session: Session, record: ServerRecord) -> None:
+    """Cancel the job and wait for its end."""
+    from atropos_cli.cli.commands.slurm import make_launcher
+
+    assert record.job_id is not None
+    make_launcher(session, None, None).cancel(record.job_id)
