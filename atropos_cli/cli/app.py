@@ -37,6 +37,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
     "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
+    "reevaluate": LazyCommand(
+        f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
+    ),
+    "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
     "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
     "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
     "slurm": LazyCommand(f"{_COMMANDS}.slurm:app", "Run commands as SLURM jobs, with their inference servers.", JOBS),

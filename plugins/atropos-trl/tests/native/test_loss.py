@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from native_support import shared_cases
-
 from atropos_trl.native.loss import ALGORITHMS, LossSpec, kl_k3, policy_loss, row_weights, token_logps
 from atropos_trl.native.rows import advantages
+from native_support import shared_cases
 
 KINDS = {"cispo_eps": "cispo"}
 

@@ -1,0 +1,72 @@
+"""`atropos journal`: what was trained and evaluated below a folder, as a table, JSON or Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import session_of
+from atropos_cli.errors import DataError
+
+
+def journal(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the run folders are.")] = Path("runs"),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write Markdown to this file; - is stdout.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is no journal written by this command.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List training and evaluation runs: date, plan digest, git commit, W&B id, main results.
+
+    A run is a folder with train.json (atropos train) or eval.json (atropos eval), at any depth. A journal that this
+    command wrote before is written anew.
+    """
+    from atropos_cli.engine.training.records.journal import MARK, markdown, short_commit
+    from atropos_cli.engine.training.records.journal import journal as read_journal
+    from atropos_cli.io.append import atomic_write
+
+    out = session_of(ctx).out
+    entries, problems = read_journal(folder)
+    for problem in problems:
+        out.warning(f"left out: {problem}")
+    if output is not None:
+        text = markdown(entries, f"Runs in {folder}")
+        if str(output) == "-":
+            out.data(text.rstrip("\n"))
+            return
+        if output.is_dir():
+            raise DataError(f"{output} is a folder", hint="give a file to -o")
+        if output.exists() and not overwrite and not output.read_bytes().startswith(MARK.encode()):
+            raise DataError(f"{output} is already there, and no journal", hint="--overwrite replaces it")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(output, text.encode("utf-8", "replace"))
+        out.note(f"wrote {output}: {len(entries)} runs")
+    if as_json:
+        out.json([entry.model_dump(mode="json") for entry in entries])
+        return
+    if output is not None:
+        return
+    if not entries:
+        out.note(f"no training or evaluation runs below {folder}")
+    rows = [
+        [
+            (entry.started or "?")[:16].replace("T", " "),
+            entry.run,
+            f"{entry.kind} {entry.what}",
+            entry.model or "?",
+            entry.state or "?",
+            (entry.plan_digest or "?")[:10],
+            short_commit(entry.git_commit) or "-",
+            entry.wandb or "-",
+            "; ".join(f"{name} {value}" for name, value in entry.results.items()) or entry.note or "-",
+        ]
+        for entry in entries
+    ]
+    out.table(rows, header=("started (UTC)", "run", "what", "model", "state", "plan", "commit", "W&B", "results"))

@@ -1,0 +1,90 @@
+"""`atropos reevaluate RUN`: judge the stored checkpoints of a training run by its suites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.runs import carry_out
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.training.records.reevaluations import Reevaluation
+
+
+def reevaluate(
+    ctx: typer.Context,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A training run's folder.", show_default=False)],
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint", metavar="NAME", help="step-N, or model for the final weights; repeatable.  [default: all]"
+        ),
+    ] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option("--suite", metavar="NAME", help="Only this suite; repeatable.  [default: all]")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Evaluate again what was evaluated before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be evaluated, and stop.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Evaluate stored checkpoints with the plan's suites, each as `atropos eval` would with that model.
+
+    Values go to reevaluations.json in the run folder, and so into the journal; an interrupted evaluation is gone on
+    with, a finished one is kept.
+    """
+    from atropos_cli.engine.training.records.reevaluations import read_reevaluations, reevaluations
+    from atropos_cli.engine.training.run import read_train_plan
+
+    session = session_of(ctx)
+    plan = read_train_plan(run / "plan.json")
+    todo = reevaluations(plan, run, session.registry, wanted=checkpoint or (), suites=suite or ())
+    if dry_run:
+        session.out.table(
+            [[item.checkpoint, item.suite, str(item.place)] for item in todo], header=("checkpoint", "suite", "folder")
+        )
+        return ExitCode.OK
+    code: int = ExitCode.OK
+    for item in todo:
+        ended = _one(item, run, session, overwrite=overwrite)
+        if ended not in (ExitCode.OK, ExitCode.FAILED):
+            return ended
+        code = code or ended
+    values = {name: shown for name, shown in read_reevaluations(run).items() if name in {t.checkpoint for t in todo}}
+    if as_json:
+        session.out.json(values)
+        return code
+    rows = [
+        [name, key.removeprefix("eval/"), f"{value:.4f}"]
+        for name, found in values.items()
+        for key, value in found.items()
+    ]
+    session.out.table(rows, header=("checkpoint", "metric", "value"))
+    return code
+
+
+def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
+    from atropos_cli.domain.run import RunSummary
+    from atropos_cli.engine.evaluation import evaluate, read_evaluation
+    from atropos_cli.engine.training.data import stored_groups
+    from atropos_cli.engine.training.records.reevaluations import keep_values, values_of
+    from atropos_cli.io.append import atomic_write
+
+    place, done = item.place, item.place / "eval.json"
+    if done.exists() and not overwrite and read_evaluation(done).plan_digest == item.plan.digest:
+        keep_values(run, item.checkpoint, values_of(item.suite, read_evaluation(done)))
+        return ExitCode.OK
+    begun = (place / "plan.json").exists()
+    code = carry_out(item.plan, place, session, resume=begun and not overwrite, overwrite=begun and overwrite)
+    if code not in (ExitCode.OK, ExitCode.FAILED):
+        return code
+    summary = RunSummary.model_validate_json((place / "summary.json").read_bytes())
+    ks = sorted({1, item.plan.group_size})
+    found = evaluate(item.plan, stored_groups((str(place),)), summary, ks=ks)
+    atomic_write(done, found.model_dump_json(indent=2).encode() + b"\n")
+    keep_values(run, item.checkpoint, values_of(item.suite, found))
+    return code

@@ -1,0 +1,184 @@
+"""The experiment journal: what was trained and evaluated below a folder, when, from which code, with what result."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from atropos_cli.domain.base import Frozen
+from atropos_cli.engine.evaluation import Evaluation, read_evaluation
+from atropos_cli.engine.evaluation_report import cell, estimate
+from atropos_cli.engine.training.records.reevaluations import read_reevaluations
+from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
+from atropos_cli.errors import DataError
+
+MARK = "<!-- written by atropos journal -->"
+"""First line of a written journal: such a file may be written again."""
+
+_DEEPEST = 6
+
+
+class JournalEntry(Frozen):
+    """One run. results: main numbers by name. reevaluated: those of stored checkpoints, by checkpoint."""
+
+    kind: Literal["train", "eval"]
+    run: str
+    started: str | None = None
+    state: str | None = None
+    what: str = ""
+    model: str | None = None
+    steps: int | None = None
+    plan_digest: str | None = None
+    git_commit: str | None = None
+    wandb: str | None = None
+    results: dict[str, str] = Field(default_factory=dict)
+    reevaluated: dict[str, dict[str, float]] = Field(default_factory=dict)
+    note: str | None = None
+
+
+def journal(folder: Path) -> tuple[list[JournalEntry], list[str]]:
+    """The runs below a folder in the order they were started, and what could not be read. Raises DataError."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder", hint="atropos journal FOLDER, where the run folders are")
+    entries: list[JournalEntry] = []
+    problems: list[str] = []
+    for run in _runs(folder, 0):
+        try:
+            entries.append(_training(run, folder) if (run / STATE_FILE).exists() else _evaluation(run, folder))
+        except (DataError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            problems.append(f"{run}: {error}")
+    entries.sort(key=lambda entry: (entry.started or "", entry.run))
+    return entries, problems
+
+
+def _runs(folder: Path, depth: int) -> Iterator[Path]:
+    """Folders of training and evaluation runs; what lies inside a run belongs to it."""
+    if (folder / STATE_FILE).exists() or ((folder / "eval.json").exists() and (folder / "plan.json").exists()):
+        yield folder
+        return
+    if depth == _DEEPEST or (folder / "plan.json").exists():
+        return
+    with os.scandir(folder) as found:
+        names = sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    for name in names:
+        if not name.startswith("."):
+            yield from _runs(folder / name, depth + 1)
+
+
+def _training(run: Path, root: Path) -> JournalEntry:
+    state: dict[str, Any] = json.loads((run / STATE_FILE).read_bytes())
+    plan = json.loads((run / "plan.json").read_bytes()) if (run / "plan.json").exists() else {}
+    results = {}
+    for name, curve in (state.get("curves") or {}).items():
+        if name == "reward" or name.endswith("/accuracy"):
+            best = "" if curve.get("best") is None else f" (best {curve['best']:.3f} at {curve['best_step']})"
+            results[name.removeprefix("eval/")] = f"{curve['first']:.3f} -> {curve['last']:.3f}{best}"
+    tracked = (state.get("trackers") or {}).get("wandb") or {}
+    source = ((plan.get("rollouts") or {}).get("environment") or {}).get("name") or ", ".join(plan.get("data") or ())
+    note = state.get("error") or (f"stopped: {state['stopped']}" if state.get("stopped") else None)
+    return JournalEntry(
+        kind="train",
+        run=str(run.relative_to(root)),
+        started=_first_start(run) or state.get("started"),
+        state=state.get("state"),
+        what=" ".join(filter(None, (state.get("method"), f"({state.get('trainer')})", source and f"on {source}"))),
+        model=state.get("model"),
+        steps=state.get("steps"),
+        plan_digest=state.get("plan_digest"),
+        git_commit=state.get("git_commit"),
+        wandb=tracked.get("id"),
+        results=results,
+        reevaluated=read_reevaluations(run),
+        note=note,
+    )
+
+
+def _evaluation(run: Path, root: Path) -> JournalEntry:
+    found: Evaluation = read_evaluation(run)
+    results = {"accuracy": estimate(found.accuracy)}
+    results |= {f"pass@{k}": estimate(value) for k, value in found.pass_at.items() if k != "1"}
+    if found.reward is not None:
+        results["reward"] = estimate(found.reward)
+    summary = run / "summary.json"
+    state = json.loads(summary.read_bytes()).get("state") if summary.exists() else None
+    return JournalEntry(
+        kind="eval",
+        run=str(run.relative_to(root)),
+        started=_first_start(run) or _modified(run / "eval.json"),
+        state=state,
+        what=f"{found.environment} ({found.split}, {found.tasks} tasks x {found.samples})",
+        model=found.model,
+        plan_digest=found.plan_digest,
+        git_commit=_commit_of(run),
+        results=results,
+    )
+
+
+def _events(run: Path) -> Iterator[dict[str, Any]]:
+    """The start events of a run's log."""
+    path = run / "log.jsonl"
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                if b'"event": "started"' in line and line.endswith(b"\n"):
+                    yield json.loads(line)
+
+
+def _first_start(run: Path) -> str | None:
+    return next((str(event["time"]) for event in _events(run) if "time" in event), None)
+
+
+def _commit_of(run: Path) -> str | None:
+    return next((str(event["git_commit"]) for event in _events(run) if event.get("git_commit")), None)
+
+
+def _modified(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+
+
+def markdown(entries: Sequence[JournalEntry], title: str) -> str:
+    """The journal as a page: a table, and a section for each run whose checkpoints were evaluated again."""
+    head = ["started (UTC)", "run", "what", "model", "state", "steps", "results", "plan", "commit", "W&B"]
+    lines = [MARK, f"# {cell(title)}", "", f"{len(entries)} runs.", ""]
+    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for entry in entries:
+        results = "<br>".join(f"{cell(name)} {cell(value)}" for name, value in entry.results.items())
+        if entry.note:
+            results += ("<br>" if results else "") + cell(entry.note[:200])
+        cells = [
+            cell((entry.started or "?")[:16].replace("T", " ")),
+            cell(entry.run),
+            cell(f"{entry.kind} {entry.what}"),
+            cell(entry.model or "?"),
+            cell(entry.state or "?"),
+            "" if entry.steps is None else str(entry.steps),
+            results,
+            cell((entry.plan_digest or "?")[:10]),
+            cell(short_commit(entry.git_commit)),
+            cell(entry.wandb or ""),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    for entry in entries:
+        if entry.reevaluated:
+            lines += [
+                "",
+                f"## {cell(entry.run)}: checkpoints evaluated again",
+                "",
+                "| checkpoint | values |",
+                "|---|---|",
+            ]
+            for name, values in entry.reevaluated.items():
+                shown = ", ".join(f"{key.removeprefix('eval/')} {value:.3f}" for key, value in values.items())
+                lines.append(f"| {cell(name)} | {cell(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def short_commit(commit: str | None) -> str:
+    """Ten digits, and the mark of local changes."""
+    return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")

@@ -1,0 +1,78 @@
+"""`atropos journal` and `atropos reevaluate`: what they refuse, and what they write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atropos_cli.cli.app import run
+
+
+def begin(folder: Path, **changes: Any) -> Path:
+    """A training run as its files have it."""
+    from atropos_cli.domain.plan import ComponentRef, Plan
+    from atropos_cli.domain.training import EvalSuite, TrainPlan
+
+    folder.mkdir(parents=True)
+    suite = Plan(
+        atropos_version="0",
+        environment=ComponentRef(name="sums"),
+        backend=ComponentRef(name="openai"),
+        model="m",
+        group_size=1,
+    )
+    values = {"suites": (EvalSuite(name="held", plan=suite),), **changes}
+    plan = TrainPlan(atropos_version="0", method="grpo", trainer=ComponentRef(name="native"), model="m", **values)
+    (folder / "plan.json").write_text(json.dumps({"digest": plan.digest, **plan.model_dump(mode="json")}))
+    (folder / "train.json").write_text(json.dumps({"state": "finished", "method": "grpo", "model": "m", "steps": 3}))
+    return folder
+
+
+def test_an_empty_folder(isolation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["journal"]) == 6
+    assert "runs is no folder" in capsys.readouterr().err
+    (isolation / "runs").mkdir()
+    assert run(["journal"]) == 0
+    assert "no training or evaluation runs below runs" in capsys.readouterr().err
+
+
+def test_markdown_is_written_again_but_replaces_nothing_else(
+    isolation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(isolation / "runs" / "a")
+    for _ in range(2):
+        assert run(["journal", "-o", "JOURNAL.md"]) == 0
+    assert "| a |" in (isolation / "JOURNAL.md").read_text()
+    (isolation / "notes.md").write_text("my own")
+    assert run(["journal", "-o", "notes.md"]) == 6
+    assert (isolation / "notes.md").read_text() == "my own"
+    assert "no journal" in capsys.readouterr().err
+    assert run(["journal", "-o", "-"]) == 0
+    assert capsys.readouterr().out == (isolation / "JOURNAL.md").read_text()
+    assert run(["journal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["run"] == "a"
+
+
+def test_what_there_is_to_evaluate(isolation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("atropos_local")
+    folder = begin(isolation / "r")
+    assert run(["reevaluate", "r"]) == 6
+    assert "r holds no checkpoints" in capsys.readouterr().err
+    for name in ("checkpoints/step-10", "checkpoints/step-9", "checkpoints/.writing-step-11", "model"):
+        (folder / name).mkdir(parents=True)
+    assert run(["reevaluate", "r", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        [name, "held", f"r/reevaluations/{name}/held"] for name in ("step-9", "step-10", "model")
+    ]
+    assert run(["reevaluate", "r", "--checkpoint", "step-11"]) == 2
+    assert "it has: step-9, step-10, model" in capsys.readouterr().err
+    assert run(["reevaluate", "r", "--suite", "x"]) == 2
+    begin(isolation / "s", suites=())
+    (isolation / "s" / "model").mkdir()
+    assert run(["reevaluate", "s"]) == 6
+    assert "trained without suites" in capsys.readouterr().err
+    assert run(["reevaluate", "nowhere"]) == 6
