@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,14 @@ from atropos_cli.errors import ExitCode, LaunchError, UsageError
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What carries a run out, and in how many shards."""
+
+    launcher: Launcher
+    shards: int
 
 
 def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher:
@@ -53,13 +62,11 @@ def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
     )
 
 
-def spread(
-    plan: Plan, folder: Path, session: Session, launcher: Launcher, *, shards: int, resume: bool, as_json: bool
-) -> int:
+def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, resume: bool, as_json: bool) -> int:
     """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
     from atropos_cli.engine.jobs.spreading import join_shards, write_shards
 
-    out = session.out
+    out, launcher, shards = session.out, elsewhere.launcher, elsewhere.shards
     fresh = not folder.exists()
     write_shards(plan, folder, shards, resume=resume)
     try:

@@ -11,7 +11,7 @@ from atropos_cli.cli.environments import Chosen, environment_app
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.cli.spread import job_of, make_launcher, spread
+from atropos_cli.cli.spread import Elsewhere, job_of, make_launcher, spread
 from atropos_cli.errors import UsageError
 
 OUTPUT, ELSEWHERE = "Output", "Elsewhere"
@@ -83,7 +83,8 @@ def gen(
         launcher = make_launcher(chosen.session, on, on_option or [])
         target = Path(output) if output else default_run_folder(chosen.environment.name)
         if not dry_run:
-            return spread(plan, target, chosen.session, launcher, shards=shards, resume=resume, as_json=as_json)
+            place = Elsewhere(launcher, shards)
+            return spread(plan, target, chosen.session, place, resume=resume, as_json=as_json)
         out.note(launcher.render(job_of(plan, target, shards)))
     if dry_run:
         print_plan(plan, out, as_json=as_json)
