@@ -102,10 +102,12 @@ def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
     if backend is None:
         known = [item for item in registry.registrations("backend") if item.name == "local"]
         backend = known[0] if known else pick_backend(registry, args, lenient=True)
-    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
-    installed = {item.name for item in registry.registrations("trainer")}
-    names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
     buckets = gen_buckets(registry, registration, environment, backend)
+    installed = {item.name for item in registry.registrations("trainer")}
+    if not installed and {"--help", "-h"} & set(args):
+        return [*buckets, train]  # help is there before a trainer is
+    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+    names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
 
@@ -158,9 +160,9 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
     for flag in settings_flags(by_name["settings"]):
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
-    trainer = by_name["trainer"]
-    for number, option in enumerate(trainer.options):
-        if not option.secret:
+    trainer = by_name.get("trainer")
+    for number, option in enumerate(trainer.options if trainer is not None else ()):
+        if trainer is not None and not option.secret:
             long = f"trainer.{option.flag}"
             add(Flag("trainer", option, (option.flag,), f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
