@@ -1,0 +1,218 @@
+"""SFT and DPO: what is trained, what is refused, and losses that fall."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trl_support import make_plan, metrics, run, shared
+
+from atropos_cli.sdk import DataError
+from atropos_trl.demonstrations import IGNORED, demonstrations, ids_and_labels
+from atropos_trl.preferences import preferences
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+FORGETFUL = "{% for m in messages %}{% if loop.last or m['role'] == 'user' %}{{ m['role'] + m['content'] }}{% endif %}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """Bytes, with ChatML's marks."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE(vocab={letter: at for at, letter in enumerate(alphabet)}, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=raw, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token="<|im_end|>"
+    )
+    made.chat_template = CHATML
+    return made
+
+
+def trained(tokenizer: Any, row: dict[str, Any]) -> str:
+    ids, labels = ids_and_labels(row, tokenizer)
+    assert len(ids) == len(labels)
+    assert all(label in (IGNORED, token) for token, label in zip(ids, labels, strict=True))
+    return str(tokenizer.decode([label for label in labels if label != IGNORED]))
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "user", "content": "two?"},
+                    {"role": "assistant", "content": "2"},
+                    {"role": "user", "content": "three?"},
+                    {"role": "assistant", "content": "3 é"},
+                ]
+            },
+            "2<|im_end|>3 é<|im_end|>",
+        ),
+        (
+            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+            "b<|im_end|>",
+        ),
+        (
+            {
+                "prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "old"}],
+                "completion": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "new"}],
+            },
+            "new<|im_end|>",
+        ),
+        ({"prompt": "1+1=", "completion": "2"}, "2<|im_end|>"),
+        ({"text": "all of it"}, "all of it<|im_end|>"),
+        ({"input_ids": [70, 71, 72], "labels": [IGNORED, 71, 72]}, None),
+    ],
+)
+def test_exactly_the_assistants_tokens(tokenizer: Any, row: dict[str, Any], text: str | None) -> None:
+    found = trained(tokenizer, row)
+    assert found == (text if text is not None else tokenizer.decode([71, 72]))
+
+
+def test_rows_without_trained_tokens(tokenizer: Any) -> None:
+    masked = {"input_ids": [1, 2], "labels": [IGNORED, IGNORED]}
+    with pytest.raises(DataError, match="none of 2 rows has a token to train on: 2 are masked"):
+        demonstrations([masked, masked], tokenizer, max_length=None)
+    found = demonstrations([masked, {"text": "abc"}, {"text": "a" * 99}], tokenizer, max_length=50)
+    assert (len(found.rows), found.untrained, found.too_long, found.open_ended) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"question": "x"}, "row 1 cannot be trained on: it has none of the known keys, only question"),
+        ({"conversations": [{"from": "alien", "value": "x"}]}, "a turn is from 'alien'"),
+        ({"input_ids": [1, 2], "labels": [1]}, "2 input_ids but 1 labels"),
+    ],
+)
+def test_rows_that_cannot_be_read(tokenizer: Any, row: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        demonstrations([row], tokenizer, max_length=None)
+
+
+def test_a_template_that_rewrites_turns(tokenizer: Any) -> None:
+    import copy
+
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = FORGETFUL
+    row = {
+        "messages": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+            {"role": "assistant", "content": "d"},
+        ]
+    }
+    with pytest.raises(DataError, match="rewrites earlier turns"):
+        demonstrations([row], other, max_length=None)
+
+
+def test_pairs(tokenizer: Any) -> None:
+    good = {"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1.0}
+    found = preferences([good, {**good, "rejected": "a"}, {**good, "chosen": "c" * 99}], tokenizer, max_length=50)
+    assert (len(found.rows), found.identical, found.too_long) == (1, 1, 1)
+    assert found.rows[0] == {"prompt": "q", "chosen": "a", "rejected": "b"}
+    with pytest.raises(DataError, match="mixes texts and lists"):
+        preferences([{**good, "prompt": [{"role": "user", "content": "q"}]}], tokenizer, max_length=None)
+    with pytest.raises(DataError, match="row 1 has no 'rejected'"):
+        preferences([{"prompt": "q", "chosen": "a"}], tokenizer, max_length=None)
+
+
+def test_sft_lowers_its_loss(small: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(
+        "".join(
+            json.dumps({"prompt": a + b, "completion": f"{n % 10}{n % 10}"}) + "\n"
+            for n, (a, b) in enumerate(["ab", "cd"] * 20)
+        )
+    )
+    plan = make_plan(
+        small,
+        method="sft",
+        data=(str(data),),
+        prompts_per_step=8,
+        steps=20,
+        save_every=100,
+        config={"learning_rate": 1e-2},
+    )
+    result = run(plan, tmp_path / "run")
+    rows = metrics(tmp_path / "run")
+    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
+    assert {"grad_norm", "learning_rate", "step_time"} <= rows[0].keys()
+    assert (Path(result.output) / "tokenizer.json").is_file()
+
+
+def test_dpo_lowers_its_loss(small: Path, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.jsonl"
+    data.write_text(
+        "".join(
+            json.dumps({"prompt": letter, "chosen": "2468", "rejected": "1357"}) + "\n" for letter in "abcdefgh" * 4
+        )
+    )
+    plan = make_plan(
+        small,
+        method="dpo",
+        data=(str(data),),
+        prompts_per_step=8,
+        steps=12,
+        save_every=100,
+        config={"learning_rate": 5e-3},
+    )
+    run(plan, tmp_path / "run")
+    rows = metrics(tmp_path / "run")
+    assert rows[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
+    assert rows[-1]["loss"] < 0.5
+
+
+def test_fewer_rows_than_a_step(small: Path, tmp_path: Path) -> None:
+    """TRL would end at once and call it a success."""
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"text": "ab"}) + "\n")
+    plan = make_plan(small, method="sft", data=(str(data),), prompts_per_step=8)
+    with pytest.raises(DataError, match="1 rows are fewer than one step's 8"):
+        run(plan, tmp_path / "run")
+
+
+REAL = [
+    ("sft", "data/sharegpt_fastchat/dummy_conversation.json", {"learning_rate": 1e-4, "lora_r": 8}, 512),
+    ("dpo", "data/dpo_pairs/dpo_en_demo_first150.json", {"learning_rate": 2e-4, "lora_r": 8}, 384),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize(("method", "file", "config", "length"), REAL, ids=["sft", "dpo"])
+def test_real_data_and_the_small_model(
+    tmp_path: Path, method: str, file: str, config: dict[str, Any], length: int
+) -> None:
+    """Real steps of the 135M model on real rows: the last losses are below the first."""
+    pytest.importorskip("gguf")
+    path = shared(file)
+    if not path.exists():
+        pytest.skip("the shared data are not beside the repository")
+    plan = make_plan(
+        "smollm2",
+        method=method,
+        data=(str(path),),
+        prompts_per_step=4,
+        steps=12,
+        save_every=100,
+        config={**config, "max_length": length, "lr_scheduler_type": "constant"},
+    )
+    run(plan, tmp_path / "run")
+    values = [row["loss"] for row in metrics(tmp_path / "run")]
+    assert sum(values[-4:]) < sum(values[:4]), values
