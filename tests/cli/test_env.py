@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -166,6 +167,39 @@ def test_doctor_on_this_machine(cli: Any) -> None:
     assert not Path("runs").exists()
     assert {"gpu", "tmux", "sbatch", "pydantic"} <= set(checks)
     assert "\x1b" not in cli("doctor").stdout
+
+
+def test_doctor_tells_the_gpus_and_what_is_chosen_for_them(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "{}, Tesla V100-SXM2-32GB, 32768, 3, 535.161.08, GPU-{}, [N/A], 7.0"
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(line.format(n, n) for n in range(4)) + "\nEND\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    got = cli("doctor", "--json").json
+    checks = {check["name"]: check["detail"] for check in got["checks"]}
+    assert checks["gpu"].startswith("2 x Tesla V100-SXM2-32GB (32 GiB), compute capability 7.0, no bfloat16")
+    assert "2 more hidden by CUDA_VISIBLE_DEVICES" in checks["gpu"]
+    assert checks["launch-vllm"].startswith("dtype float16, attention TRITON_ATTN, memory 0.9, 64 requests at once")
+    assert (got["platform"]["profile"], got["defaults"]["vllm"]["dtype"]) == ("v100", "float16")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "CUDA_VISIBLE_DEVICES hides all 4 GPUs" in cli("doctor").stdout
+
+
+def test_doctor_names_a_plugin_once(cli: Any, install: Any) -> None:
+    code = """
+from atropos_cli.sdk import hookimpl
+
+@hookimpl
+def atropos_doctor():
+    return [("mine", "ok", "a"), ("mine: torch", "ok", "b"), ("disk", "ok", "c")]
+"""
+    install("mine-dist", {"mine_x.py": code}, {"atropos": {"mine": "mine_x"}})
+    names = [check["name"] for check in cli("doctor", "--json").json["checks"]]
+    assert {"mine", "mine: torch", "mine: disk"} <= set(names)
+    assert not [name for name in names if name.startswith("mine: mine")]
 
 
 def test_doctor_fails_for_a_broken_plugin_and_an_unwritable_folder(cli: Any, install: Any) -> None:
