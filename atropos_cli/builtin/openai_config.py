@@ -51,7 +51,11 @@ class OpenAIConfig(Config):
     @field_validator("base_url", mode="before")
     @classmethod
     def _split_urls(cls, value: Any) -> Any:
-        return [url for url in value.replace(",", " ").split() if url] if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            return [url for item in value for url in item.replace(",", " ").split()]
+        return value
 
     @field_validator("base_url")
     @classmethod

@@ -169,15 +169,14 @@ def _without_option(words: Iterable[str], names: tuple[str, ...]) -> tuple[tuple
     return tuple(left), value
 
 
-def _commands(words: tuple[str, ...], urls: str | None, resources: Resources, drain: float) -> list[Component]:
+def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resources, drain: float) -> list[Component]:
     """The command as main, and the merge behind a shard."""
     from atropos_cli.domain.job import Component
     from atropos_cli.domain.placeholders import escape
 
     python = (sys.executable, "-P", "-m")
     argv = [*python, "atropos_cli", *(escape(word) for word in words)]
-    if urls is not None:
-        argv += ["--base-url", urls]
+    argv += [word for url in urls for word in ("--base-url", url)]
     if words[0] == "gen":
         argv += ["--output", "{run}", "--resume"]
         if not glance(words, "drain"):
@@ -191,11 +190,11 @@ def _commands(words: tuple[str, ...], urls: str | None, resources: Resources, dr
     return [main, Component(name="merge", role="task", argv=merge, after=("main",))]
 
 
-def _servers(request: Request, words: tuple[str, ...]) -> tuple[list[Component], str | None, tuple[str, ...]]:
+def _servers(request: Request, words: tuple[str, ...]) -> tuple[list[Component], tuple[str, ...], tuple[str, ...]]:
     """(components, base URLs with placeholders, notes)."""
     serve = request.serve
     if serve is None:
-        return [], None, ()
+        return [], (), ()
     if glance(words, "base-url"):
         raise UsageError("--serve starts the servers that --base-url would name", hint="drop one of them")
     from atropos_cli.config.serving import LaunchSettings
@@ -218,7 +217,7 @@ def _servers(request: Request, words: tuple[str, ...]) -> tuple[list[Component],
             program=engine_program(serve.engine, serve.python) if serve.python else None,
         )
     )
-    urls = ",".join(f"http://{{endpoint:{item.name}}}/v1" for item in servers.heads)
+    urls = tuple(f"http://{{endpoint:{item.name}}}/v1" for item in servers.heads)
     return list(servers.components), urls, servers.notes
 
 

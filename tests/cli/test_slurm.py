@@ -85,7 +85,8 @@ def test_serve(cli: Callable[..., Any]) -> None:
     ]
     assert all("--trust-remote-code" in item["argv"] for item in servers)
     main = found["plan"]["components"][-1]["argv"]
-    assert main[main.index("--base-url") + 1] == "http://{endpoint:server0}/v1,http://{endpoint:server1}/v1"
+    urls = [main[position + 1] for position, word in enumerate(main) if word == "--base-url"]
+    assert urls == ["http://{endpoint:server0}/v1", "http://{endpoint:server1}/v1"]
     given = plan(cli, *sizes, "--model", "org/m", "--", "gen", "arithmetic")
     assert given["plan"]["components"][-1]["argv"].count("--model") == 1
 
