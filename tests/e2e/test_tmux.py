@@ -19,7 +19,7 @@ from atropos_cli.builtin.tmux.launcher import TmuxConfig, TmuxLauncher
 from atropos_cli.errors import LaunchError
 from atropos_cli.ports.launcher import JobSpec
 
-from .tmux_support import SOCKET, command_lines, processes_with, tmux_server, wait_for
+from .tmux_support import SOCKET, command_lines, on_a_terminal, processes_with, tmux_server, wait_for
 
 GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "Answer: 7", "--limit", "3")
 
@@ -302,3 +302,24 @@ def test_without_tmux(tmux: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 def test_what_a_job_inherits() -> None:
     kept = job_environment({"SLURM_JOB_ID": "1", "SBATCH_X": "1", "PMI_RANK": "0", "RANK": "1", "HF_HOME": "/d"})
     assert kept == {"HF_HOME": "/d"}
+
+
+def test_attach_and_detach(command: Callable[[str], None], tmux: Callable[..., Any]) -> None:
+    command("print('from the job', flush=True); time.sleep(300)")
+    assert tmux("run", "--name", "seen", "--env", "MARK=seen-mark", "probe", "x").code == 0
+    shown, code = on_a_terminal(["tmux", "attach", "--socket", SOCKET, "seen"], "from the job", b"\x02d")
+    assert code == 0
+    assert "detached" in shown
+    assert tmux("status", "seen", "--json").json["state"] == "running"
+    # Ctrl-C in the session reaches the job, and the job only
+    on_a_terminal(["tmux", "attach", "--socket", SOCKET, "seen"], "from the job", b"\x03", b"\x02d")
+    wait_for(lambda: tmux("status", "seen", "--json").json["state"] == "cancelled", "the end by Ctrl-C")
+    assert tmux("status", "seen", "--json").json["exit_code"] == 130
+
+
+def test_run_and_attach_at_once(command: Callable[[str], None], tmux: Callable[..., Any]) -> None:
+    command("print('at once', flush=True); time.sleep(300)")
+    args = ["tmux", "run", "--socket", SOCKET, "--name", "now", "--attach", "probe", "x"]
+    shown, code = on_a_terminal(args, "at once", b"\x02d")
+    assert (code, "detached" in shown) == (0, True)
+    assert tmux("stop", "now", "--grace", "0").code == 0

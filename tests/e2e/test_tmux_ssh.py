@@ -15,7 +15,7 @@ import pytest
 from atropos_cli.cli.ssh import Remote
 from atropos_cli.errors import LaunchError, UsageError
 
-from .tmux_support import SOCKET, Sshd, command_lines, processes_with, ssh_server, tmux_server, wait_for
+from .tmux_support import SOCKET, Sshd, command_lines, on_a_terminal, processes_with, ssh_server, tmux_server, wait_for
 
 
 @pytest.fixture
@@ -140,6 +140,15 @@ def test_the_interpreter_is_found_by_the_command_on_the_path(cli: Callable[..., 
     subprocess.run(["kill", "-HUP", (sshd.folder / "pid").read_text().strip()], check=True)
     place = ["--host", "box", "--ssh-config", str(sshd.config), "--socket", SOCKET]
     wait_for(lambda: cli("tmux", "list", *place, "--json").stdout.strip() == "[]", "the new PATH")
+
+
+def test_attach_over_ssh(far: Callable[..., Any], sshd: Sshd, tmp_path: Path) -> None:
+    gen = ["gen", "arithmetic", "--backend", "scripted", "--backend.replies", "x", "--backend.delay-s", "9", "-o", "r"]
+    far("run", "--name", "seen", "--cwd", str(tmp_path), "--", *gen)
+    args = ["tmux", "attach", "seen", "--host", "box", "--ssh-config", str(sshd.config), "--socket", SOCKET]
+    shown, code = on_a_terminal(args, "arithmetic with scripted", b"\x02d")
+    assert (code, "detached" in shown) == (0, True)
+    assert far("stop", "seen", "--grace", "0").code == 0
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import pty
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,6 +54,41 @@ def command_lines() -> str:
             with contextlib.suppress(OSError):
                 lines.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return "\n".join(lines)
+
+
+def on_a_terminal(args: list[str], until: str, *keys: bytes) -> tuple[str, int]:
+    """(what a terminal of 80 columns shows until it shows a text, exit code after these keys)."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "atropos_cli", *args],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(slave)
+    shown = ""
+    deadline = time.monotonic() + 30
+    while until not in shown:
+        assert time.monotonic() < deadline, shown
+        if select.select([master], [], [], 0.2)[0]:
+            shown += os.read(master, 1 << 16).decode(errors="replace")
+    for key in keys:
+        os.write(master, key)
+        time.sleep(0.5)  # what comes at once is taken for a paste
+    ended = False
+    while not ended or select.select([master], [], [], 0.2)[0]:
+        ended = child.poll() is not None
+        assert time.monotonic() < deadline, shown
+        try:
+            if select.select([master], [], [], 0.2)[0]:
+                shown += os.read(master, 1 << 16).decode(errors="replace")
+        except OSError:  # the other end is closed
+            break
+    os.close(master)
+    return shown, child.wait(10)
 
 
 @contextlib.contextmanager
