@@ -11,6 +11,8 @@ Each setting can be given as a flag, as a variable or in a file. Later sources w
 project's file, `ATROPOS_*` variables, flags. `atropos config show gen ENV` prints every value with its source, and
 [configure](../how-to/configure.md) shows the files."""
 CONTROL = {
+    "REMOTE_PYTHON": "Interpreter with atropos on another machine, as `--remote-python` of `atropos tmux` says.",
+    "SLURM_PROFILE": "Cluster profile of `atropos slurm`, as `--profile` says.",
     "OFFLINE": "`1`: use only what is on this machine, as `--offline` does; `offline = true` in a file.",
     "CACHE_DIR": "Folder for models and data of the hub (`hub`, `datasets` below it); `cache_dir` in a file.",
     "CONFIG": "Configuration file to read instead of `./atropos.toml`, as `--config` does.",
