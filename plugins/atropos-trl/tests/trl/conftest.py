@@ -11,7 +11,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from trl_support import ENVIRONMENT, make_tiny  # noqa: E402
+from trl_support import ENVIRONMENT, make_tiny
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trl_support import make_plan, make_trainer, shared
-
-from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
 from atropos_trl.config import TrlConfig
 from atropos_trl.presets import ALGORITHMS, resolve
 from atropos_trl.sizes import batch_sizes
+from trl_support import make_plan, make_trainer, shared
+
+from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
 
 ENV = "arithmetic"
 

@@ -49,9 +49,8 @@ def test_only_sampled_tokens_carry_gradient(
 ) -> None:
     """Two turns: the loss of the first step, and its gradient, equal those computed by hand over the sampled tokens."""
     import torch
-    from transformers import AutoModelForCausalLM
-
     from atropos_trl import grpo
+    from transformers import AutoModelForCausalLM
 
     seen: list[Any] = []
     check = grpo.check_batch

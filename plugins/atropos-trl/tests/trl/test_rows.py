@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from atropos_trl.rows import Batch, batch_of
 
 from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, TrainerError, user
-from atropos_trl.rows import Batch, batch_of
 
 
 def rollout(number: int, *spans: tuple[str, TokenSpan], reward: float | None = 1.0, **fields: Any) -> Rollout:

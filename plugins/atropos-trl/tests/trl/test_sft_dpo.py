@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_trl.demonstrations import IGNORED, demonstrations, ids_and_labels
+from atropos_trl.preferences import preferences
 from trl_support import make_plan, metrics, run, shared
 
 from atropos_cli.sdk import DataError
-from atropos_trl.demonstrations import IGNORED, demonstrations, ids_and_labels
-from atropos_trl.preferences import preferences
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -20,7 +20,10 @@ CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-FORGETFUL = "{% for m in messages %}{% if loop.last or m['role'] == 'user' %}{{ m['role'] + m['content'] }}{% endif %}{% endfor %}"
+FORGETFUL = (
+    "{% for m in messages %}{% if loop.last or m['role'] == 'user' %}"
+    "{{ m['role'] + m['content'] }}{% endif %}{% endfor %}"
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, user
 def trl_loss(given: dict[str, Any]) -> tuple[float, list[list[float]]]:
     """TRL's loss and its gradient by log-probability, set up as our algorithm of that name does."""
     import torch
-    from trl import GRPOTrainer
-
     from atropos_trl.presets import ALGORITHMS
+    from trl import GRPOTrainer
 
     rule = ALGORITHMS[given["kind"]]
     logp = torch.tensor(given["logp"], dtype=torch.float64, requires_grad=True)
