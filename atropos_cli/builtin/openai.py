@@ -23,6 +23,7 @@ from atropos_cli.builtin.openai_config import OpenAIConfig, api_key, public_url,
 from atropos_cli.builtin.openai_errors import Asked, ErrorWords, classify, code_inside, read_error
 from atropos_cli.builtin.openai_prompt import Render, make_render, stop_texts
 from atropos_cli.builtin.openai_request import (
+    PREFILL_FIELDS,
     RequestFields,
     build_body,
     encode,
@@ -62,6 +63,7 @@ class OpenAIBackend(InferenceBackend):
 
     def __init__(self, config: OpenAIConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
+        self.capabilities = self.capabilities.model_copy(update={"prefill": True})
         self._fields = RequestFields()
         self._counts: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -189,12 +191,16 @@ class OpenAIBackend(InferenceBackend):
             return prompt_content(request.prompt_ids)
         messages = [message_json(m, send_reasoning=self.config.send_reasoning) for m in request.messages]
         if self._render is not None:
-            prompt = self._render(messages, request.tools)
+            prompt = self._render(messages, request.tools, request.prefill)
             return prompt_content(prompt, stop_texts(self.config.chat_template))
         if not messages:
             raise RequestRejected(
                 "the chat endpoint needs messages, not token ids", hint="use --endpoint completions to send token ids"
             )
+        if request.prefill:
+            # As vLLM and SGLang have it. A server that does not know these fields refuses them.
+            messages.append({"role": "assistant", "content": request.prefill})
+            return {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
         return {"messages": messages}
 
     async def _attempt(self, server: Server, request: GenerateRequest, content: dict[str, Any]) -> Generation:
@@ -223,10 +229,10 @@ class OpenAIBackend(InferenceBackend):
     ) -> BackendError:
         error = classify(status, words, asked, headers=headers)
         if isinstance(error, RequestRejected) and (name := refused_setting(words, body)) is not None:
-            return FatalBackendError(
-                f"the server does not take the request field {name!r} ({error})",
-                hint=f"leave out --{name.replace('_', '-')}",
-            )
+            hint = f"leave out --{name.replace('_', '-')}"
+            if name in PREFILL_FIELDS:
+                hint = "it cannot continue a reply: leave out --prefill, or send text by --backend.endpoint completions"
+            return FatalBackendError(f"the server does not take the request field {name!r} ({error})", hint=hint)
         return error
 
     def _read(

@@ -14,12 +14,21 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from atropos_cli.sdk import ConfigError, FatalBackendError, JsonDict, RequestRejected
 
 Prompt = str | list[int]
-Render = Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], Prompt]
+_TextRender = Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], str]
+
+
+class Render(Protocol):
+    """Makes a prompt; `prefill` is the text that the reply begins with."""
+
+    def __call__(
+        self, messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None, prefill: str = ""
+    ) -> Prompt: ...
+
 
 BUILTIN_TEMPLATES = ("plain", "chatml")
 
@@ -28,7 +37,12 @@ def make_render(chat_template: str | None, tokenizer: str | None) -> Render:
     """The function that makes prompts. Loads files and libraries: not on the event loop. Raises ConfigError."""
     if tokenizer is not None:
         return _tokenizer_render(tokenizer, chat_template)
-    return _text_render(chat_template or "plain")
+    as_text = _text_render(chat_template or "plain")
+
+    def render(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None, prefill: str = "") -> str:
+        return as_text(messages, tools) + prefill
+
+    return render
 
 
 def stop_texts(chat_template: str | None) -> tuple[str, ...]:
@@ -36,7 +50,7 @@ def stop_texts(chat_template: str | None) -> tuple[str, ...]:
     return ("<|im_end|>",) if chat_template == "chatml" else ()
 
 
-def _text_render(template: str) -> Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], str]:
+def _text_render(template: str) -> _TextRender:
     if template == "plain":
         return _plain
     if template == "chatml":
@@ -70,7 +84,7 @@ def _chatml(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None) ->
     return "".join(turns) + "<|im_start|>assistant\n"
 
 
-def _jinja(template: str) -> Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], str]:
+def _jinja(template: str) -> _TextRender:
     path = Path(template).expanduser()
     try:
         source = path.read_text(encoding="utf-8")
@@ -129,8 +143,8 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
         as_text = _text_render(chat_template)
         special = chat_template == "plain"  # a template writes its special tokens itself
 
-        def encode(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None) -> list[int]:
-            return list(tokenizer.encode(as_text(messages, tools), add_special_tokens=special))
+        def encode(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None, prefill: str = "") -> list[int]:
+            return list(tokenizer.encode(as_text(messages, tools) + prefill, add_special_tokens=special))
 
         return encode
     if tokenizer.chat_template is None:
@@ -139,7 +153,7 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
             hint="add --backend.chat-template with chatml, plain or the path of a jinja file",
         )
 
-    def apply(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None) -> list[int]:
+    def apply(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None, prefill: str = "") -> list[int]:
         try:
             ids = tokenizer.apply_chat_template(
                 _parsed_arguments(messages),
@@ -151,7 +165,7 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
         except Exception as error:
             # Templates raise jinja2 errors, and whatever their expressions run into.
             raise RequestRejected(f"the template of tokenizer {name!r} refuses the messages: {error}") from error
-        return list(ids)
+        return [*ids, *(tokenizer.encode(prefill, add_special_tokens=False) if prefill else ())]
 
     return apply
 

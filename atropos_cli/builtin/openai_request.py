@@ -14,6 +14,8 @@ from atropos_cli.builtin.openai_errors import ErrorWords
 from atropos_cli.builtin.openai_prompt import Prompt
 from atropos_cli.sdk import GenerateRequest, JsonDict, Message, clean_text
 
+PREFILL_FIELDS = ("continue_final_message", "add_generation_prompt")
+
 # Dropped one by one, in this order, when the server complains about one of them.
 _DROPPABLE = ("return_token_ids", "logprobs", "seed")
 
@@ -43,7 +45,16 @@ class RequestFields:
 
 def refused_setting(words: ErrorWords, body: dict[str, Any]) -> str | None:
     """The sampling setting of this body that the server does not know, when that is its complaint."""
-    for name in ("top_k", "min_p", "top_p", "temperature", "stop", "max_tokens", "max_completion_tokens"):
+    for name in (
+        "top_k",
+        "min_p",
+        "top_p",
+        "temperature",
+        "stop",
+        "max_tokens",
+        "max_completion_tokens",
+        *PREFILL_FIELDS,
+    ):
         if name in body and words.names_unsupported(name):
             return name
     return None

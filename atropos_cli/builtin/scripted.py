@@ -124,7 +124,9 @@ class ScriptedBackend(InferenceBackend):
     def __init__(self, config: ScriptedConfig | None = None, *, model: str | None = None) -> None:
         super().__init__(config or ScriptedConfig(), model=model or "scripted")
         tokens = self.config.token_ids
-        self.capabilities = Capabilities(logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True)
+        self.capabilities = Capabilities(
+            logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True, prefill=True
+        )
         self._function: Function | None = None
         self._next = 0
         self._requests = 0

@@ -21,6 +21,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, StopReaso
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
+from atropos_cli.engine.prefill import check_prefill, whole
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.tokens import TokenTrail
 from atropos_cli.errors import ContextOverflow
@@ -222,7 +223,7 @@ class GroupRoller:
     async def _first_replies(self, alive: list[_Attempt]) -> None:
         before = self.budget.requests, self.budget.retries
         try:
-            generations = await self._sample(alive[0].messages, len(alive))
+            generations = await self._sample(alive[0].messages, len(alive), prefill=alive[0].episode.prefill)
         except Exception as error:  # noqa: BLE001 - becomes the rollouts' failure
             for attempt in alive:
                 attempt.fail("generate", error)
@@ -254,7 +255,7 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                generation = (await self._sample(attempt.messages, 1))[0]
+                generation = (await self._sample(attempt.messages, 1, prefill=attempt.episode.prefill))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -331,6 +332,7 @@ class GroupRoller:
         *,
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
+        prefill: str = "",
     ) -> list[Generation]:
         """Generations that hold exactly n completions together: one request, or single ones where n is ignored."""
         self.on_first_request()
@@ -341,7 +343,10 @@ class GroupRoller:
             seed=self._next_seed(n),
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
+            prefill=prefill,
         )
+        if prefill:
+            check_prefill(self._dispatcher.backend)
         generations: list[Generation] = []
         if n == 1 or self._dispatcher.backend.capabilities.n is not False:
             generations.append(await self._dispatcher.generate(request, self.budget))
@@ -349,7 +354,7 @@ class GroupRoller:
         if missing > 0:
             singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
             generations += await _all(self._dispatcher.generate(single, self.budget) for single in singles)
-        return generations
+        return [whole(generation, prefill) for generation in generations] if prefill else generations
 
     def _next_seed(self, n: int) -> int:
         seed = (self.seed + self._samples) & 0x7FFFFFFF

@@ -29,6 +29,7 @@ class Capabilities(Frozen):
     tools: bool | None = None
     n: bool | None = None
     weight_sync: bool = False
+    prefill: bool = False
 
 
 class GenerateRequest(Frozen):
@@ -41,6 +42,8 @@ class GenerateRequest(Frozen):
     seed: int | None = None
     tools: tuple[JsonDict, ...] | None = None
     logprobs: Literal["auto", "require", "off"] = "auto"
+    prefill: str = ""
+    """The reply begins with this text: sample what follows it, and return that alone. See Capabilities.prefill."""
 
 
 class Completion(Frozen):

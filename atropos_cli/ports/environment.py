@@ -71,6 +71,9 @@ class Episode(ABC):
     An exception fails this one rollout at stage "reset" or "environment" and no other.
     """
 
+    prefill: str = ""
+    """Text that the model's next reply begins with; it is part of the reply, and its tokens are not trained on."""
+
     stop_reason: StopReason | None = None
     """Set to "step_limit" before returning None from step() when the episode was cut off."""
 
@@ -166,8 +169,9 @@ class Environment(ABC):
     """A source of tasks, and the rules by which an attempt is played and rewarded.
 
     Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
-    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training). One object serves a whole run; it is opened once and
-    may be asked for tasks and episodes concurrently from one event loop.
+    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training).
+    One object serves a whole run; it is opened once and may be asked for tasks and episodes
+    concurrently from one event loop.
     """
 
     name: ClassVar[str]

@@ -132,8 +132,8 @@ def test_an_environment_gives_weights_to_installed_rewards(cli: Any, isolation: 
     assert got.code == 0, got.stderr
     rewards = json.loads(got.stdout)["rewards"]
     assert [(item["name"], item["weight"]) for item in rewards] == [("numeric_match", 1.0), ("exact_match", 0.0)]
-    (isolation / "named.py").write_text(NAMED.replace("exact_match=0", "exact_match=much"))
-    wrong = cli("gen", "./named.py:Named", "--backend", "scripted", "--dry-run")
+    (isolation / "wrong.py").write_text(NAMED.replace("exact_match=0", "exact_match=much"))
+    wrong = cli("gen", "./wrong.py:Named", "--backend", "scripted", "--dry-run")
     assert wrong.code == 2
     assert "'much' is not a number" in wrong.stderr
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from atropos_datasets.choices import gold_index, options_of, positional
-from atropos_datasets.environment import CHOICE, THINKING, DatasetConfig
+from atropos_datasets.environment import CHOICE, THINKING, DatasetConfig, DatasetEnvironment
 from atropos_datasets.ready import Gsm8k, Math500, MultipleChoice
 from dataset_support import field_case, lines, listed, tasks
 from pydantic import ValidationError
@@ -247,3 +247,10 @@ def test_a_gold_answer_that_is_no_number(gold: str, verdict: bool | None, tmp_pa
 def test_the_splits_of_ready_names() -> None:
     ready: list[tuple[type[Environment], set[str]]] = [(Gsm8k, {"train", "test"}), (Math500, {"test"})]
     assert all(set(cls.splits) == splits for cls, splits in ready)
+
+
+def test_replies_begin_with_the_prefill(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"prompt": "1+1?", "answer": "2"}\n')
+    environment = DatasetEnvironment(DatasetConfig(path=str(path), prefill="<think>\n"))
+    assert environment.episode(environment.tasks("train")[0]).prefill == "<think>\n"

@@ -169,3 +169,9 @@ def test_stop_texts(tokenizer: Any) -> None:
 def test_special_tokens_are_not_text(tokenizer: Any) -> None:
     prompts = Prompts(tokenizer)
     assert prompts.decode([*prompts.ids("hi"), tokenizer.eos_token_id]) == "hi"
+
+
+def test_a_prompt_ends_with_what_the_reply_begins_with(tokenizer: Any) -> None:
+    prompts = Prompts(tokenizer)
+    ids = prompts.encode([user("Hi")], "<think>")
+    assert shown(tokenizer, ids) == shown(tokenizer, prompts.encode([user("Hi")])) + "<think>"

@@ -552,7 +552,7 @@ async def test_what_a_run_records() -> None:
             described = backend.describe()
     assert described == {
         "name": "openai",
-        "capabilities": {"logprobs": True, "token_ids": True, "n": True, "weight_sync": True},
+        "capabilities": {"logprobs": True, "token_ids": True, "n": True, "weight_sync": True, "prefill": True},
         "model": "mock-model",
         "endpoint": "chat",
         "servers": [{"url": server.base_url, "kind": "vllm", "version": "0.0-mock"}],
@@ -570,3 +570,31 @@ async def test_a_long_conversation_keeps_its_turns() -> None:
         async with opened(server) as backend:
             await backend.generate(ask().replace(messages=turns))
     assert [message["content"] for message in server.generations[0].json["messages"]] == [str(i) for i in range(41)]
+
+
+async def test_a_reply_that_has_begun_is_continued() -> None:
+    with MockServer([chat("4 + 2")]) as server:
+        async with opened(server) as backend:
+            assert backend.capabilities.prefill
+            generation = await backend.generate(ask(prefill="<think>"))
+    body = server.generations[0].json
+    assert body["messages"][-1] == {"role": "assistant", "content": "<think>"}
+    assert body["continue_final_message"] is True
+    assert body["add_generation_prompt"] is False
+    assert generation.completions[0].message.content == "4 + 2"
+
+
+async def test_a_text_prompt_ends_with_what_the_reply_begins_with() -> None:
+    with MockServer(flavor="vllm") as server:
+        async with opened(server, endpoint="completions", chat_template="chatml") as backend:
+            await backend.generate(ask(prefill="<think>"))
+    assert server.generations[0].json["prompt"].endswith("<|im_start|>assistant\n<think>")
+
+
+async def test_a_server_that_cannot_continue_a_reply_is_a_fatal_error() -> None:
+    words = {"error": {"message": "Unrecognized request argument supplied: continue_final_message", "type": "invalid"}}
+    with MockServer([{"status": 400, "json": words}]) as server:
+        async with opened(server) as backend:
+            with pytest.raises(FatalBackendError, match="continue_final_message") as caught:
+                await backend.generate(ask(prefill="<think>"))
+    assert "--prefill" in str(caught.value.hint)

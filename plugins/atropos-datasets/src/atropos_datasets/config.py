@@ -42,6 +42,9 @@ class DatasetConfig(Config):
     )
     system_prompt: str | None = Field(default=None, description="System message; '' for none.")
     thinking: bool = Field(default=False, description="Ask for thinking inside <think> and </think> before the answer.")
+    prefill: str = Field(
+        default="", description="Text that every reply begins with, such as '<think>'; its tokens are not trained on."
+    )
     prompt_template: str | None = Field(default=None, description="Text around the problem, with {prompt} in it.")
     prompt_style: Literal["chat", "plain"] = Field(
         default="chat", description="chat: system, examples, question as messages; plain: one text ending in 'Answer:'."

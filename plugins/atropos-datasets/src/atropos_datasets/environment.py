@@ -197,7 +197,9 @@ class DatasetEnvironment(Environment):
 
     def episode(self, task: Task) -> SingleTurn:
         """One reply; for multiple choice the summary also shows how often each letter is the gold one."""
-        return ChoiceEpisode(task) if self.config.choices_field else SingleTurn(task)
+        episode = ChoiceEpisode(task) if self.config.choices_field else SingleTurn(task)
+        episode.prefill = self.config.prefill
+        return episode
 
     def validate(self, task: Task) -> bool | None:
         """False for a gold answer that no reply can match. None else: the rewards live elsewhere, and decide."""

@@ -106,7 +106,7 @@ class LocalBackend(InferenceBackend):
     def __init__(self, config: LocalConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
         self.capabilities = Capabilities(
-            logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True, weight_sync=True
+            logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True, weight_sync=True, prefill=True
         )
         self._scheduler: Scheduler | None = None
         self._prompts: Prompts | None = None
@@ -161,7 +161,9 @@ class LocalBackend(InferenceBackend):
                 "the local backend cannot offer tools to the model",
                 hint="serve the model with SGLang or vLLM and give --base-url",
             )
-        prompt = request.prompt_ids if request.prompt_ids is not None else prompts.encode(request.messages)
+        prompt = request.prompt_ids
+        if prompt is None:
+            prompt = prompts.encode(request.messages, request.prefill)
         limit = self._limit(prompt, request.sampling.max_tokens)
         stop = StopText(prompts, request.sampling.stop)
         choice = Choice.of(request.sampling)

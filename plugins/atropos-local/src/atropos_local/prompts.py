@@ -39,9 +39,12 @@ class Prompts:
                 "or --backend.chat-template FILE with a Jinja template",
             )
 
-    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt's ids, up to where the reply begins. Raises RequestRejected when there is no such prompt."""
-        text = self._render(messages)
+    def encode(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
+        """The prompt's ids, up to where sampling begins: the text that the reply begins with is part of it.
+
+        Raises RequestRejected when there is no such prompt.
+        """
+        text = self._render(messages) + prefill
         known = _known_ids(messages)
         if known:
             rest = self._rest(text, known)
