@@ -13,3 +13,8 @@ def folder(name: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise FileNotFoundError(f"this installation of atropos-cli has no {name} folder")
+
+
+def slurm_templates() -> Path:
+    """The folder of the batch script templates."""
+    return folder("slurm_templates")

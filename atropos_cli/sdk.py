@@ -7,11 +7,8 @@ Everything in `__all__` is public and kept stable; nothing else in the package i
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field, SecretStr
 
-from atropos_cli import resources
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.group import ScoredGroup
@@ -64,12 +61,7 @@ from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
-
-
-def slurm_templates() -> Path:
-    """The folder of the batch script templates."""
-    return resources.folder("slurm_templates")
-
+from atropos_cli.resources import slurm_templates
 
 __all__ = [
     "AnalysisTable",

@@ -73,6 +73,8 @@ def show(out: Output, launcher: SlurmLauncher, prepared: Prepared, *, as_json: b
     import shlex
     import shutil
 
+    from atropos_cli.builtin.slurm.client import NoCluster
+
     script = launcher.render(prepared.spec)
     call = launcher.command(prepared.spec)
     verdict: str | None = None
@@ -80,6 +82,8 @@ def show(out: Output, launcher: SlurmLauncher, prepared: Prepared, *, as_json: b
     if shutil.which("sbatch"):
         try:
             verdict = launcher.test(prepared.spec)
+        except NoCluster as error:
+            verdict = f"not asked; {error.message.splitlines()[0]}"
         except LaunchError as error:
             failure = error
     folders = [str(path) for path in launcher.folders(prepared.spec)]

@@ -17,6 +17,9 @@ TITLES = {
     "ports": "Interfaces",
     "plugins": "Registration",
     "io": "Files",
+    "sdk": "Files",
+    "isolation": "Isolated programs",
+    "resources": "Templates",
     "errors": "Errors",
     "pydantic": "From pydantic",
 }
@@ -66,6 +69,7 @@ OTHERS = {
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
+    "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -74,3 +75,26 @@ def test_every_example_has_a_readme_and_is_run_here() -> None:
     for name in names:
         assert (EXAMPLES / name / "README.md").exists()
         assert f'"{name}"' in source
+
+
+def test_slurm_b200(tmp_path: Path) -> None:
+    """The dry run checks every option, of gen too, and needs no cluster and no GPU."""
+    # without sbatch: the partition of the example is on no cluster here
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "env", "dirname", "uname"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    (tmp_path / "bin" / "atropos").write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -P -m atropos_cli "$@"\n')
+    (tmp_path / "bin" / "atropos").chmod(0o755)
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", str(EXAMPLES / "slurm-b200" / "run.sh")],
+        env={**os.environ, "PATH": str(tmp_path / "bin"), "RUN": str(tmp_path / "run")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for line in ("--gpus-per-node=b200:8", "--mem=0", "--time=0-12:00:00", "--signal=B:USR1@600", "--partition=b200"):
+        assert f"#SBATCH {line}\n" in done.stdout
+    assert '"--tensor-parallel-size"' in done.stdout or '"--tp-size"' in done.stdout
+    assert '"http://{endpoint:server0}/v1"' in done.stdout
+    assert not (tmp_path / "run").exists()

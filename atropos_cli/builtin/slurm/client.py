@@ -16,6 +16,7 @@ _LEAKS = re.compile(
     r"|(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK)|MASTER_(?:ADDR|PORT)"
 )
 _KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
+_UNREACHABLE = re.compile(r"configuration source|Unable to contact slurm controller|slurm_conf_init")
 _ID = re.compile(r"\d+(?:;\S+)?")
 _STATES: dict[str, JobState] = {
     "PENDING": "pending",
@@ -56,6 +57,10 @@ class JobRecord:
     run_time: str = ""
 
 
+class NoCluster(LaunchError):
+    """SLURM's commands are here, and no cluster answers them."""
+
+
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for sbatch: nothing of a job we may be in, nothing that overrides our script."""
     env = os.environ if environ is None else environ
@@ -79,6 +84,10 @@ def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
         raise LaunchError(f"{command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
         text = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}")[:2000]
+        if _UNREACHABLE.search(text):
+            raise NoCluster(
+                f"{command[0]}: no cluster answers: {text}", hint="log in to the cluster, or set SLURM_CONF"
+            )
         raise LaunchError(f"{command[0]}: {text}")
     return done.stderr if messages else done.stdout
 

@@ -63,6 +63,8 @@ class SlurmLauncher(Launcher):
             script.write_text(self.render(job), encoding="utf-8", newline="\n")
             try:
                 text = client.call("sbatch", "--test-only", str(script), messages=True)
+            except client.NoCluster:
+                raise
             except LaunchError as error:
                 hint = error.hint or "ask for less, or name another partition in the profile"
                 raise LaunchError(error.message, hint=hint) from error

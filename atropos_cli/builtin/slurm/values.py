@@ -42,9 +42,7 @@ def parse_time(text: str) -> int:
 
 def _checked(seconds: int, text: str) -> int:
     if seconds < 60:
-        raise UsageError(
-            f"time {text!r} is less than a minute", hint="SLURM counts in minutes"
-        )
+        raise UsageError(f"time {text!r} is less than a minute", hint="SLURM counts in minutes")
     return seconds
 
 
@@ -99,7 +97,5 @@ def quoted(value: str, what: str) -> str:
 def path_pattern(path: str, what: str) -> str:
     """A path for --output: SLURM's own patterns (%j) are ours to add, a % of the path itself is doubled."""
     if "\\" in path:
-        raise UsageError(
-            f"{what}: {path!r} holds a backslash, which ends SLURM's patterns", hint="use another folder"
-        )
+        raise UsageError(f"{what}: {path!r} holds a backslash, which ends SLURM's patterns", hint="use another folder")
     return path.replace("%", "%%")
