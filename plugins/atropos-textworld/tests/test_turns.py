@@ -79,7 +79,8 @@ def test_each_turn_is_a_group(run: Run) -> None:
         assert group.advantages == grpo_advantage([r.reward for r in group.rollouts])
         assert first.metrics["alternatives_malformed_too_long"] == 0.25
         assert first.metrics["alternatives_distinct"] == 2
-    assert groups[-1].rollouts[0].stop_reason == "step_limit"
+    assert groups[-1].rollouts[0].info["ended"] == "step_limit"
+    assert groups[-1].rollouts[0].stop_reason == "done"
     assert groups[-1].rollouts[0].info["commands"] == ["look"] * 4
     assert groups[-1].rollouts[0].info["won"] is False
     assert "won" not in groups[0].rollouts[0].info
@@ -276,8 +277,7 @@ def test_a_prompt_that_outgrows_the_context_ends_the_game(atropos_run: Run) -> N
 
     groups = atropos_run(TextWorldEnvironment, replies=player, config=GAME, limit=1, group_size=2)
     assert [group.last for group in groups] == [False, True]
-    stops = {r.stop_reason for r in groups[-1].rollouts if r.info["executed"]}
-    assert stops == {"context_length"}
+    assert [r.info["ended"] for r in groups[-1].rollouts if r.info["executed"]] == ["context_length"]
 
 
 def test_predictions_are_scored_by_another_server(tmp_path: Path) -> None:

@@ -231,12 +231,17 @@ class TurnLoop:
         changes: dict[str, object] = {"metrics": metrics}
         if turn is self.turns[-1]:
             metrics |= {**self.game.metrics(), **notebook.stats()}
-            changes["info"] = {**made.info, **self.game.result()}
-            if self.game.cut_off:
-                changes["stop_reason"] = "step_limit"
-            elif self._overflowed:
-                changes["stop_reason"] = "context_length"
+            # Not its stop reason: the reply itself is whole, however the game ended.
+            changes["info"] = {**made.info, **self.game.result(), "ended": self._ended()}
         return made.model_copy(update=changes)
+
+    def _ended(self) -> str:
+        """How the game ended, as a stop reason; "failed" when an error ended it."""
+        if self._failed is not None:
+            return "failed"
+        if self._overflowed:
+            return "context_length"
+        return "step_limit" if self.game.cut_off else "done"
 
     def _failed_group(self, prompt: tuple[Message, ...], failure: RolloutFailure) -> ScoredGroup:
         turn = len(self.turns)
