@@ -261,3 +261,18 @@ def test_two_at_once_are_refused(cli: Callable[..., Any], flow: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         refused = cli("pipeline", "run", "flow.toml", "-o", "out", "--redo", "rows")
     assert (refused.code, "carried out already" in refused.stderr) == (6, True)
+
+
+def test_servers_of_a_job_reach_the_steps_command(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a SLURM job with `serve` calls: the first start fails for want of a server, the second has one."""
+    from atropos_cli.testing.mock_server import MockServer
+
+    step = {"command": ["gen", "arithmetic", "--limit", "2", "--max-wait", "0.1", "-o", "{output}"]}
+    Path("flow.yaml").write_text(json.dumps({"steps": {"gen": step}}))
+    monkeypatch.setenv("ATROPOS_BASE_URL", "http://127.0.0.1:9/v1")
+    assert cli("pipeline", "run", "flow.yaml", "-o", "out").code == 5
+    with MockServer(models=("m",), reply="Answer: 7") as one, MockServer(models=("m",), reply="Answer: 7") as two:
+        result = cli("pipeline", "step", "out", "gen", "--base-url", f"{one.base_url},{two.base_url}")
+    assert result.code == 0, result.stderr
+    assert records()["gen"]["state"] == "done"
+    assert json.loads(Path("out/gen/summary.json").read_text())["groups_done"] == 2

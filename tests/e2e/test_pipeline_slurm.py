@@ -123,6 +123,15 @@ def test_a_refused_step_leaves_nothing_in_the_queue(cli: Callable[..., Any], clu
     assert cluster.output("squeue", "-h", "-t", "pending,running", "-o", "%A").split() == []
 
 
+def test_slurm_submit_takes_a_pipeline_file(cli: Callable[..., Any], cluster: Cluster, flow: Path) -> None:
+    refused = cli("slurm", "submit", "--nodes", "2", "flow.toml")
+    assert (refused.code, "--nodes is not for a pipeline" in refused.stderr) == (2, True)
+    result = cli("slurm", "submit", "--folder", "out", "--json", "flow.toml")
+    assert result.code == 0, result.stderr
+    assert {cluster.wait(job)["JobState"] for job in result.json["jobs"].values()} == {"COMPLETED"}
+    assert set(states(cli).values()) == {"done"}
+
+
 def test_dry_run_shows_scripts_and_submits_nothing(cli: Callable[..., Any], cluster: Cluster, flow: Path) -> None:
     result = cli("pipeline", "run", "flow.toml", "-o", "out", "--on", "slurm", "--dry-run", "--json")
     assert result.code == 0, result.stderr

@@ -152,6 +152,21 @@ def step(
     return _as_exit_code(run_step(pipeline, wanted, anew=anew, report=_report(session)))
 
 
+def submit_file(
+    session: Session, file: Path, folder: Path | None, *, profile: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """A new pipeline as jobs of SLURM, for `atropos slurm submit FILE`."""
+    from atropos_cli.engine.pipeline.runner import prepare
+
+    pipeline = _open(file, folder)
+    check_arguments(session, pipeline)
+    steps, again = prepare(pipeline, resume=False)
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again)
+    if dry_run:
+        return pipeline_jobs.show(session, jobs, profile=profile, as_json=as_json)
+    return pipeline_jobs.submit(session, pipeline, jobs, profile=profile, as_json=as_json)
+
+
 def step_commands() -> list[str]:
     """The commands that a step may be."""
     from atropos_cli.cli.app import COMMANDS

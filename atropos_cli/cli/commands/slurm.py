@@ -110,7 +110,7 @@ def submit(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
-    """Submit an atropos command.
+    """Submit an atropos command, or a pipeline file, whose steps become jobs that wait for each other.
 
     atropos slurm submit --nodes 2 --gpus-per-node 8 --time 24h --serve vllm -- gen textworld --model M
     """
@@ -119,6 +119,11 @@ def submit(
     from atropos_cli.domain.job import Resources
 
     session = session_of(ctx)
+    if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
+        from atropos_cli.cli.commands.pipeline import submit_file
+
+        _refuse_options(ctx, ("command", "folder", "profile", "dry_run", "as_json", "debug", "strict_plugins"))
+        return submit_file(session, Path(command[0]), folder, profile=profile, dry_run=dry_run, as_json=as_json)
     launcher = make_launcher(session, profile, config)
     resources = Resources(
         nodes=nodes,
@@ -156,6 +161,16 @@ def submit(
     )
     manner = Manner(check=check, wait=wait, dry_run=dry_run, as_json=as_json)
     return carry_on(session, launcher, request, manner)
+
+
+def _refuse_options(ctx: typer.Context, allowed: tuple[str, ...]) -> None:
+    """Options of a single job say nothing about the steps of a pipeline."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if param.name not in allowed and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{param.opts[0]} is not for a pipeline", hint="resources = {...} in its file says what each step needs"
+            )
 
 
 def _check_times(resources: Resources, *, requeue: bool) -> None:
