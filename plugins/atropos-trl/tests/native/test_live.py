@@ -52,10 +52,10 @@ class Turns(Letters):
 '''
 
 
-def atropos(*words: str, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def atropos(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "atropos_cli", *words]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -119,12 +119,16 @@ def test_it_learns(tiny: Path, place: Path) -> None:
 
 
 def test_sigterm_and_resume(tiny: Path, place: Path) -> None:
-    """SIGTERM in the middle: exit code 130, then the same losses as a run without a break, and no step twice."""
+    """SIGTERM in the middle: exit code 130, then the same losses as a run without a break, and no step twice.
+
+    W&B, offline, sees one run with all completions.
+    """
+    pytest.importorskip("wandb")
     whole = atropos(*grpo(tiny, output="whole", steps=12), cwd=place)
     assert whole.returncode == 0, whole.stderr
-    words = grpo(tiny, output="cut", steps=12)
+    words = grpo(tiny, output="cut", steps=12, track="wandb")
     command = [sys.executable, "-m", "atropos_cli", *words]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ATROPOS_OFFLINE": "1"}
     process = subprocess.Popen(command, cwd=place, env=env, stderr=subprocess.PIPE, text=True)
     path, until = place / "cut" / "metrics.jsonl", time.monotonic() + 120
     while not path.exists() or path.read_text().count("\n") < 4:
@@ -134,7 +138,7 @@ def test_sigterm_and_resume(tiny: Path, place: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    again = atropos(*words, "--resume", cwd=place)
+    again = atropos(*words, "--resume", cwd=place, ATROPOS_OFFLINE="1")
     assert again.returncode == 0, again.stderr
     assert "resumed from step" in again.stderr
     rows, wanted = metrics(place / "cut"), metrics(place / "whole")
@@ -142,6 +146,12 @@ def test_sigterm_and_resume(tiny: Path, place: Path) -> None:
     for row, other in zip(rows, wanted, strict=True):
         for name in ("loss", "grad_norm", "reward"):
             assert row[name] == pytest.approx(other[name], rel=1e-5, abs=1e-8), (row["step"], name)
+    kept = json.loads((place / "cut" / "trackers.json").read_text())["wandb"]
+    runs = sorted((place / "cut" / "wandb").glob("offline-run-*"))
+    assert [run.name.endswith(kept["id"]) for run in runs] == [True, True]
+    parts = [json.loads(part.read_text()) for part in runs[-1].glob("files/media/table/samples/train_*.table.json")]
+    assert parts[0]["columns"] == ["step", "prompt", "completion", "extracted", "expected", "reward", "correct"]
+    assert sorted({row[0] for part in parts for row in part["data"]}) == list(range(1, 13))
 
 
 def test_several_groups_of_several_sizes_from_each_task(tiny: Path, place: Path) -> None:

@@ -175,3 +175,27 @@ def test_what_cannot_work_is_said_before_a_model_is_loaded(fields: Any, config: 
     with pytest.raises(ConfigError, match=message) as caught:
         trainer.check(make_plan("no-such-model", **fields))
     assert caught.value.hint
+
+
+def test_a_stop_rule_leaves_a_checkpoint(tiny: Path, tmp_path: Path) -> None:
+    context = Folder(tmp_path, make_groups(5))
+
+    def rule(step: int) -> None:
+        if step == 3:
+            raise TrainerError("stopped by a rule")
+
+    context.on_report = rule
+    with pytest.raises(TrainerError, match="by a rule"):
+        train(make_plan(tiny, config={"old_policy": "current"}, prompts_per_step=2, steps=50), context)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-3"]
+
+
+def test_mixed_precision_is_near_full_precision(tiny: Path, tmp_path: Path) -> None:
+    norms = []
+    for precision in ("fp32", "bf16"):
+        context = Folder(tmp_path / precision, make_groups(5))
+        train(make_plan(tiny, config={"old_policy": "current", "precision": precision}, prompts_per_step=5), context)
+        norms.append(context.reports[0][1]["grad_norm"])
+    assert norms[0] == pytest.approx(norms[1], rel=0.02)
+    assert norms[0] != norms[1]
+    assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path / "bf16" / "model").values())

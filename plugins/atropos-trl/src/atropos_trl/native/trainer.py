@@ -91,7 +91,12 @@ class _Loop:
             empty = 0 if groups else empty + 1
             if empty == _EMPTY_STEPS:
                 raise TrainerError(f"no rollout of {empty} steps came out", hint="failures.jsonl tells why")
-            self._batch(groups)
+            try:
+                self._batch(groups)
+            except TrainerError:  # a stop rule: what was learnt up to here is kept
+                if self.step > saved and self.step % self.config.num_iterations == 0:
+                    self._save()
+                raise
             if self._after() or self.context.stopping:
                 self._save()
                 saved = self.step
