@@ -152,7 +152,7 @@ def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: A
         if not whole.startswith(before) or not whole.startswith(after):
             raise ValueError(
                 "the chat template rewrites earlier turns (it drops thoughts, say), so that no mask fits all of them; "
-                "make one row per turn with sft-gen --per-turn"
+                "make one row for each reply: sft-gen --split-turns"
             )
         end = len(after)
         mark = after.rfind(tokenizer.eos_token, len(before)) if tokenizer.eos_token else -1

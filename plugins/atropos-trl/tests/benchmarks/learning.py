@@ -1,6 +1,6 @@
 """Does a small real model learn? Runs of `atropos train grpo` over seeds and algorithms, one after the other.
 
-    python plugins/atropos-trl/tests/benchmarks/learning.py FOLDER [--steps 60] [--kind add] [--few-shot 0] [--only NAME ...]
+    python plugins/atropos-trl/tests/benchmarks/learning.py FOLDER [--steps 60] [--kind add] [--only NAME ...]
 
 Each run goes to FOLDER/NAME; one that is finished is not made again. Prints a table of held-out greedy accuracy with
 its 95 % intervals, as docs/explanation/learning-on-a-laptop.md shows it. About 8 CPU seconds a step.
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=60)
     parser.add_argument("--kind", default="add")
     parser.add_argument("--few-shot", type=int, default=0)
+    parser.add_argument("--plot", type=Path, help="write a chart of reward and accuracy by step (needs matplotlib)")
     parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,9 @@ def main() -> None:
         if not (given.folder / name / "model").exists():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             with log.open("w") as file:
-                subprocess.run(command(given.folder, name, given), stdout=file, stderr=file, env=environment, check=True)
+                subprocess.run(
+                    command(given.folder, name, given), stdout=file, stderr=file, env=environment, check=True
+                )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             (given.folder / f"{name}.cpu").write_text(f"{seconds:.0f} {after.ru_maxrss // 1024}\n")
@@ -72,6 +75,34 @@ def main() -> None:
         cpu = given.folder / f"{name}.cpu"
         cost, peak = cpu.read_text().split() if cpu.exists() else ("", "")
         print(f"| {name} | {', '.join(points)} | {cost} | {peak} |")
+    if given.plot is not None:
+        plot(given.folder, given.only, given.plot)
+
+
+def plot(folder: Path, names: list[str], file: Path) -> None:
+    """Left: held-out greedy accuracy with its interval; right: mean reward of each batch of rollouts."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
+    for name in names:
+        rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+        evals = [row for row in rows if row["kind"] == "eval"]
+        steps = [row["step"] for row in evals]
+        line = left.plot(steps, [row["eval/arithmetic/accuracy"] for row in evals], marker="o", label=name)[0]
+        low = [row["eval/arithmetic/accuracy_low"] for row in evals]
+        high = [row["eval/arithmetic/accuracy_high"] for row in evals]
+        left.fill_between(steps, low, high, color=line.get_color(), alpha=0.12)
+        steps_trained = [row for row in rows if row["kind"] == "train"]
+        right.plot([row["step"] for row in steps_trained], [row["reward"] for row in steps_trained], label=name)
+    for axes, title in ((left, "held-out greedy accuracy, 95 % interval"), (right, "mean reward of the rollouts")):
+        axes.set(title=title, xlabel="optimiser step", ylim=(0, 1.03))
+        axes.grid(alpha=0.3)
+    left.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
 
 
 if __name__ == "__main__":

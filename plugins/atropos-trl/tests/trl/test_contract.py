@@ -1,4 +1,4 @@
-"""What the trainer relies on in TRL and transformers, private names among it: a new release that moves one fails here."""
+"""What the trainer relies on in TRL and transformers, private names too: a release that moves one fails here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def test_grpo_trainer() -> None:
 def test_configs(name: str) -> None:
     """Every field that is set by us exists, and the reading of names from source finds them all."""
     import trl
-
     from atropos_trl.extra import OLD_NAMES, config_fields
 
     fields = {field.name for field in dataclasses.fields(getattr(trl, name))}

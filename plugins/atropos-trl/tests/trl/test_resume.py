@@ -53,7 +53,7 @@ def wait_for_step(folder: Path, step: int) -> None:
 
 def losses(folder: Path) -> dict[int, tuple[float, float, float]]:
     """(loss, grad_norm, reward) by step; a step made twice counts as it was made last."""
-    return {row["step"]: (row["loss"], row["grad_norm"], row["reward"]) for row in metrics(folder)}
+    return {row["step"]: (row["loss"], row["grad_norm"], row.get("reward", 0.0)) for row in metrics(folder)}
 
 
 def live_plan(small: Path, env_file: str, **config: Any) -> TrainPlan:

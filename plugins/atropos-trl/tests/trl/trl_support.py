@@ -52,7 +52,7 @@ class TwoTurns(Letters):
 
 class Twice(Episode):
     def __init__(self, task):
-        super().__init__(task)
+        self.task = task
         self.turn = 0
 
     async def reset(self):
