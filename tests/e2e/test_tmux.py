@@ -268,6 +268,12 @@ def test_the_launcher_carries_out_the_plan_of_a_folder(cli: Callable[..., Any], 
     assert len((run / "groups.jsonl").read_text().splitlines()) == 3
 
 
+def test_what_tmux_cannot_do_is_refused(tmp_path: Path) -> None:
+    for wish in ({"after": ("1",)}, {"resources": {"array": 2}}):
+        with pytest.raises(LaunchError, match="neither wait"):
+            launcher().submit(JobSpec.model_validate({"name": "x", "run": str(tmp_path), **wish}))
+
+
 def test_rendering_is_pure_and_holds_no_text_of_the_users(tmp_path: Path) -> None:
     job = JobSpec(name="a'b", run=str(tmp_path / "it's"), command=("env", "list", "$(id)"))
     script = launcher().render(job)

@@ -69,6 +69,8 @@ class TmuxLauncher(Launcher):
         """Start the job; returns once its command runs. Raises LaunchError, also when the name is in use."""
         session = session_name(job.name)
         start = self.start_of(job)
+        if job.after or job.resources.get("array"):
+            raise LaunchError("a tmux job can neither wait for another job nor be an array of shards")
         if not Path(start["cwd"]).is_dir():
             raise LaunchError(f"the job's working directory {start['cwd']} is not there")
         self.tmux.call("-V")  # no tmux: say so before anything is written
@@ -193,7 +195,7 @@ class TmuxLauncher(Launcher):
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self.state_folder.mkdir(parents=True, exist_ok=True)
+            self.state_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (self.state_folder / "lock").open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield

@@ -48,6 +48,8 @@ class RayLauncher(Launcher):
 
     def submit(self, job: JobSpec) -> str:
         """Connect to the cluster and start a task for each shard. Raises LaunchError without a cluster."""
+        if job.after:
+            raise LaunchError("a job on Ray cannot wait for another job")
         ray = self._connected()
         options = {
             **self._options(),
