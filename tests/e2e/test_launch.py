@@ -197,6 +197,16 @@ def test_a_server_that_dies_in_use_is_noticed(
     assert alive(pids) == []
 
 
+def test_a_dead_engine_behind_a_living_server_is_noticed(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's API server answers 503 then, and may take long to end."""
+    monkeypatch.setenv("STAND_IN", "dead")
+    began = time.monotonic()
+    done = atropos("launch-vllm", str(engines / "tiny"))
+    assert done.returncode == 5, done.stderr
+    assert "the engine of server0 has died (GET /health answers 503)" in done.stderr
+    assert time.monotonic() - began < 30
+
+
 def test_a_taken_port_names_its_owner(engines: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

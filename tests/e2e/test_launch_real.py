@@ -87,8 +87,10 @@ def test_a_killed_process_ends_all(victim: str, tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         assert process.wait(60) == 5
         assert time.monotonic() - began < 10
-        time.sleep(0.5)
-        assert not [pid for pid in tree if Path(f"/proc/{pid}/cmdline").exists() and _living(pid)]
+        deadline = time.monotonic() + 5  # giving back its memory takes a large process a moment
+        while (left := [pid for pid in tree if _living(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -88,6 +88,17 @@ def test_prefetch_then_offline(hub: tuple[Path, str], env: dict[str, str], tmp_p
     assert (root / "requests.log").read_text() == asked
 
 
+def test_a_tokenizer_that_is_not_here(env: dict[str, str]) -> None:
+    pytest.importorskip("transformers")
+    Path("rows.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
+    )
+    done = atropos(env, "sft-gen", "rows.jsonl", "--format", "text", "--tokenizer", "org/none", "--offline", "-o", "-")
+    assert done.returncode == 6
+    assert "tokenizer 'org/none' is not on this machine, and offline mode is on" in done.stderr
+    assert "atropos prefetch --model org/none" in done.stderr
+
+
 def test_what_fails_is_said_and_the_rest_comes(hub: tuple[Path, str], env: dict[str, str]) -> None:
     online = {**env, "HF_ENDPOINT": hub[1], "ATROPOS_CACHE_DIR": "cache", "HF_TOKEN": "hf_secretsecret"}
     done = atropos(online, "prefetch", "--model", "gated/x", "--model", "no/such", "--model", "org/tiny")

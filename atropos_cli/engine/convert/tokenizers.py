@@ -208,6 +208,12 @@ def _place(name: str) -> tuple[str, dict[str, Any]]:
 
 def _unusable(name: str, error: Exception) -> DataError:
     first = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    if offline and _HUB_NAME.fullmatch(name) and not Path(name).expanduser().exists():
+        return DataError(
+            f"tokenizer {name!r} is not on this machine, and offline mode is on",
+            hint=f"where there is a network: atropos prefetch --model {name}",
+        )
     return DataError(
         f"tokenizer {name!r} cannot be loaded: {type(error).__name__}: {first}",
         hint="give a folder with tokenizer.json and tokenizer_config.json, or a model that is in the local cache",
