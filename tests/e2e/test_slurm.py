@@ -160,6 +160,7 @@ def groups(run: Path) -> dict[str, Any]:
 
 
 def test_one_gen_job(place: Path, cli: Any) -> None:
+    """Field case G01 too: the folder of the log is not there before."""
     done = cli("slurm", "submit", "--wait", "--json", "--time", "10m", "--", *GEN, "--limit", "3", "--output", "a run")
     assert done.code == 0, done.stderr
     assert done.json["state"] == "finished"
@@ -242,6 +243,7 @@ def test_a_chain_whose_middle_fails(place: Path, cluster: Cluster, cli: Any) -> 
 
 
 def test_the_time_limit_comes_the_job_goes_on_to_the_same_groups(place: Path, cluster: Cluster, cli: Any) -> None:
+    """Field case G03."""
     assert cli(*GEN, "--output", "whole").code == 0
     # far too slow for a minute, until there is a file that says otherwise
     (place / "player.py").write_text(PLAYER.replace("    return", SLOW + "    return"))
@@ -392,6 +394,21 @@ def test_a_template_and_a_profile_of_ones_own(place: Path, cluster: Cluster, cli
     assert done.code == 0, done.stderr
     assert cluster.job(done.json["id"])["Partition"] == "main"
     assert "#SBATCH --comment='hi there'" in (place / "run" / "job.sbatch").read_text()
+
+
+def test_g18_what_sbatch_refuses_is_said_in_its_own_words(place: Path, cli: Any) -> None:
+    done = cli("slurm", "submit", "--wait", "--no-check", "--sbatch", "partition=gpuu", "--", *GEN, "--output", "run")
+    assert done.code == 7
+    assert "invalid partition specified: gpuu" in done.stderr
+
+
+def test_g18_a_job_that_fails_at_its_start_is_not_waited_for(place: Path, cli: Any) -> None:
+    """Without accounting: this cluster has none."""
+    words = ("eval", "./nothing.py:Nothing", "--backend", "scripted")
+    done = cli("slurm", "submit", "--wait", "--json", "--no-check", "--", *words)
+    assert done.code == 4
+    assert done.json["state"] == "failed"
+    assert "nothing.py" in cli("slurm", "logs", done.json["id"], "main").stdout
 
 
 def test_nobody_waits_for_a_job_that_never_starts(place: Path, cluster: Cluster, cli: Any) -> None:
