@@ -127,24 +127,35 @@ async def main() -> None:
     parser.add_argument("--base-url")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of an outcome that are scored, at most")
     parser.add_argument("--earlier", type=int, default=3, help="earlier turns that the scorer sees")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="take no new turn after so many")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     outcomes = await collect(arguments.turns, arguments.seed, arguments.earlier)
-    rng = random.Random(arguments.seed)
-    scorer = OutcomeScorer(AgentOptions(group_by="turn", vrcli="discrete"))
+    scorer = OutcomeScorer(AgentOptions(group_by="turn", vrcli="discrete", vrcli_tokens=arguments.tokens))
     backend = backend_of(arguments)
     await backend.open(workers=arguments.at_once)
     model, spent, began = Model(backend, arguments.at_once), Spent(), time.perf_counter()
     try:
 
         async def one(place: int) -> dict[str, Any]:
+            rng = random.Random(f"{arguments.seed}/{place}")
             other = rng.choice([i for i in range(len(outcomes)) if outcomes[i].after != outcomes[place].after])
             texts = {"true": summary(outcomes[place].after), "shuffled": summary(outcomes[other].after), "null": ""}
             judged = await scorer.judge(model, outcomes[place], [*texts.values()], spent, repeat=True)
             return {name: judged.scores[text] for name, text in texts.items()} | {"noise": judged.noise}
 
-        rows = await asyncio.gather(*(one(place) for place in range(len(outcomes))))
+        rows: list[dict[str, Any]] = []
+        places = iter(range(len(outcomes)))
+
+        async def work() -> None:
+            for place in places:
+                if time.perf_counter() - began > arguments.seconds:
+                    return
+                rows.append(await one(place))
+
+        await asyncio.gather(*(work() for _ in range(arguments.at_once)))
     finally:
         await backend.close()
     print(
