@@ -229,6 +229,23 @@ def test_array_of_four_shards_merges_to_the_unsharded_run(place: Path, cli: Any)
     assert not list((place / "parts").glob(".merge*"))
 
 
+def test_the_tasks_of_an_array_do_not_touch_each_other(place: Path, cluster: Cluster) -> None:
+    """The last task's SLURM_JOB_ID is that of the whole array: stopping its server must stop no other one."""
+    later = main("sh", "-c", "sleep $((6 - 5 * SLURM_ARRAY_TASK_ID))")
+    resources = Resources(gpus_per_node=1, cpus_per_node=1, array=2)
+    components = (service("server0", 0), later)
+    plan = JobPlan(atropos_version="0", name="test", components=components, resources=resources, grace=5)
+    write_job(plan, place)
+    spec = JobSpec(name="test", run=str(place), resources=resources.model_dump(mode="json"))
+    launcher = SlurmLauncher(SlurmLauncher.Config())
+    job_id = launcher.submit(spec)
+    until(lambda: launcher.status(job_id).state not in ("pending", "running"))
+    assert launcher.status(job_id).state == "finished"
+    for index in (0, 1):
+        assert record(place / "shards" / str(index))["job_id"] == f"{job_id}_{index}"
+        assert "stopped politely" in log(place / "shards" / str(index), "server0")
+
+
 def test_a_chain_whose_middle_fails(place: Path, cluster: Cluster, cli: Any) -> None:
     first = cli("slurm", "submit", "--json", "--", *GEN, "--limit", "1", "--output", "first").json["id"]
     bad = cli(

@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ MARK = "_ATROPOS_COMPONENT"
 _ENDPOINT_WAIT = 60.0
 _LEFTOVER_GRACE = 5.0
 CANNOT_START = 127
+
+
+def slurm_job(environ: Mapping[str, str]) -> str | None:
+    """The id of the SLURM job we are in, ARRAY_TASK for one of an array.
+
+    The last task of an array has the id of the whole array as its SLURM_JOB_ID: what is meant for the task
+    would reach all of them.
+    """
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
 
 
 class CannotStart(Exception):
@@ -132,7 +143,7 @@ class Component:
             raise CannotStart(f"cannot start {argv[0]!r}{where}: {error.strerror}") from error
 
     def publish(self, pid: int) -> None:
-        job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+        job, step = slurm_job(os.environ), os.environ.get("SLURM_STEP_ID")
         record = {
             "name": self.name,
             "host": self.host,

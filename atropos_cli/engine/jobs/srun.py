@@ -89,7 +89,9 @@ class SrunPlacer:
     ) -> None:
         env = os.environ if environ is None else environ
         try:
-            self.job_id: str | None = env["SLURM_JOB_ID"]
+            self.job_id: str | None = node.slurm_job(env)
+            if self.job_id is None:
+                raise KeyError("SLURM_JOB_ID")
             self.nodes = tuple(slurm("scontrol", "show", "hostnames", env["SLURM_JOB_NODELIST"]).split())
         except KeyError as error:
             raise LaunchError("this is no SLURM job", hint="submit it: atropos slurm submit") from error

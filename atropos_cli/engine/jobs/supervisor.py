@@ -79,6 +79,8 @@ class Supervisor:
                 outcome = self._watch()
             except LaunchError as error:
                 outcome = Outcome(ExitCode.LAUNCH, error.message)
+            except OSError as error:
+                outcome = Outcome(ExitCode.DATA, f"{error.filename or self.folder.folder}: {error.strerror or error}")
             finally:
                 self._stop_all()
             return self._end(outcome)
