@@ -1,6 +1,6 @@
 """Is training going well? Rules that look at the numbers of each step and name what usually is wrong.
 
-A rule warns once when its trouble begins, and again only after the trouble was over in between. A rule
+A rule warns once when its trouble begins, and again only after the trouble was over for some steps. A rule
 listed in `stop` ends training instead, and `non-finite` does so by itself once it has lasted.
 """
 
@@ -19,6 +19,8 @@ from atropos_cli.errors import TrainerError
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 _TINY = 1e-6
+_OVER = 10
+"""Steps without trouble after which it counts as over: a number about its limit would be told at every crossing."""
 
 
 class HealthWarning(Frozen):
@@ -58,7 +60,8 @@ class Health:
         self._limit = limit
         self._last_good = last_good
         self._streaks: dict[Rule, int] = {}
-        self._active: set[Rule] = set()
+        self._calm: dict[Rule, int] = {}
+        """Rules that have warned, and the steps in a row without trouble since."""
         self._entropies: list[float] = []
         self._rewards: deque[float] = deque(maxlen=self.rules.plateau_steps)
         self._best: float | None = None
@@ -79,12 +82,13 @@ class Health:
                 continue
             found = self._checks[rule](metrics)
             if found is None:
-                self._active.discard(rule)
+                self._calm_down(rule)
                 continue
             if rule in self.rules.stop or found.fatal:
                 raise self._stopped(rule, step, found)
-            if rule not in self._active:
-                self._active.add(rule)
+            known = rule in self._calm
+            self._calm[rule] = 0
+            if not known:
                 self.counts[rule] = self.counts.get(rule, 0) + 1
                 begun.append(HealthWarning(rule=rule, step=step, message=found.message, hint=found.hint))
         return begun
@@ -96,6 +100,12 @@ class Health:
                 self.observe(step, metrics)
             except TrainerError:
                 self._streaks.clear()  # the user went on: the rule counts anew
+
+    def _calm_down(self, rule: Rule) -> None:
+        if rule in self._calm:
+            self._calm[rule] += 1
+            if self._calm[rule] >= _OVER:
+                del self._calm[rule]
 
     def _stopped(self, rule: Rule, step: int, found: _Finding) -> TrainerError:
         good = self._last_good()

@@ -30,8 +30,9 @@ def test_equal_rewards_are_named_once_per_spell() -> None:
     assert "100% of the groups had equal rewards for 3 steps (mean reward 0)" in found[0].message
     for cause in ("form that the reward reads", "cut", "too hard"):
         assert cause in found[0].hint
-    assert run(health, [GOOD], 9) == []
-    assert [w.step for w in run(health, [bad] * 4, 10)] == [12]
+    assert run(health, [*[GOOD] * 7, *[bad] * 3], 9) == []  # about the limit: not told at each crossing
+    assert run(health, [GOOD] * 10, 19) == []
+    assert [w.step for w in run(health, [bad] * 4, 29)] == [31]
     assert health.counts == {"zero-std": 2}
 
 
@@ -58,11 +59,11 @@ def test_non_finite_warns_and_stops_when_it_lasts(bad: float | None) -> None:
     """Field case F08."""
     health = Health(HealthRules(nonfinite_steps=3), last_good=lambda: "checkpoints/step-4")
     assert [w.rule for w in run(health, [{**GOOD, "loss": bad}])] == ["non-finite"]
-    assert run(health, [GOOD, {**GOOD, "grad_norm": bad}][:1], 2) == []
-    assert [w.message for w in run(health, [{**GOOD, "grad_norm": bad}], 3)] == ["grad_norm not finite at this step"]
-    assert run(health, [{**GOOD, "loss": bad}], 4) == []
+    assert run(health, [GOOD] * 10, 2) == []
+    assert [w.message for w in run(health, [{**GOOD, "grad_norm": bad}], 12)] == ["grad_norm not finite at this step"]
+    assert run(health, [{**GOOD, "loss": bad}], 13) == []
     with pytest.raises(TrainerError, match="loss not finite for 3 steps in a row; the last checkpoint is") as stopped:
-        health.observe(5, {**GOOD, "loss": bad})
+        health.observe(14, {**GOOD, "loss": bad})
     assert stopped.value.hint is not None
     assert "--learning-rate" in stopped.value.hint
 
@@ -123,6 +124,11 @@ def test_a_resumed_run_does_not_repeat_itself() -> None:
     bad = {**GOOD, "frac_reward_zero_std": 1.0}
     rules = HealthRules(zero_std_steps=3, nonfinite_steps=2)
     health = Health(rules)
-    health.replay([(1, bad), (2, bad), (3, bad), (4, {**GOOD, "loss": None}), (5, {**GOOD, "loss": None}), (6, bad)])
-    assert [w.rule for w in run(health, [bad, bad], 7)] == ["zero-std"]  # steps 4 and 5 ended the first spell
-    assert [w.rule for w in run(health, [{**bad, "loss": None}], 9)] == ["non-finite"]
+    health.replay(
+        [(1, bad), (2, bad), (3, bad), (4, {**bad, "loss": None}), (5, {**bad, "loss": None})]
+    )  # it ended here
+    assert run(health, [bad, bad], 6) == []
+    assert [w.rule for w in run(Health(rules), [bad] * 3, 6)] == ["zero-std"]
+    assert run(health, [{**bad, "loss": None}], 8) == []
+    with pytest.raises(TrainerError, match="for 2 steps in a row"):
+        health.observe(9, {**bad, "loss": None})
