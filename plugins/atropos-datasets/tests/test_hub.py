@@ -162,4 +162,4 @@ def test_i02_offline_with_a_filled_cache(tmp_path: Path) -> None:
     assert wrong["hint"] == "--config-name main"
     absent = offline(tmp_path, "no/set", "")
     assert "cached configs: none" in absent["message"]
-    assert "load_dataset('no/set'" in absent["hint"]
+    assert absent["hint"] == "where there is a network: atropos prefetch --dataset no/set"

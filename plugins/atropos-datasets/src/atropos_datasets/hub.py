@@ -104,7 +104,7 @@ def explain(error: Exception, name: str, config: str | None, split: str) -> Data
             f"cached configs: {', '.join(cached) or 'none'}",
             hint=f"--config-name {cached[0]}"
             if cached and config not in cached
-            else f"on a node with network: {fetch}",
+            else f"where there is a network: {fetch}",
         )
     if split and "split" in text.lower() and re.search(rf"['\"]{re.escape(split)}['\"]", text):
         found = re.search(r"\[([^\]]*)\]", text)
