@@ -95,7 +95,7 @@ class TrainerContract:
 
     def _train(self, model: str, folder: Path, steps: int, *, resume: bool = False) -> TrainResult:
         plan, trainer = self._plan(model, steps=steps)
-        return run_train(plan, trainer, folder=folder, registry=load_registry(), resume=resume)
+        return run_train(plan, trainer, folder=folder, registry=load_registry(), begin="resume" if resume else "new")
 
 
 def tiny_model(folder: Path) -> Path:

@@ -97,7 +97,7 @@ def test_metadata_and_layout(plugin: Path) -> None:
     (package,) = [path for path in (plugin / "src").iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert package.name == plugin.name.replace("-", "_")
     assert (package / "py.typed").exists()
-    assert list((plugin / "tests").glob("test_*.py"))
+    assert list((plugin / "tests").rglob("test_*.py"))
 
 
 def test_the_core_is_typed() -> None:

@@ -105,8 +105,7 @@ def carry_out_training(
         trainer,
         folder=folder,
         registry=session.registry,
-        resume=resume,
-        overwrite=overwrite,
+        begin="overwrite" if overwrite else "resume" if resume else "new",
         say=session.out.note,
     )
     if as_json:

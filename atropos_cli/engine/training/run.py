@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -31,6 +31,8 @@ from atropos_cli.ports.trainer import Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
 
 Say = Callable[[str], None]
+Begin = Literal["new", "resume", "overwrite"]
+"""What a folder that holds a run means: an error, the run to go on with, or one to replace."""
 
 
 def run_train(
@@ -39,13 +41,13 @@ def run_train(
     *,
     folder: Path,
     registry: Registry,
-    resume: bool = False,
-    overwrite: bool = False,
+    begin: Begin = "new",
     say: Say = lambda text: None,
 ) -> TrainResult:
     """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
     trainer.check(plan)
-    run_dir = open_run(folder, resume=resume, overwrite=overwrite)
+    resume = begin == "resume"
+    run_dir = open_run(folder, resume=resume, overwrite=begin == "overwrite")
     try:
         begun = (run_dir.folder / "plan.json").exists()
         if begun:
