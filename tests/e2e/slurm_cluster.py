@@ -32,7 +32,9 @@ def missing() -> str | None:
 
 def free_ports(count: int) -> int:
     """The first of `count` free ports in a row."""
-    for first in range(17000, 19900, count):
+    places = range(17000, 19900, count)
+    turn = os.getpid() % len(places)  # two clusters that start at the same moment look at different ports
+    for first in [*places[turn:], *places[:turn]]:
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):

@@ -1,162 +1,37 @@
-"""Jobs on a real SLURM of two nodes with two made-up GPUs each: every way a job can end, and that nothing is left."""
+"""`atropos slurm` on a real SLURM of two nodes: submit, follow, shards, dependencies, the time limit."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
-from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
-from atropos_cli.engine.jobs.folder import write_job
-from atropos_cli.ports.launcher import JobSpec
+from .slurm_cluster import Cluster
+from .slurm_support import (  # noqa: F401
+    ENV,
+    GEN,
+    PLAYER,
+    cluster_fixture,
+    groups,
+    log,
+    main,
+    place_fixture,
+    record,
+    slurm,
+    start,
+    until,
+)
 
-sys.path.insert(0, str(Path(__file__).parent))
-import slurm_cluster
-from slurm_cluster import Cluster
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(slurm_cluster.missing() is not None, reason=f"no SLURM: {slurm_cluster.missing()}"),
-]
-PROGRAMS = str(Path(__file__).with_name("slurm_programs.py"))
-ENV = """
-from atropos_cli.sdk import Environment, Task, reward, user
-
-@reward
-def right(task, rollout):
-    return float(rollout.messages[-1].content == task.answer)
-
-class Sums(Environment):
-    name = "sums"
-    rewards = (right,)
-
-    def tasks(self, split):
-        return [Task(id=str(n), prompt=(user(f"{n}+1?"),), answer=str(n + 1)) for n in range(24)]
-"""
-PLAYER = """
-import re
-
-def reply(messages, request):
-    return str(int(re.search(r"\\d+", messages[-1].content)[0]) + 1)
-"""
-
+pytestmark = slurm
 
 SLOW = """
     import pathlib, time
     time.sleep(0 if pathlib.Path("fast").exists() else 2)
 """
-ASK = """
-import os, sys, urllib.request as u
-print([u.urlopen(url).status for url in sys.argv[1:]], os.environ["SLURMD_NODENAME"])
-"""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all tests of this file."""
-    before = os.environ.get("SLURM_CONF")
-    found = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        found.up()
-        yield found
-    finally:
-        found.down()
-        if before is None:
-            os.environ.pop("SLURM_CONF", None)
-        else:
-            os.environ["SLURM_CONF"] = before
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with an environment and a player; after the test no process of it may be left."""
-    (tmp_path / "sums.py").write_text(ENV)
-    (tmp_path / "player.py").write_text(PLAYER)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    yield tmp_path
-    deadline = time.monotonic() + 10
-    while (left := processes_of(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of living processes that name the folder, or were started as components of a job in it."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit() or int(path.name) == os.getpid():
-            continue
-        try:
-            command = (path / "cmdline").read_bytes()
-            marked = b"_ATROPOS_COMPONENT=" + str(folder).encode() in (path / "environ").read_bytes()
-        except OSError:
-            continue
-        if command and (marked or str(folder).encode() in command):
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
-    return found
-
-
-GEN = ("gen", "./sums.py:Sums", "--backend", "scripted", "--backend.function", "./player.py:reply", "--group-size", "2")
-
-
-def service(name: str, node: int, *, warm: float = 0, die: float = 0, code: int = 0, gpu: int = 0) -> Component:
-    argv = (sys.executable, "-u", PROGRAMS, "server", "{port}", str(warm), str(die), str(code))
-    warmup = Warmup(path="/warm", json_body={"x": 1})
-    return Component(
-        name=name, role="service", argv=argv, node=node, gpus=(gpu,), ports=("http",), health="/health", warmup=warmup
-    )
-
-
-def main(*argv: str) -> Component:
-    return Component(name="main", role="main", argv=argv)
-
-
-def client(*names: str) -> Component:
-    return main(sys.executable, "-u", PROGRAMS, "client", *(f"http://{{endpoint:{name}}}/health" for name in names))
-
-
-def start(folder: Path, *components: Component, nodes: int = 2, **settings: Any) -> str:
-    """Submit a job made of components; returns its id."""
-    resources = Resources(nodes=nodes, gpus_per_node=2, cpus_per_node=2)
-    plan = JobPlan(atropos_version="0", name="test", components=components, resources=resources, grace=5, **settings)
-    write_job(plan, folder)
-    spec = JobSpec(name="test", run=str(folder), cwd=str(folder), resources=resources.model_dump(mode="json"))
-    return SlurmLauncher(SlurmLauncher.Config()).submit(spec)
-
-
-def record(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "exit.json").read_text())
-    return found
-
-
-def log(folder: Path, name: str) -> str:
-    return (folder / "logs" / "latest" / f"{name}.log").read_text()
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.1)
-
-
-def groups(run: Path) -> dict[str, Any]:
-    """The groups of a run by id, without what differs from run to run."""
-    found = {}
-    for line in (run / "groups.jsonl").read_text().splitlines():
-        group = json.loads(line)
-        found[group["group_id"]] = [
-            ([m["content"] for m in item["messages"]], item["reward"]) for item in group["rollouts"]
-        ]
-    return found
 
 
 def test_one_gen_job(place: Path, cli: Any) -> None:
@@ -185,35 +60,6 @@ def test_a_failing_command_gives_its_own_code(place: Path, cli: Any) -> None:
     assert cli("slurm", "status", "eval").code == 1
 
 
-def test_two_nodes_two_servers(place: Path, cluster: Cluster) -> None:
-    argv = (
-        sys.executable,
-        "-c",
-        ASK,
-        "http://{endpoint:server0}/",
-        "http://{endpoint:server1}/",
-    )
-    asking = main(*argv).replace(node=1)
-    job = cluster.wait(start(place, service("server0", 0, warm=1), service("server1", 1, gpu=1), asking))
-    assert (job["JobState"], job["ExitCode"]) == ("COMPLETED", "0:0"), log(place, "main")
-    assert log(place, "main").strip() == "[200, 200] n2"
-    for number in (0, 1):
-        endpoint = json.loads((place / "endpoints" / f"server{number}.json").read_text())
-        assert endpoint["node"] == f"n{number + 1}"
-        assert "asked /warm" in log(place, f"server{number}")
-        assert "stopped politely" in log(place, f"server{number}")
-        # the child in its own session was ended by the parent on the node
-        assert json.loads((place / "status" / f"server{number}.json").read_text())["leftovers"] == 1
-    started = [json.loads(line)["event"] for line in (place / "events.jsonl").read_text().splitlines()]
-    assert started.index("ready") < len(started) - 1 - started[::-1].index("start")
-
-
-def test_gpus_of_a_component(place: Path, cluster: Cluster) -> None:
-    show = main("sh", "-c", 'echo "gpus $CUDA_VISIBLE_DEVICES"').replace(gpus=(1,))
-    cluster.wait(start(place, show, nodes=1))
-    assert log(place, "main").strip() == "gpus 1"
-
-
 def test_array_of_four_shards_merges_to_the_unsharded_run(place: Path, cli: Any) -> None:
     assert cli(*GEN, "--output", "whole").code == 0
     done = cli("slurm", "submit", "--wait", "--json", "--array", "4", "--time", "10m", "--", *GEN, "--output", "parts")
@@ -227,23 +73,6 @@ def test_array_of_four_shards_merges_to_the_unsharded_run(place: Path, cli: Any)
     assert min(counts) > 0
     assert json.loads((place / "parts" / "summary.json").read_text())["state"] == "finished"
     assert not list((place / "parts").glob(".merge*"))
-
-
-def test_the_tasks_of_an_array_do_not_touch_each_other(place: Path, cluster: Cluster) -> None:
-    """The last task's SLURM_JOB_ID is that of the whole array: stopping its server must stop no other one."""
-    later = main("sh", "-c", "sleep $((6 - 5 * SLURM_ARRAY_TASK_ID))")
-    resources = Resources(gpus_per_node=1, cpus_per_node=1, array=2)
-    components = (service("server0", 0), later)
-    plan = JobPlan(atropos_version="0", name="test", components=components, resources=resources, grace=5)
-    write_job(plan, place)
-    spec = JobSpec(name="test", run=str(place), resources=resources.model_dump(mode="json"))
-    launcher = SlurmLauncher(SlurmLauncher.Config())
-    job_id = launcher.submit(spec)
-    until(lambda: launcher.status(job_id).state not in ("pending", "running"))
-    assert launcher.status(job_id).state == "finished"
-    for index in (0, 1):
-        assert record(place / "shards" / str(index))["job_id"] == f"{job_id}_{index}"
-        assert "stopped politely" in log(place / "shards" / str(index), "server0")
 
 
 def test_a_chain_whose_middle_fails(place: Path, cluster: Cluster, cli: Any) -> None:
@@ -281,73 +110,6 @@ def test_the_time_limit_comes_the_job_goes_on_to_the_same_groups(place: Path, cl
     assert record(place / "run")["attempt"] == 2
     output = (place / "run" / f"slurm-{job_id}.out").read_text()
     assert output.count("start main") == 2  # appended, not truncated
-
-
-def test_cancel_stops_servers_politely(place: Path, cluster: Cluster, cli: Any) -> None:
-    job_id = start(place, service("server0", 0), service("server1", 1), client("server0", "server1"))
-    until(lambda: (place / "logs/latest/main.log").exists() and "200" in log(place, "main"))
-    began = time.monotonic()
-    assert cli("slurm", "cancel", job_id).stdout == f"job {job_id} is cancelled\n"
-    assert time.monotonic() - began < 20
-    assert record(place)["code"] == 143
-    assert "stopped politely" in log(place, "server0")
-    assert "stopped politely" in log(place, "server1")
-    assert cli("slurm", "status", str(place)).code == 1
-    unknown = cli("slurm", "cancel", "999999")
-    assert unknown.code == 7
-    assert "does not know job 999999" in unknown.stderr
-
-
-def test_a_server_that_ends_with_0_fails_the_job(place: Path, cluster: Cluster) -> None:
-    job = cluster.wait(start(place, service("server0", 0), service("server1", 1, die=4), client("server0", "server1")))
-    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "70:0")
-    assert record(place)["component"] == "server1"
-    assert "ended with 0 while it was used" in record(place)["reason"]
-    assert "stopped politely" in log(place, "server0")
-
-
-def test_a_server_that_is_never_healthy(place: Path, cluster: Cluster) -> None:
-    job = cluster.wait(start(place, service("server0", 0, warm=999), client("server0"), nodes=1, start_timeout=2))
-    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "75:0")
-    assert "GET /health" in record(place)["reason"]
-
-
-def test_a_server_that_crashes_at_its_start(place: Path, cluster: Cluster, cli: Any) -> None:
-    broken = service("server0", 0).replace(argv=("sh", "-c", "echo CUDA out of memory >&2; exit 9"))
-    began = time.monotonic()
-    job_id = start(place, broken, client("server0"), nodes=1, start_timeout=600)
-    job = cluster.wait(job_id)
-    assert time.monotonic() - began < 30
-    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "70:0")
-    # the last lines and the path of the log stand in the job's own log
-    own = (place / f"slurm-{job_id}.out").read_text()
-    assert "CUDA out of memory" in own
-    assert str(place / "logs" / "attempt_1" / "server0.log") in own
-
-
-@pytest.mark.parametrize("victim", ["pid", "parent"])
-def test_kill_9_of_a_server_ends_the_job(place: Path, cluster: Cluster, victim: str) -> None:
-    job_id = start(place, service("server0", 0), client("server0"), nodes=1)
-    until(lambda: (place / "logs/latest/main.log").exists() and "200" in log(place, "main"))
-    began = time.monotonic()
-    os.kill(json.loads((place / "endpoints" / "server0.json").read_text())[victim], 9)
-    job = cluster.wait(job_id)
-    assert time.monotonic() - began < 15
-    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "70:0")
-    assert record(place)["component"] == "server0"
-
-
-def test_odd_arguments_arrive_unchanged(place: Path, cluster: Cluster) -> None:
-    odd = ["a b", "$HOME", "q\"u'o", "n\nl", "ü→", ";", "*", "", "`id`", "\\", "--nodes=9", "%j", "{{port}}", "a;b\\;"]
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD']]))"
-    shown = main(sys.executable, "-c", code, *odd).replace(env={"ODD": "p,q = 'x' \"y\" $HOME\n"})
-    folder = place / "50% it's a %j run"
-    folder.mkdir()
-    job_id = start(folder, shown, nodes=1)
-    assert cluster.wait(job_id)["ExitCode"] == "0:0"
-    odd[odd.index("{{port}}")] = "{port}"
-    assert json.loads(log(folder, "main")) == [odd, "p,q = 'x' \"y\" $HOME\n"]
-    assert (folder / f"slurm-{job_id}.out").exists()
 
 
 def test_serve_starts_servers_for_gen(place: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
