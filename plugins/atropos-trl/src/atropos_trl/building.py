@@ -12,7 +12,7 @@ from .checks import completion_limit, temperature
 from .common.lora import lora_config
 from .common.models import facts
 from .demonstrations import demonstrations
-from .grpo import GrpoMixin, Live, handed_back
+from .grpo import GrpoMixin, Live, environment
 from .job import Job
 from .loop import bring_in
 from .preferences import preferences
@@ -87,7 +87,7 @@ def build_grpo(job: Job) -> Any:
             options={name: getattr(config, name) for name in names},
         )
         places: list[JsonDict] = [{"prompt": str(number)} for number in range(job.sizes.prompts)]
-        parts = {"reward_funcs": handed_back, "rollout_func": source, "train_dataset": dataset(places)}
+        parts = {"reward_funcs": environment, "rollout_func": source, "train_dataset": dataset(places)}
     else:
         source = None
         numbered: list[JsonDict] = [{"prompt": row["prompt"], "row": number} for number, row in enumerate(rows)]

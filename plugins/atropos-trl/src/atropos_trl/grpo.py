@@ -99,8 +99,8 @@ class Live:
             )
 
 
-def handed_back(score: list[float | None], **columns: Any) -> list[float | None]:
-    """TRL's reward function: the rewards that came with the rollouts."""
+def environment(score: list[float | None], **columns: Any) -> list[float | None]:
+    """TRL's reward function (its name is the metric's): the rewards that came with the rollouts."""
     return score
 
 
@@ -153,6 +153,7 @@ class GrpoMixin:
         ended = [sum(row.trained) for row in kept if not row.truncated] or [0]
         metrics["completions/mean_terminated_length"][-1:] = [sum(ended) / len(ended)]
         metrics["rollouts/failed"].append(float(batch.failed))
+        metrics["rollouts/split"].append(float(batch.split))
         metrics["rollouts/time"].append(live.rollout_time)
         if live.mask_truncated:
             metrics["completions/masked"].append(float(batch.masked_truncated))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from atropos_cli.sdk import Rollout, ScoredGroup, TokenSequence, TrainerError, token_sequences
 
 NATIVE = "--trainer native trains on such groups"
+MOST_SPLIT = 0.1
+"""Share of a batch's rollouts that may be several token sequences before it is an error."""
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Batch:
     failed: int = 0
     masked_truncated: int = 0
     long_prompts: int = 0
+    split: int = 0
 
 
 def batch_of(
@@ -51,9 +54,12 @@ def batch_of(
     """Rows of the groups of each place. Raises TrainerError for what TRL's fixed shape cannot hold.
 
     A place without groups (every rollout failed) and a failed rollout give rows without reward, advantage or loss,
-    because TRL needs `group_size` rows from every prompt. filler: a token id for such rows.
+    because TRL needs `group_size` rows from every prompt. A rollout that is several token sequences (now and then one
+    whose text does not give its tokens back) has no loss, its reward counts; more than MOST_SPLIT are an error.
+    filler: a token id for such rows.
     """
     batch = Batch()
+    split_one: Rollout | None = None
     for groups in places:
         if len(groups) > 1:
             raise TrainerError(
@@ -72,6 +78,10 @@ def batch_of(
             if row is None:
                 batch.failed += 1
                 row = Row([filler], [filler], [False], [0.0], None, False)
+            elif isinstance(row, Rollout):
+                batch.split += 1
+                split_one = row
+                row = Row([filler], [filler], [False], [0.0], row.reward, row.truncated)
             elif mask_truncated and row.truncated:
                 batch.masked_truncated += 1
                 row.trained = [False] * len(row.trained)
@@ -80,10 +90,17 @@ def batch_of(
                 row = Row([filler], [filler], [False], [0.0], None, False)
             row.check()
             batch.rows.append(row)
+    if split_one is not None and batch.split > MOST_SPLIT * len(batch.rows):
+        raise TrainerError(
+            f"{batch.split} of {len(batch.rows)} rollouts ({split_one.id!r} is one) are several token sequences: "
+            "the chat template or the environment rewrites earlier turns; TRL takes one row per rollout",
+            hint=NATIVE,
+        )
     return batch
 
 
-def _row(rollout: Rollout) -> Row:
+def _row(rollout: Rollout) -> Row | Rollout:
+    """The rollout's row; the rollout itself when it is several sequences."""
     sequences = token_sequences(rollout)
     if not sequences:
         raise TrainerError(
@@ -91,11 +108,7 @@ def _row(rollout: Rollout) -> Row:
             hint="sample in process (leave --base-url out), or from a server that returns token ids",
         )
     if len(sequences) > 1:
-        raise TrainerError(
-            f"rollout {rollout.id!r} is {len(sequences)} token sequences: the chat template or the environment "
-            "rewrites earlier turns; TRL takes one row per rollout",
-            hint=NATIVE,
-        )
+        return rollout
     return split(sequences[0], reward=rollout.reward, truncated=rollout.truncated)
 
 

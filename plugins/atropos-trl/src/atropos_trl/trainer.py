@@ -6,6 +6,7 @@ TrlTrainer(TrlConfig()).train(plan, context)
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -50,7 +51,9 @@ class TrlTrainer(Trainer):
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         start = checkpoints.newest(context.folder) if context.resume else None
         job = self._prepare(plan, context)
-        with models.quiet():
+        with models.quiet(), warnings.catch_warnings():
+            # What TRL and transformers will rename in their next major version is not the user's to change.
+            warnings.filterwarnings("ignore", category=FutureWarning)
             trainer = self._build(job)
             step = 0 if start is None else start[0]
             if start is not None:

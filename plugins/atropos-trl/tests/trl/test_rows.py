@@ -76,7 +76,7 @@ def test_long_prompts_are_left_out_and_counted() -> None:
                     rollout(1, PROMPT, REPLY),
                 )
             ],
-            "2 token sequences",
+            "several token sequences",
         ),
     ],
 )
@@ -84,6 +84,15 @@ def test_other_shapes_are_for_the_native_trainer(groups: list[ScoredGroup], word
     with pytest.raises(TrainerError, match=words) as caught:
         rows(groups)
     assert "--trainer native" in str(caught.value.hint)
+
+
+def test_a_rare_split_rollout_has_no_loss() -> None:
+    """One of many whose text does not give its tokens back does not end the run."""
+    odd = rollout(0, PROMPT, REPLY, ("user", TokenSpan(ids=(5, 6, 2), restart=True)), REPLY, reward=0.5)
+    good = [group(*(rollout(number, PROMPT, REPLY) for number in range(4)))] * 2
+    batch = rows([group(odd, *good[0].rollouts[1:])], [good[0]], [good[1]], size=4)
+    assert (batch.split, batch.failed) == (1, 0)
+    assert (batch.rows[0].reward, any(batch.rows[0].trained)) == (0.5, False)
 
 
 def test_no_token_ids() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
 
-WORDS = ["<pad>", "</s>", *"0123456789", *"abcdefgh"]
+WORDS = ["x", "</s>", *"0123456789", *"abcdefgh"]
 DIGITS = {str(n) for n in range(10)}
 
 ENVIRONMENT = '''
@@ -65,16 +65,16 @@ class Twice(Episode):
 
 
 def make_tiny(folder: Path, **changes: Any) -> Path:
-    """A two-layer llama, 32 wide, over 20 words; each letter and digit is a token."""
+    """A two-layer llama, 32 wide, over 20 words; each letter and digit is a token, and text gives its tokens back."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
-    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>"))
+    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="x"))
     raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     raw.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="</s>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="</s>", eos_token="</s>")
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
     )
@@ -85,7 +85,7 @@ def make_tiny(folder: Path, **changes: Any) -> Path:
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "max_position_embeddings": 64,
-        "pad_token_id": 0,
+        "pad_token_id": 1,
         "bos_token_id": None,
         "eos_token_id": 1,
         **changes,
@@ -130,7 +130,9 @@ def run(plan: TrainPlan, folder: Path, *, resume: bool = False, said: list[str] 
 
     registry = Session().registry
     say = (lambda text: None) if said is None else said.append
-    return run_train(plan, make_trainer(plan), folder=folder, registry=registry, resume=resume, say=say)
+    return run_train(
+        plan, make_trainer(plan), folder=folder, registry=registry, begin="resume" if resume else "new", say=say
+    )
 
 
 def metrics(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
