@@ -38,6 +38,12 @@ def command(folder: Path, name: str, given: argparse.Namespace) -> list[str]:
     ]
 
 
+def finished(run: Path) -> bool:
+    """Has this run been made already?"""
+    state = run / "train.json"
+    return state.exists() and json.loads(state.read_text())["state"] == "finished"
+
+
 def main() -> None:
     """Make the runs that are missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -54,7 +60,7 @@ def main() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     for name in given.only:
         log = given.folder / f"{name}.log"
-        if not (given.folder / name / "model").exists():
+        if not finished(given.folder / name):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             with log.open("w") as file:
                 subprocess.run(
