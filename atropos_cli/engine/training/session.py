@@ -104,6 +104,7 @@ class TrainSession:
         with self._evaluating():
             self._sync(step)
             found = self._loop.call(self._player.roll(tasks, self._on_failure))
+            self._release(step)
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
@@ -158,6 +159,7 @@ class TrainSession:
             with self._evaluating():
                 self._sync(step)
                 found = self._loop.call(player.roll(tasks, lambda *failed: None))
+                self._release(step)
             evaluation, rows = self.results.count(name, step, player.plan, tasks, found)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
@@ -274,6 +276,11 @@ class TrainSession:
             source = str(folder.resolve())
         self._loop.call(self._backend.update_weights(source, version=step))
         self._pushed = step
+
+    def _release(self, step: int) -> None:
+        """Give the memory of sampling back before the optimiser needs it."""
+        if self._in_process and self._loop is not None and self._backend is not None:
+            self._loop.call(self._backend.update_weights(None, version=step))
 
     def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
         if groups and self._writer is not None and place not in self._written:

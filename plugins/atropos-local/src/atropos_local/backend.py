@@ -122,13 +122,13 @@ class LocalBackend(InferenceBackend):
         self.model = self.model or str(getattr(model.config, "_name_or_path", "") or "adopted")
 
     async def update_weights(self, source: str | None, *, version: int) -> None:
-        """See the port. Waits for the samples that run; None drops the kept prefixes of an adopted model."""
+        """See the port. Waits for the samples that run, then lets go of all keys and values and their memory."""
         scheduler, _ = self._opened()
 
         def work(batch: Batch) -> None:
             if source is not None:
                 load_weights(batch.decoder.model, source)
-            batch.store.clear()
+            batch.forget()
 
         await asyncio.wrap_future(scheduler.between(work))
         self._facts["weights_version"] = version

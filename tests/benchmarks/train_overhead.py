@@ -1,6 +1,6 @@
 """CPU seconds a step and peak memory of `train grpo` beside bare TRL doing the same job.
 
-    python plugins/atropos-trl/tests/benchmarks/overhead.py [STEPS]        OMP_NUM_THREADS=1 is set
+    python tests/benchmarks/train_overhead.py [STEPS]        OMP_NUM_THREADS=1 is set
 
 The job: the 135M model, all weights, 8 prompts x 4 completions of 4 tokens, dr_grpo, sums in plain text. Bare TRL
 samples with transformers' generate; ours samples through the engine and the local backend, scores by the
