@@ -35,7 +35,7 @@ def test_rows_grow_in_place_and_keep_what_they_hold() -> None:
 def test_memory_stays_within_its_bound() -> None:
     cache = RowCache(2048)
     write(cache, 0, [0] * 8, 10, 1.0)
-    assert cache.capacity == (8, 256)
+    assert cache.capacity == (8, 32)
     write(cache, 0, [0], 1000, 2.0)
     assert cache.capacity == (1, 1024)
     write(cache, 0, [0] * 4, 10, 3.0)

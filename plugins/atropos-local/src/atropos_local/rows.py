@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LENGTH_STEP = 256
+_LENGTH_STEP, _SHORT_STEP = 256, 32
+"""Lengths are rounded up to the first; to the second while rows are shorter than the first."""
 MIN_SHARED = 16
 """Prefixes shorter than this are not worth the copying."""
 
@@ -50,7 +51,8 @@ class RowCache:
         have_rows, have_length = self.capacity
         if rows <= have_rows and length <= have_length:
             return
-        rounded = -(-length // _LENGTH_STEP) * _LENGTH_STEP
+        step = _LENGTH_STEP if length > _LENGTH_STEP else _SHORT_STEP
+        rounded = -(-length // step) * step
         new_rows = have_rows if rows <= have_rows else max(rows, 2 * have_rows)
         new_length = max(rounded, have_length)
         if new_rows * new_length > self.max_tokens:
