@@ -75,9 +75,9 @@ def on_a_terminal(args: list[str], until: str, *keys: bytes) -> tuple[str, int]:
         assert time.monotonic() < deadline, shown
         if select.select([master], [], [], 0.2)[0]:
             shown += os.read(master, 1 << 16).decode(errors="replace")
-    for key in keys:
-        os.write(master, key)
-        time.sleep(0.5)  # what comes at once is taken for a paste
+    for byte in b"".join(keys):
+        time.sleep(0.3)  # what comes at once is taken for a paste, and no key of it for a command
+        os.write(master, bytes([byte]))
     ended = False
     while not ended or select.select([master], [], [], 0.2)[0]:
         ended = child.poll() is not None
