@@ -1,6 +1,6 @@
 """kill -9 at random moments, again and again, then resume: no group lost, none doubled, every line whole.
 
-ATROPOS_KILLS sets how many kills (default 50); ATROPOS_KILL_SEED repeats a failing sequence.
+ATROPOS_KILLS sets how many kills (default 30); ATROPOS_KILL_SEED repeats a failing sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from atropos_cli.testing.mock_server import MockServer
 
-KILLS = int(os.environ.get("ATROPOS_KILLS", "50"))
+KILLS = int(os.environ.get("ATROPOS_KILLS", "30"))
 SEED = int(os.environ.get("ATROPOS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 ATROPOS = Path(sys.executable).with_name("atropos")
 
