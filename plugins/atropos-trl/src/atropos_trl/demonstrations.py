@@ -66,7 +66,7 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
         return _given(row)
     tools = row.get("tools")
     if "conversations" in row:
-        return _rendered(_from_sharegpt(row["conversations"]), 0, tokenizer, tools)
+        return _rendered(from_sharegpt(row["conversations"]), 0, tokenizer, tools)
     if "messages" in row:
         return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
     if "completion" in row:
@@ -109,9 +109,12 @@ def _turns(value: Any, role: str = "user") -> list[JsonDict]:
     return turns
 
 
-def _from_sharegpt(value: Any) -> list[JsonDict]:
+def from_sharegpt(value: Any) -> list[JsonDict]:
+    """ShareGPT's turns as messages. Raises ValueError for what cannot be read."""
     turns: list[JsonDict] = []
-    for turn in value:
+    for turn in value if isinstance(value, list) else ():
+        if not isinstance(turn, dict) or "value" not in turn:
+            raise ValueError("a turn of the conversation is not {from, value}")
         role = _ROLES.get(str(turn.get("from")))
         if role is None:
             raise ValueError(f"a turn is from {turn.get('from')!r}; known are {', '.join(sorted(_ROLES))}")

@@ -1,4 +1,8 @@
-"""Rows for DPO: {"prompt", "chosen", "rejected"}, all texts or all lists of messages, checked before TRL sees them."""
+"""Rows for DPO, checked before TRL sees them.
+
+{"prompt", "chosen", "rejected"}         all texts or all lists of messages
+{"conversations", "chosen", "rejected"}  ShareGPT's from/value: the conversation so far, and one turn for each side
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
+from atropos_trl.demonstrations import from_sharegpt
 
 
 @dataclass
@@ -47,13 +52,39 @@ def _pair(row: JsonDict, number: int) -> JsonDict:
             f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})",
             hint="rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts",
         )
+    if "conversations" in row:
+        return _sharegpt(row, number)
     names = [name for name in ("prompt", "chosen", "rejected") if row.get(name) is not None]
+    for name in names:
+        if not (isinstance(row[name], str) or _are_messages(row[name])):
+            raise DataError(
+                f"row {number}: {name!r} is neither a text nor a list of messages with a role",
+                hint="make prompt, chosen and rejected all texts, or all lists of {role, content}",
+            )
     if len({isinstance(row[name], str) for name in names}) > 1:
         raise DataError(
             f"row {number} mixes texts and lists of messages",
             hint="make prompt, chosen and rejected all one or the other",
         )
     return {name: row[name] for name in names}
+
+
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) and "role" in item for item in value)
+
+
+def _sharegpt(row: JsonDict, number: int) -> JsonDict:
+    try:
+        pair: JsonDict = {"prompt": from_sharegpt(row["conversations"])}
+        for side in ("chosen", "rejected"):
+            turn: Any = row[side]
+            pair[side] = from_sharegpt(turn if isinstance(turn, list) else [turn])
+    except ValueError as error:
+        raise DataError(
+            f"row {number} cannot be trained on: {error}",
+            hint="conversations is a list of {from, value}; chosen and rejected are one such turn each",
+        ) from error
+    return pair
 
 
 def _length(pair: JsonDict, tokenizer: Any) -> int:
