@@ -75,7 +75,7 @@ def _are_messages(value: Any) -> bool:
 
 def _sharegpt(row: JsonDict, number: int) -> JsonDict:
     try:
-        pair: JsonDict = {"prompt": from_sharegpt(row["conversations"])}
+        pair: dict[str, Any] = {"prompt": from_sharegpt(row["conversations"])}
         for side in ("chosen", "rejected"):
             turn: Any = row[side]
             pair[side] = from_sharegpt(turn if isinstance(turn, list) else [turn])
