@@ -2,7 +2,7 @@
 # Rejection sampling in five commands: sample, keep what is right, make rows, fine-tune, evaluate before and after.
 # Needs `atropos` on the PATH with atropos-arithmetic, atropos-local[torch] and atropos-trl[train]; no GPU.
 #
-#     bash examples/train-on-rollouts/run.sh [FOLDER]        about 3 CPU minutes and 3 GB
+#     bash examples/train-on-rollouts/run.sh [FOLDER]        about 80 CPU seconds and 3 GB
 set -euo pipefail
 out=${1:-runs/train-on-rollouts}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

@@ -69,6 +69,19 @@ def test_first_rollouts(tmp_path: Path) -> None:
                 assert max(span["logprobs"]) <= 0.0
 
 
+@pytest.mark.slow
+@pytest.mark.model
+def test_train_on_rollouts(tmp_path: Path) -> None:
+    """Sampling, filtering, rows, training and both evaluations with the real model: about 80 CPU seconds."""
+    for needed in ("torch", "transformers", "gguf", "trl", "atropos_arithmetic", "atropos_local", "atropos_trl"):
+        if find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    output = run(EXAMPLES / "train-on-rollouts" / "run.sh", str(tmp_path / "run"))
+    assert "step 8/8: loss" in output
+    before, after = (float(line.split()[1]) for line in output.splitlines() if line.startswith("accuracy:"))
+    assert after > before
+
+
 def test_every_example_has_a_readme_and_is_run_here() -> None:
     names = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
     source = Path(__file__).read_text()
