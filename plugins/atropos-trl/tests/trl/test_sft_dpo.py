@@ -133,6 +133,30 @@ def test_pairs(tokenizer: Any) -> None:
         preferences([{**good, "prompt": [{"role": "user", "content": "q"}]}], tokenizer, max_length=None)
     with pytest.raises(DataError, match="row 1 has no 'rejected'"):
         preferences([{"prompt": "q", "chosen": "a"}], tokenizer, max_length=None)
+    turn = {"from": "gpt", "value": "a"}
+    with pytest.raises(DataError, match="row 1: 'chosen' is neither a text nor a list of messages"):
+        preferences([{"chosen": turn, "rejected": turn}], tokenizer, max_length=None)
+
+
+def test_sharegpt_pairs(tokenizer: Any) -> None:
+    row = {
+        "conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}],
+        "chosen": {"from": "gpt", "value": "a"},
+        "rejected": {"from": "gpt", "value": "b"},
+    }
+    found = preferences([row, {**row, "rejected": row["chosen"]}], tokenizer, max_length=200)
+    assert found.identical == 1
+    assert found.rows == [
+        {
+            "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+            "chosen": [{"role": "assistant", "content": "a"}],
+            "rejected": [{"role": "assistant", "content": "b"}],
+        }
+    ]
+    with pytest.raises(DataError, match="row 1 cannot be trained on: a turn is from 'alien'"):
+        preferences([{**row, "chosen": {"from": "alien", "value": "a"}}], tokenizer, max_length=None)
+    with pytest.raises(DataError, match="row 1 cannot be trained on: a turn of the conversation is not"):
+        preferences([{**row, "chosen": "a"}], tokenizer, max_length=None)
 
 
 def test_sft_lowers_its_loss(small: Path, tmp_path: Path) -> None:
@@ -191,31 +215,38 @@ def test_fewer_rows_than_a_step(small: Path, tmp_path: Path) -> None:
 
 
 REAL = [
-    ("sft", "data/sharegpt_fastchat/dummy_conversation.json", {"learning_rate": 1e-4, "lora_r": 8}, 512),
-    ("dpo", "data/dpo_pairs/dpo_en_demo_first150.json", {"learning_rate": 2e-4, "lora_r": 8}, 384),
+    ("sft", "data/sharegpt_fastchat/dummy_conversation.json", {"learning_rate": 1e-4, "lora_r": 8}),
+    ("dpo", "data/dpo_pairs/dpo_en_demo_first150.json", {"learning_rate": 2e-4, "lora_r": 8}),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize(("method", "file", "config", "length"), REAL, ids=["sft", "dpo"])
-def test_real_data_and_the_small_model(
-    tmp_path: Path, method: str, file: str, config: dict[str, Any], length: int
-) -> None:
-    """Real steps of the 135M model on real rows: the last losses are below the first."""
+@pytest.mark.parametrize(("method", "file", "config"), REAL, ids=["sft", "dpo"])
+def test_real_data_and_the_small_model(tmp_path: Path, method: str, file: str, config: dict[str, Any]) -> None:
+    """The 135M model on the shortest 8 rows of real data: the third pass over them has lower losses than the first.
+
+    Passes are compared, not single steps: the rows of two steps differ more than three passes teach.
+    """
     pytest.importorskip("gguf")
     path = shared(file)
     if not path.exists():
         pytest.skip("the shared data are not beside the repository")
+    rows = sorted(json.loads(path.read_text()), key=lambda row: len(json.dumps(row)))[:8]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     plan = make_plan(
         "smollm2",
         method=method,
-        data=(str(path),),
-        prompts_per_step=4,
+        data=(str(data),),
+        prompts_per_step=2,
         steps=12,
         save_every=100,
-        config={**config, "max_length": length, "lr_scheduler_type": "constant"},
+        config={**config, "lr_scheduler_type": "constant"},
     )
     run(plan, tmp_path / "run")
     values = [row["loss"] for row in metrics(tmp_path / "run")]
-    assert sum(values[-4:]) < sum(values[:4]), values
+    assert len(values) == 12
+    assert sum(values[-4:]) < 0.97 * sum(values[:4]), values
+    if method == "dpo":
+        assert values[0] == pytest.approx(0.6931, abs=1e-3)
