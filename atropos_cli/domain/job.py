@@ -63,7 +63,8 @@ class Component(Frozen):
     node: index into the nodes of the allocation. gpus: indices into the GPUs that the allocation has on that
     node; None leaves all visible, () none. ports: names of ports to pick on the node, the first is the one of
     its endpoint. port: number for the first of them, which must be free (None: one is picked). health: path
-    that answers 200 when the service can work (None: ready once it runs).
+    that answers 200 when the service can work (None: ready once it runs). dead_status: status it answers when
+    the service will never work again, though it runs.
     after: names of services whose endpoint must be published first (references in argv and env count by
     themselves), and of tasks or main that must have ended with 0. cwd: None is where the job was submitted.
     step_options: more options of its srun, such as a container image. python: the interpreter there.
@@ -79,6 +80,7 @@ class Component(Frozen):
     ports: tuple[PortName, ...] = ()
     port: int | None = Field(default=None, ge=1, le=65535)
     health: str | None = None
+    dead_status: int | None = Field(default=None, ge=400, le=599)
     warmup: Warmup | None = None
     after: tuple[Name, ...] = ()
     step_options: tuple[Text, ...] = ()
@@ -96,6 +98,8 @@ class Component(Frozen):
             raise ValueError(f"{where}: a health check or a port's number needs a port")
         if (self.health or self.warmup) and self.role != "service":
             raise ValueError(f"{where}: only a service has a health check")
+        if self.dead_status is not None and self.health is None:
+            raise ValueError(f"{where}: dead_status is an answer of the health check, and it has none")
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
             raise ValueError(f"{where}: a GPU is given twice")
         for token in self.tokens():

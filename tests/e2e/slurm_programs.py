@@ -1,7 +1,8 @@
-"""Programs of the SLURM tests, run in jobs:  python slurm_programs.py server PORT WARM DIE CODE | client URL...
+"""Programs of the SLURM tests, run in jobs:  python slurm_programs.py server PORT WARM DIE CODE [DEAD] | client URL...
 
-server: 503 on /health for WARM seconds, then 200; ends by itself DIE seconds later with CODE (0: never). It has a
-child in a session of its own, as engines have. On SIGTERM it says so and ends with 0.
+server: 503 on /health for WARM seconds, then 200, and 503 again from DEAD seconds on (0: never); ends by itself DIE
+seconds later with CODE (0: never). It has a child in a session of its own, as engines have. On SIGTERM it says so and
+ends with 0.
 client: asks each URL once a second, for ever.
 """
 
@@ -18,13 +19,14 @@ import time
 import urllib.request
 
 
-def server(port: int, warm: float, die: float, code: int) -> None:
+def server(port: int, warm: float, die: float, code: int, dead: float = 0) -> None:
     began = time.monotonic()
     subprocess.Popen(["sleep", "600"], start_new_session=True)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(200 if time.monotonic() - began > warm else 503)
+            passed = time.monotonic() - began
+            self.answer(200 if passed > warm and not 0 < dead < passed else 503)
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -60,6 +62,6 @@ def client(*urls: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "server":
-        server(int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+        server(int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]), *map(float, sys.argv[6:]))
     else:
         client(*sys.argv[2:])

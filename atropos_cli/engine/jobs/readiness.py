@@ -1,4 +1,9 @@
-"""Is a service ready? Its endpoint published, its health path answered with 200, one warm-up request answered."""
+"""Is a service ready, and does it stay alive?
+
+Ready: its endpoint published, its health path answered with 200, one warm-up request answered. From then on, where
+the component says what a dead one answers, its health is asked again and again: vLLM's API server outlives its engine
+by many seconds, in which clients only wait.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,10 @@ from atropos_cli.engine.jobs.folder import JobFolder
 
 _EVERY = 0.5
 _HEALTH_TIMEOUT = 30.0
+_WATCH_EVERY = 1.5
+_WATCH_TIMEOUT = 5.0
+_DEAD_AFTER = 2
+"""Answers in a row; one alone may be a server that is just being stopped."""
 _REFUSED = range(400, 500)
 
 
@@ -32,22 +41,29 @@ def healthy(service: Component, endpoint: dict[str, Any] | None, timeout: float 
     """Does the service answer its health path with 200 now? One without a health path is healthy while it runs."""
     if service.health is None:
         return True
-    if endpoint is None:
-        return False
+    return endpoint is not None and _health(service.health, endpoint, timeout) == 200
+
+
+def _health(path: str, endpoint: dict[str, Any], timeout: float) -> int | None:
+    """The status of a health check; None when nothing came."""
     try:
         port = next(iter(endpoint["ports"].values()))
-        return ask(endpoint["host"], port, "GET", service.health, timeout=timeout)[0] == 200
+        return ask(endpoint["host"], port, "GET", path, timeout=timeout)[0]
     except (OSError, http.client.HTTPException):
-        return False
+        return None
 
 
 class Readiness(threading.Thread):
-    """Waits in the background until a service is ready; the first request may take minutes."""
+    """Waits in the background until a service is ready (the first request may take minutes), then watches it.
+
+    problem: why it cannot work. dead: it had been ready, and will not answer a polite stop.
+    """
 
     def __init__(self, service: Component, folder: JobFolder, timeout: float) -> None:
         super().__init__(name=f"ready-{service.name}", daemon=True)
         self.service = service
         self.problem: str | None = None
+        self.dead = False
         self.waits_for = "its endpoint"
         self._folder = folder
         self._timeout = timeout
@@ -75,6 +91,21 @@ class Readiness(threading.Thread):
                 return
         if self.service.warmup is None or self._warm_up(endpoint):
             self._done.set()
+            self._watch(endpoint)
+
+    def _watch(self, endpoint: dict[str, Any]) -> None:
+        path, dead = self.service.health, self.service.dead_status
+        if path is None or dead is None:
+            return
+        count = 0
+        while count < _DEAD_AFTER:
+            if self._cancelled.wait(_WATCH_EVERY):
+                return
+            status = _health(path, endpoint, _WATCH_TIMEOUT)
+            if status is not None:  # busy or ending: its end is seen by others
+                count = count + 1 if status == dead else 0
+        self.dead = True
+        self.problem = f"the engine of {self.service.name} has died (GET {path} answers {dead})"
 
     def _warm_up(self, endpoint: dict[str, Any]) -> bool:
         warmup = self.service.warmup

@@ -7,7 +7,8 @@
         7                         a component could not be started at all
         128+n                     signal n: TERM and INT stop the job, USR1 (the time limit comes) also queues it again
 
-A service that ends is a failure even with code 0: vLLM ends with 0 when its engine has died. When main fails,
+A service that ends is a failure even with code 0: vLLM ends with 0 when its engine has died. One that says so by
+its health check before it ends (Component.dead_status) is killed at once. When main fails,
 the services are looked at for some seconds first, since a client often notices before the server has ended.
 A second signal does not wait any more.
 """
@@ -173,6 +174,8 @@ class Supervisor:
     def _look_for_problems(self) -> Outcome | None:
         for name, watcher in self.readiness.items():
             if watcher.problem is not None:
+                if watcher.dead:
+                    self.placed[name].kill()
                 return Outcome(SERVICE_FAILED, f"{name}: {watcher.problem}", name)
         return None
 

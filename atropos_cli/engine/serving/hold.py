@@ -5,7 +5,6 @@ python -m atropos_cli.engine.serving.hold FOLDER        what --detach starts, in
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import socket
@@ -20,8 +19,6 @@ from typing import Any
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.engine.jobs.folder import read_job, read_record
 from atropos_cli.engine.jobs.placing import LocalPlacer
-from atropos_cli.engine.jobs.processes import send
-from atropos_cli.engine.jobs.readiness import ask
 from atropos_cli.engine.jobs.supervisor import run_job
 from atropos_cli.engine.serving.endpoints import addresses, all_ready, base_url
 from atropos_cli.engine.serving.probe import probe
@@ -29,9 +26,6 @@ from atropos_cli.engine.serving.state import ServerRecord, held, read_server, wr
 from atropos_cli.errors import LaunchError
 
 _EVERY = 0.3
-_HEALTH_EVERY = 1.5
-_HEALTH_TIMEOUT = 5.0
-_ENGINE_DEAD = 503
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP)
 
 
@@ -58,7 +52,7 @@ def serve(folder: Path, say: Callable[[str], None], on_ready: Callable[[ServerRe
             watcher.finish()
             end = read_record(folder / "exit.json") or {}
             state = "stopped" if code in STOPPED or code == 0 else "failed"
-            changed = {"state": state, "code": code, "reason": watcher.reason or end.get("reason")}
+            changed = {"state": state, "code": code, "reason": end.get("reason")}
             write_record(folder, watcher.record.replace(**changed, ready=watcher.ready_at))
     return code
 
@@ -72,7 +66,6 @@ class _Watcher(threading.Thread):
         super().__init__(name="server-watcher", daemon=True)
         self.record = record
         self.ready_at: float | None = None
-        self.reason: str | None = None
         self._plan = plan
         self._folder = folder
         self._on_ready = on_ready
@@ -95,26 +88,6 @@ class _Watcher(threading.Thread):
             write_record(self._folder, self.record)
         if self._on_ready is not None:
             self._on_ready(self.record)
-        if self.record.engine == "vllm":
-            self._watch_engines()
-
-    def _watch_engines(self) -> None:
-        """End a vLLM whose engine has died: it says so by 503, but may take long to end by itself."""
-        refused: dict[str, int] = {}
-        while not self._over.wait(_HEALTH_EVERY):
-            for item in self._plan.services:
-                endpoint = read_record(self._folder / "endpoints" / f"{item.name}.json")
-                if item.health is None or endpoint is None:
-                    continue
-                try:
-                    port = next(iter(endpoint["ports"].values()))
-                    status, _ = ask(endpoint["host"], port, "GET", item.health, timeout=_HEALTH_TIMEOUT)
-                except (OSError, http.client.HTTPException):
-                    continue  # busy or ending: its end is seen by others
-                refused[item.name] = refused.get(item.name, 0) + 1 if status == _ENGINE_DEAD else 0
-                if refused[item.name] == 2:
-                    self.reason = f"the engine of {item.name} has died (GET {item.health} answers {status})"
-                    send([int(endpoint["pid"])], signal.SIGKILL)
 
     def finish(self) -> None:
         """From now on the record is somebody else's."""

@@ -21,6 +21,8 @@ from atropos_cli.engine.serving.platforms import Platform
 from atropos_cli.errors import LaunchError, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+VLLM_ENGINE_DEAD = 503
+"""What vLLM's API server answers to /health when its engine has died. SGLang's says it also while it drains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def _server(request: ServerRequest, defaults: Defaults, tp: int, number: int, pa
             ports=_ports(request.engine, first=first, span=span),
             port=have.port + number if have.port is not None and first else None,
             health="/health" if first else None,
+            dead_status=VLLM_ENGINE_DEAD if first and request.engine == "vllm" else None,
             warmup=_warmup(have.served_name or request.model) if first else None,
         )
 

@@ -27,8 +27,10 @@ from atropos_cli.engine.jobs.supervisor import run_job
 PROGRAMS = str(Path(__file__).parents[2] / "e2e" / "slurm_programs.py")
 
 
-def service(name: str = "server0", *, warm: float = 0, die: float = 0, code: int = 0, **more: Any) -> Component:
-    argv = (sys.executable, "-u", PROGRAMS, "server", "{port}", str(warm), str(die), str(code))
+def service(
+    name: str = "server0", *, warm: float = 0, die: float = 0, code: int = 0, dead: float = 0, **more: Any
+) -> Component:
+    argv = (sys.executable, "-u", PROGRAMS, "server", "{port}", str(warm), str(die), str(code), str(dead))
     made = {"ports": ("http",), "health": "/health", "warmup": Warmup(path="/warm"), **more}
     return Component(name=name, role="service", argv=argv, **made)
 
@@ -209,6 +211,21 @@ def test_g12_whoever_ends_the_supervisor_nothing_is_left(tmp_path: Path, number:
     assert len(left(tmp_path)) >= 2
     process.send_signal(number)
     assert process.wait(20) == (128 + number if number != signal.SIGKILL else -signal.SIGKILL)
+
+
+def test_a_service_that_says_it_is_dead_ends_the_job_while_it_lives_on(tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, ended, said = run(tmp_path, service(dead=2, dead_status=503), main("sleep", "60"))
+    assert (code, ended["component"]) == (70, "server0")
+    assert "the engine of server0 has died (GET /health answers 503)" in ended["reason"]
+    assert time.monotonic() - began < 15
+    assert "stopped politely" not in log(tmp_path, "server0")
+    assert any("has died" in line for line in said)
+
+
+def test_a_busy_answer_means_death_only_where_the_component_says_so(tmp_path: Path) -> None:
+    code, ended, _ = run(tmp_path, service(dead=0.5), main("sleep", "6"))
+    assert (code, ended["reason"]) == (0, "finished")
 
 
 @pytest.mark.parametrize("victim", ["pid", "parent"])
