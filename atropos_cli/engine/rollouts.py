@@ -122,19 +122,8 @@ class GroupRoller:
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
         """Exactly n completions; see GroupContext."""
-        generations = await self._sample(messages, n, sampling=sampling, tools=tools)
+        generations = await self.sample(messages, n=n, sampling=sampling, tools=tools)
         return [completion for generation in generations for completion in generation.completions]
-
-    async def sample(
-        self,
-        messages: Sequence[Message],
-        *,
-        n: int = 1,
-        sampling: Sampling | None = None,
-        tools: Sequence[JsonDict] | None = None,
-    ) -> Sequence[Generation]:
-        """Generations with exactly n completions; see GroupContext."""
-        return await self._sample(messages, n, sampling=sampling, tools=tools)
 
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens; see GroupContext."""
@@ -172,6 +161,13 @@ class GroupRoller:
             episode_id=episode_id,
             turn=turn,
         )
+
+    async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
+        """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
+        groups = [group async for group in environment.roll_group(task, self)]
+        if not groups or not groups[-1].last:
+            raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+        return tuple(groups)
 
     async def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
         """group_size independent episodes of the task, one group."""
@@ -223,7 +219,7 @@ class GroupRoller:
     async def _first_replies(self, alive: list[_Attempt]) -> None:
         before = self.budget.requests, self.budget.retries
         try:
-            generations = await self._sample(alive[0].messages, len(alive), prefill=alive[0].episode.prefill)
+            generations = await self.sample(alive[0].messages, n=len(alive), prefill=alive[0].episode.prefill)
         except Exception as error:  # noqa: BLE001 - becomes the rollouts' failure
             for attempt in alive:
                 attempt.fail("generate", error)
@@ -255,7 +251,7 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                generation = (await self._sample(attempt.messages, 1, prefill=attempt.episode.prefill))[0]
+                generation = (await self.sample(attempt.messages, prefill=attempt.episode.prefill))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -325,16 +321,16 @@ class GroupRoller:
             failure=attempt.failure,
         )
 
-    async def _sample(
+    async def sample(
         self,
         messages: Sequence[Message],
-        n: int,
         *,
+        n: int = 1,
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
         prefill: str = "",
     ) -> list[Generation]:
-        """Generations that hold exactly n completions together: one request, or single ones where n is ignored."""
+        """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
         request = GenerateRequest(
             messages=tuple(messages),

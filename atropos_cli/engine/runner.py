@@ -18,7 +18,7 @@ from typing import Any
 
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.run import FailureRecord, RunState, RunSummary
+from atropos_cli.domain.run import RunState, RunSummary
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.components import Parts, open_parts
 from atropos_cli.engine.dispatch import Abort, Dispatcher, Draining
@@ -29,7 +29,7 @@ from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.tasks import Shard, TaskReader
 from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import AtroposError, DataError
-from atropos_cli.io.rundir import RunDir, check_same_plan, now, open_run, read_plan
+from atropos_cli.io.rundir import RunDir, check_same_plan, open_run, read_plan
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 
@@ -193,26 +193,23 @@ class Runner:
         roller = GroupRoller(self._run, index)
         roller.on_first_request = lambda: self._starting.discard(index)
         try:
-            groups = [group async for group in environment.roll_group(task, roller)]
-            if not groups or not groups[-1].last:
-                raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+            groups = await roller.roll(environment, task)
         except (Abort, Draining, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - a plugin's error is this group's failure
             self._fail_group(index, task, error)
             return
-        self._write(index, task, tuple(groups))
+        self._write(index, task, groups)
 
     def _write(self, index: int, task: Task, groups: tuple[ScoredGroup, ...]) -> None:
         """Write the groups, or only their failures when no rollout of the task succeeded."""
         assert self._parts is not None
-        failed = [rollout for group in groups for rollout in group.rollouts if rollout.failure is not None]
+        failed = [(r.id, r.failure) for group in groups for r in group.rollouts if r.failure is not None]
         if self.run_dir is not None:
-            for rollout in failed:
-                self._record(groups[-1].group_id, task.id, rollout.failure, rollout.id)
-        first = failed[0].failure if failed else None
-        if first is not None and len(failed) == sum(len(group.rollouts) for group in groups):
-            self.totals.fail_group(first, len(failed))
+            for rollout, reason in failed:
+                self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout)
+        if failed and len(failed) == sum(len(group.rollouts) for group in groups):
+            self.totals.fail_group(failed[0][1], len(failed))
             return
         self._parts.writer.write(groups)
         self.done.add(index)
@@ -226,22 +223,7 @@ class Runner:
         self.totals.fail_group(reason, self.plan.group_size)
         if self.run_dir is not None:
             group_id = make_group_id(self._run.digest, index)
-            self._record(group_id, task.id if task else None, reason, None)
-
-    def _record(self, group_id: str, task_id: str | None, reason: Any, rollout: str | None) -> None:
-        assert self.run_dir is not None
-        self.run_dir.failure(
-            FailureRecord(
-                group_id=group_id,
-                task_id=task_id,
-                rollout=rollout,
-                stage=reason.stage,
-                type=reason.type,
-                message=reason.message,
-                attempt=self.run_dir.attempt,
-                time=now(),
-            )
-        )
+            self.run_dir.failure(group_id, task.id if task else None, reason, None)
 
     async def _drain(self) -> None:
         """Wait for the open groups; after a signal `drain` seconds at most, after a second one not at all."""

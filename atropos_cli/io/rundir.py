@@ -10,15 +10,27 @@ import shutil
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import AppendLog, atomic_write
+
+P = TypeVar("P", bound=BaseModel)
+
+
+class _Stored(Protocol):
+    """A plan of any command."""
+
+    @property
+    def digest(self) -> str: ...
+    def identity(self) -> JsonDict: ...
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
 def now() -> str:
@@ -37,7 +49,7 @@ class RunDir:
         self._log: AppendLog | None = None
         self.attempt = 1 + _count_starts(folder / "log.jsonl")
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: _Stored) -> None:
         """plan.json, with the digest beside the plan."""
         data: JsonDict = {"digest": plan.digest, **plan.model_dump(mode="json")}
         atomic_write(self.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
@@ -46,8 +58,18 @@ class RunDir:
         text = summary.model_dump_json(indent=2)
         atomic_write(self.folder / "summary.json", text.encode() + b"\n")
 
-    def failure(self, record: FailureRecord) -> None:
-        """Append to failures.jsonl."""
+    def failure(self, group_id: str, task_id: str | None, reason: RolloutFailure, rollout: str | None) -> None:
+        """Append to failures.jsonl. rollout None: the whole group failed."""
+        record = FailureRecord(
+            group_id=group_id,
+            task_id=task_id,
+            rollout=rollout,
+            stage=reason.stage,
+            type=reason.type,
+            message=reason.message,
+            attempt=self.attempt,
+            time=now(),
+        )
         if self._failures is None:
             path = self.folder / "failures.jsonl"
             _end_line(path)
@@ -137,14 +159,19 @@ def holds_run(folder: Path) -> bool:
 
 def read_plan(path: Path) -> Plan:
     """The plan of a plan.json. Raises DataError naming the file and what is wrong."""
+    return read_stored(path, Plan, what="a plan", hint="give a run folder's plan.json")
+
+
+def read_stored(path: Path, kind: type[P], *, what: str, hint: str) -> P:
+    """A plan that write_plan wrote. Raises DataError saying that the file is not there, or is not `what`."""
     try:
         data = json.loads(path.read_bytes())
         data.pop("digest", None)
-        return Plan.model_validate(data)
+        return kind.model_validate(data)
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist", hint="give a run folder's plan.json") from error
+        raise DataError(f"{path} does not exist", hint=hint) from error
     except (ValidationError, ValueError, AttributeError, OSError) as error:
-        raise DataError(f"{path} is not a plan: {error}") from error
+        raise DataError(f"{path} is not {what}: {error}") from error
 
 
 def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
@@ -157,13 +184,7 @@ def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
     check_same_identity(old, new, folder)
 
 
-class _Identified(Protocol):
-    @property
-    def digest(self) -> str: ...
-    def identity(self) -> JsonDict: ...
-
-
-def check_same_identity(old: _Identified, new: _Identified, folder: Path) -> None:
+def check_same_identity(old: _Stored, new: _Stored, folder: Path) -> None:
     """Refuse to go on with a run under another plan. Raises PlanChanged with the differing keys."""
     if old.digest == new.digest:
         return

@@ -100,11 +100,8 @@ class Player:
 
     async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
         assert self._run is not None, "roll() before open()"
-        roller = GroupRoller(self._run, place)
         try:
-            groups = [group async for group in self.environment.roll_group(task, roller)]
-            if not groups or not groups[-1].last:
-                raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+            groups = await GroupRoller(self._run, place).roll(self.environment, task)
         except Exception as error:  # noqa: BLE001 - a plugin's error is this task's failure
             on_failure(place, task, failure("environment", error), None)
             return []
@@ -114,4 +111,4 @@ class Player:
                 alive = alive or rollout.failure is None
                 if rollout.failure is not None:
                     on_failure(place, task, rollout.failure, rollout.id)
-        return groups if alive else []
+        return list(groups) if alive else []

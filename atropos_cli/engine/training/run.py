@@ -9,23 +9,18 @@ goes on from the newest complete checkpoint.
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.training.recording import Recording
 from atropos_cli.engine.training.session import TrainSession
-from atropos_cli.errors import AtroposError, DataError, ExitCode, TrainerError
-from atropos_cli.io.append import atomic_write
-from atropos_cli.io.rundir import RunDir, check_same_identity, open_run
+from atropos_cli.errors import AtroposError, ExitCode, TrainerError
+from atropos_cli.io.rundir import RunDir, check_same_identity, open_run, read_stored
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
@@ -62,14 +57,7 @@ def run_train(
 
 def read_train_plan(path: Path) -> TrainPlan:
     """The training plan of a plan.json. Raises DataError naming the file and what is wrong."""
-    try:
-        data = json.loads(path.read_bytes())
-        data.pop("digest", None)
-        return TrainPlan.model_validate(data)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist", hint="give a training run's folder") from error
-    except (ValidationError, ValueError, AttributeError, OSError) as error:
-        raise DataError(f"{path} is not the plan of a training run: {error}") from error
+    return read_stored(path, TrainPlan, what="the plan of a training run", hint="give a training run's folder")
 
 
 def _train(
@@ -82,7 +70,7 @@ def _train(
     error: BaseException | None = None
     try:
         session.prepare(lambda rollouts: _writer(rollouts, registry))
-        _write_plan(plan, run_dir)
+        run_dir.write_plan(plan)
         run_dir.log("started", attempt=run_dir.attempt, resume=resume)
         recording.begin(resume=resume)
         with _signals(session, say):
@@ -111,11 +99,6 @@ def _train(
             recording.end(state, code, result, session.results, error=error)
             run_dir.log("ended", state=state)
         session.close()
-
-
-def _write_plan(plan: TrainPlan, run_dir: RunDir) -> None:
-    data: JsonDict = {"digest": plan.digest, **plan.model_dump(mode="json")}
-    atomic_write(run_dir.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _writer(plan: Plan, registry: Registry) -> Writer:

@@ -14,7 +14,6 @@ from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
-from atropos_cli.domain.run import FailureRecord
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.components import close_part, make_backend, open_backend
@@ -27,7 +26,7 @@ from atropos_cli.engine.training.order import TaskOrder, task_digest
 from atropos_cli.engine.training.recording import Recording
 from atropos_cli.engine.training.suites import SuiteResults
 from atropos_cli.errors import BackendError, ConfigError, TrainerError
-from atropos_cli.io.rundir import RunDir, now
+from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
@@ -48,7 +47,6 @@ class TrainSession:
         self.tasks: int | None = None
         self.recording = recording
         self.results = SuiteResults(self.folder)
-        self.failed_rollouts = 0
         self._run_dir = run_dir
         self._registry = registry
         self._stop = threading.Event()
@@ -208,11 +206,6 @@ class TrainSession:
         """Ask the trainer to save and return."""
         self._stop.set()
 
-    @property
-    def skipped_tasks(self) -> int:
-        """Training tasks that were left out because a suite holds them."""
-        return self._order.skipped if self._order is not None else 0
-
     def close(self) -> None:
         """Close environments, backend and the groups file; safe to call twice."""
         if self._loop is not None:
@@ -298,20 +291,8 @@ class TrainSession:
             self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
 
     def _on_failure(self, place: int, task: Task, reason: RolloutFailure, rollout: str | None) -> None:
-        self.failed_rollouts += 1
         assert self.plan.rollouts is not None
-        self._run_dir.failure(
-            FailureRecord(
-                group_id=make_group_id(self.plan.rollouts.digest, place),
-                task_id=task.id,
-                rollout=rollout,
-                stage=reason.stage,
-                type=reason.type,
-                message=reason.message,
-                attempt=self._run_dir.attempt,
-                time=now(),
-            )
-        )
+        self._run_dir.failure(make_group_id(self.plan.rollouts.digest, place), task.id, reason, rollout)
 
     def _event(self, kind: str, message: str) -> None:
         self.warn(message)
