@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,17 @@ def test_wandb_offline_directories_hold_the_tables(tmp_path: Path, monkeypatch: 
     assert all(name.endswith(first["id"]) for name in runs)
     assert [row[0] for row in runs[max(runs)]] == [1, 2, 3, 4]
     assert [row[0] for row in tables(tmp_path, "sums")[max(runs)]] == [1, 2, 3, 4]
-    # The binary log of each run carries the metrics and how the run ended.
-    logs = [path.read_bytes() for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
-    assert all(b"loss" in log and b"incremental-table-file" in log for log in logs)
+    # The binary log of each run carries the metrics and the tables. wandb's service writes it, in its own time.
+    logs = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert len(logs) == 2
+    deadline = time.monotonic() + 10
+    while not (whole := all(_holds_all(log.read_bytes()) for log in logs)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert whole
+
+
+def _holds_all(log: bytes) -> bool:
+    return b"loss" in log and b"incremental-table-file" in log
 
 
 class FakeRun:
