@@ -86,6 +86,15 @@ class Evaluation(Frozen):
     completion_tokens: int = 0
     per_task: tuple[TaskResult, ...]
 
+    def headline(self) -> dict[str, float]:
+        """The numbers to follow over time: accuracy with its interval, errors, reward, pass@k for k above 1."""
+        values = {"accuracy": self.accuracy.value, "errors": float(self.errors)}
+        if self.accuracy.low is not None and self.accuracy.high is not None:
+            values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
+        if self.reward is not None:
+            values["reward"] = self.reward.value
+        return values | {f"pass@{k}": value.value for k, value in self.pass_at.items() if k != "1"}
+
 
 class Comparison(Frozen):
     """The change from a baseline on the tasks both have. gained and lost: tasks that crossed one half."""

@@ -21,10 +21,10 @@ from atropos_cli.engine.dispatch import Abort
 from atropos_cli.engine.planner import component_rewards
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.training.data import prompt_rows, stored_groups, stored_rows
-from atropos_cli.engine.training.live import LoopThread, Player
+from atropos_cli.engine.training.live import LoopThread, OnFailure, Player
 from atropos_cli.engine.training.order import TaskOrder, task_digest
 from atropos_cli.engine.training.recording import Recording
-from atropos_cli.engine.training.suites import SuiteResults
+from atropos_cli.engine.training.suites import SuiteResults, sample_row
 from atropos_cli.errors import BackendError, ConfigError, TrainerError
 from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
@@ -99,10 +99,7 @@ class TrainSession:
             raise TrainerError("roll() needs an environment in the plan and adopt() first")
         self._locate(step)
         tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
-        with self._evaluating():
-            self._sync(step)
-            found = self._loop.call(self._player.roll(tasks, self._on_failure))
-            self._release(step)
+        found = self._sample(self._player, tasks, self._on_failure, step)
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
@@ -154,10 +151,7 @@ class TrainSession:
         values: dict[str, float] = {}
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
-            with self._evaluating():
-                self._sync(step)
-                found = self._loop.call(player.roll(tasks, lambda *failed: None))
-                self._release(step)
+            found = self._sample(player, tasks, lambda *failed: None, step)
             evaluation, rows = self.results.count(name, step, player.plan, tasks, found)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
@@ -253,27 +247,28 @@ class TrainSession:
             if training:
                 self._model.train()
 
-    def _sync(self, step: int) -> None:
-        """Make the backend sample from the weights as they are now."""
+    def _sample(
+        self, player: Player, tasks: Mapping[int, Task], on_failure: OnFailure, step: int
+    ) -> dict[int, list[ScoredGroup]]:
+        """Roll with the weights as they are now. In process nothing of them is kept behind it, and no memory."""
         assert self._backend is not None
         assert self._loop is not None
-        source: str | None = None
-        if not self._in_process:
-            if self._pushed == step:
-                return
-            # Two folders in turn: a server may still be reading the last one.
-            folder = self.folder / "sync" / str(step % 2)
-            shutil.rmtree(folder, ignore_errors=True)
-            self._model.save_pretrained(folder)
-            self._tokenizer.save_pretrained(folder)
-            source = str(folder.resolve())
-        self._loop.call(self._backend.update_weights(source, version=step))
-        self._pushed = step
+        if not self._in_process and self._pushed != step:
+            self._push(self._backend, self._loop, step)
+        with self._evaluating():
+            found = self._loop.call(player.roll(tasks, on_failure))
+            if self._in_process:
+                self._loop.call(self._backend.update_weights(None, version=step))
+        return found
 
-    def _release(self, step: int) -> None:
-        """Give the memory of sampling back before the optimiser needs it."""
-        if self._in_process and self._loop is not None and self._backend is not None:
-            self._loop.call(self._backend.update_weights(None, version=step))
+    def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
+        """Give a server the weights, in two folders in turn: it may still be reading the last one."""
+        folder = self.folder / "sync" / str(step % 2)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._model.save_pretrained(folder)
+        self._tokenizer.save_pretrained(folder)
+        loop.call(backend.update_weights(str(folder.resolve()), version=step))
+        self._pushed = step
 
     def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
         if groups and self._writer is not None and place not in self._written:
@@ -296,23 +291,6 @@ class TrainSession:
 
     def _event(self, kind: str, message: str) -> None:
         self.warn(message)
-
-
-def sample_row(task: Task, rollout: Rollout) -> JsonDict:
-    """What the records keep of a completion; `expected` is the task's answer, `extracted` what the episode read."""
-    prompt = [message for message in rollout.messages if message.role != "assistant"]
-    correct = next(
-        (rollout.info[name] for name in ("correct", "won") if isinstance(rollout.info.get(name), bool)), None
-    )
-    return {
-        "task": task.id,
-        "prompt": "\n\n".join(message.text for message in prompt[:4]),
-        "completion": rollout.text,
-        "extracted": rollout.info.get("extracted"),
-        "expected": task.answer,
-        "reward": rollout.reward,
-        "correct": correct,
-    }
 
 
 def _task_of(row: JsonDict, number: int) -> Task:

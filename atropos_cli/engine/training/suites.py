@@ -15,6 +15,7 @@ from pathlib import Path
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.evaluation import Evaluation, evaluate
@@ -35,7 +36,6 @@ class SuiteResults:
         self._first: str | None = None
         self.best_step: int | None = None
         self.best_value = float("-inf")
-        self.last: dict[str, float] = {}
         self.history: dict[int, dict[str, float]] = {}
 
     def tasks_of(self, name: str, player: Player) -> dict[int, Task]:
@@ -55,8 +55,6 @@ class SuiteResults:
         self, name: str, step: int, plan: Plan, tasks: Mapping[int, Task], found: Mapping[int, list[ScoredGroup]]
     ) -> tuple[dict[str, float], list[JsonDict]]:
         """Metrics of one evaluation and some of its completions; keeps the whole of it in a file."""
-        from atropos_cli.engine.training.session import sample_row
-
         groups = [group for place in tasks for group in found[place]]
         summary = _summary(plan, len(tasks), groups)
         result = evaluate(plan, groups, summary, ks=sorted({1, plan.group_size}))
@@ -74,7 +72,6 @@ class SuiteResults:
     def settle(self, step: int, values: Mapping[str, float]) -> None:
         """Remember the values of a step's evaluations and see whether it is the best so far."""
         self.history[step] = dict(values)
-        self.last = dict(values)
         value = values.get(f"eval/{self._first}/accuracy")
         if value is not None and value > self.best_value:
             self.best_step, self.best_value = step, value
@@ -109,14 +106,25 @@ def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup]) -> RunSummary:
 
 
 def _metrics(result: Evaluation) -> dict[str, float]:
-    values = {"accuracy": result.accuracy.value, "errors": float(result.errors)}
-    if result.accuracy.low is not None and result.accuracy.high is not None:
-        values |= {"accuracy_low": result.accuracy.low, "accuracy_high": result.accuracy.high}
-    if result.reward is not None:
-        values["reward"] = result.reward.value
-    values |= {f"pass@{k}": value.value for k, value in result.pass_at.items() if k != "1"}
+    values = result.headline()
     if result.attempts:
         values["completion_tokens"] = result.completion_tokens / result.attempts
-        truncated = sum(task.truncated for task in result.per_task)
-        values["truncated"] = truncated / result.attempts
+        values["truncated"] = sum(task.truncated for task in result.per_task) / result.attempts
     return values
+
+
+def sample_row(task: Task, rollout: Rollout) -> JsonDict:
+    """What the records keep of a completion; `expected` is the task's answer, `extracted` what the episode read."""
+    prompt = [message for message in rollout.messages if message.role != "assistant"]
+    correct = next(
+        (rollout.info[name] for name in ("correct", "won") if isinstance(rollout.info.get(name), bool)), None
+    )
+    return {
+        "task": task.id,
+        "prompt": "\n\n".join(message.text for message in prompt[:4]),
+        "completion": rollout.text,
+        "extracted": rollout.info.get("extracted"),
+        "expected": task.answer,
+        "reward": rollout.reward,
+        "correct": correct,
+    }

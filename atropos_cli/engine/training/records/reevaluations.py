@@ -60,13 +60,7 @@ def reevaluations(
 
 def values_of(suite: str, found: Evaluation) -> dict[str, float]:
     """The numbers of an evaluation under the names they have while training."""
-    values = {"accuracy": found.accuracy.value, "errors": float(found.errors)}
-    if found.accuracy.low is not None and found.accuracy.high is not None:
-        values |= {"accuracy_low": found.accuracy.low, "accuracy_high": found.accuracy.high}
-    if found.reward is not None:
-        values["reward"] = found.reward.value
-    values |= {f"pass@{k}": value.value for k, value in found.pass_at.items() if k != "1"}
-    return {f"eval/{suite}/{name}": value for name, value in values.items()}
+    return {f"eval/{suite}/{name}": value for name, value in found.headline().items()}
 
 
 def keep_values(folder: Path, checkpoint: str, values: dict[str, float]) -> None:
