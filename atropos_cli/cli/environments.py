@@ -45,14 +45,19 @@ class Chosen:
     @property
     def settings(self) -> GenSettings:
         """The run's settings, with the backend's options filled in."""
-        settings: Any = self.resolved.models["settings"]
-        result: GenSettings = settings.model_copy(update={"backend_options": self.resolved.given["backend"]})
-        return result
+        return gen_settings(self.resolved)
 
     @property
     def options(self) -> dict[str, Any]:
         """The environment's options that were given; its own defaults are left to it."""
         return self.resolved.given["env"]
+
+
+def gen_settings(resolved: Resolved) -> GenSettings:
+    """How rollouts are made, with the backend's options filled in."""
+    settings: Any = resolved.models["settings"]
+    result: GenSettings = settings.model_copy(update={"backend_options": resolved.given["backend"]})
+    return result
 
 
 Action = Callable[..., int | None]

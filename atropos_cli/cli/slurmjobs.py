@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import atropos_cli
+from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
@@ -115,18 +116,10 @@ def prepare(request: Request, profile: SlurmConfig) -> Prepared:
 
 
 def _checked(words: Sequence[str]) -> tuple[str, ...]:
-    from difflib import get_close_matches
-
-    from atropos_cli.cli.app import COMMANDS
-    from atropos_cli.cli.lazy import plugin_commands
-
     words = tuple(words[1:] if words and words[0] == "atropos" else words)
     if not words or words[0].startswith("-"):
         raise UsageError("give the command to run", hint="atropos slurm submit --time 2h -- gen textworld --limit 10")
-    known = [*COMMANDS, *plugin_commands()]
-    if words[0] not in known:
-        close = get_close_matches(words[0], known, n=1)
-        raise UsageError(f"atropos has no command {words[0]!r}", hint=f"did you mean {close[0]}?" if close else None)
+    check_known(words[0])
     if words[0] in _REFUSED:
         raise UsageError(f"atropos {words[0]} is no command for a batch job")
     return words
@@ -244,17 +237,13 @@ def variables(given: Sequence[str]) -> dict[str, str]:
     """--env NAME=VALUE for the plan. NAME alone must be set here; it reaches the job by inheritance, unwritten."""
     found: dict[str, str] = {}
     for text in given:
-        name, equals, value = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env {name!r} is not NAME or NAME=VALUE")
-        if not equals and name not in os.environ:
-            raise UsageError(f"--env {name}: the variable is not set here", hint=f"export {name}=..., or drop it")
-        if equals and value and _SECRET.search(name):
+        name, value = variable(text)
+        if value and _SECRET.search(name):
             raise UsageError(
                 f"--env {name}=...: this looks like a secret, and would be written into the job's plan",
                 hint=f"export {name} in your shell and give --env {name}",
             )
-        if equals:
+        if value is not None:
             found[name] = value
     return found
 

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.environments import EnvironmentCommand, gen_buckets, pick_backend, set_signature, settle
+from atropos_cli.cli.environments import (
+    EnvironmentCommand,
+    gen_buckets,
+    gen_settings,
+    pick_backend,
+    set_signature,
+    settle,
+)
 from atropos_cli.cli.lazy import add_common, command_of
 from atropos_cli.cli.session import Session
 
@@ -40,9 +47,7 @@ class TrainChosen:
     @property
     def settings(self) -> GenSettings:
         """How rollouts are made, with the backend's options filled in."""
-        settings: Any = self.resolved.models["settings"]
-        result: GenSettings = settings.model_copy(update={"backend_options": self.resolved.given["backend"]})
-        return result
+        return gen_settings(self.resolved)
 
     @property
     def train(self) -> TrainSettings:

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
+from atropos_cli.domain.streaming import Moments
 from atropos_cli.engine.advantages import ZERO_SPREAD, spread
-
-
-class _Mean:
-    """Welford's running mean and sample standard deviation."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean = 0.0
-        self._m2 = 0.0
-
-    def add(self, value: float) -> None:
-        self.n += 1
-        delta = value - self.mean
-        self.mean += delta / self.n
-        self._m2 += delta * (value - self.mean)
-
-    @property
-    def std(self) -> float | None:
-        return math.sqrt(self._m2 / (self.n - 1)) if self.n > 1 else None
 
 
 class Totals:
@@ -44,9 +25,9 @@ class Totals:
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self._reward = _Mean()
-        self._rewards: dict[str, _Mean] = {}
-        self._metrics: dict[str, _Mean] = {}
+        self._reward = Moments()
+        self._rewards: dict[str, Moments] = {}
+        self._metrics: dict[str, Moments] = {}
 
     def fail_group(self, failure: RolloutFailure, rollouts: int) -> None:
         """A group that was not written, since nothing in it succeeded."""
@@ -76,9 +57,9 @@ class Totals:
                 rewards.append(rollout.reward)
                 self._reward.add(rollout.reward)
             for name, value in rollout.rewards.items():
-                self._rewards.setdefault(name, _Mean()).add(value)
+                self._rewards.setdefault(name, Moments()).add(value)
             for name, value in rollout.metrics.items():
-                self._metrics.setdefault(name, _Mean()).add(value)
+                self._metrics.setdefault(name, Moments()).add(value)
         if len(rewards) > 1 and spread(rewards) <= ZERO_SPREAD:
             self.zero_std_groups += 1
 

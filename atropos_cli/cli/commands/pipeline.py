@@ -13,7 +13,8 @@ import typer
 
 from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.commands.tmux import start_here
-from atropos_cli.cli.lazy import new_app, plugin_commands
+from atropos_cli.cli.inner import all_commands
+from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
@@ -169,9 +170,7 @@ def submit_file(
 
 def step_commands() -> list[str]:
     """The commands that a step may be."""
-    from atropos_cli.cli.app import COMMANDS
-
-    return [name for name in [*COMMANDS, *plugin_commands()] if name not in _NO_STEPS]
+    return [name for name in all_commands() if name not in _NO_STEPS]
 
 
 def check_arguments(session: Session, pipeline: Pipeline) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
@@ -246,17 +247,9 @@ def list_jobs(
 
 def check_command(words: list[str]) -> None:
     """Is it a command of this program that can run without a terminal? Raises UsageError."""
-    from difflib import get_close_matches
-
-    from atropos_cli.cli.app import COMMANDS
-    from atropos_cli.cli.lazy import plugin_commands
-
-    known = [*COMMANDS, *plugin_commands()]
     if words[0] == "tmux":
         raise UsageError("a tmux job cannot be another atropos tmux")
-    if words[0] not in known:
-        close = get_close_matches(words[0], known, n=1)
-        raise UsageError(f"atropos has no command {words[0]!r}", hint=f"did you mean {close[0]}?" if close else None)
+    check_known(words[0])
 
 
 def exit_code(code: int) -> ExitCode:
@@ -326,15 +319,8 @@ def _default_name(words: list[str]) -> str:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise UsageError(f"--env {text!r} is not NAME or NAME=VALUE")
-        if not equals and name not in os.environ:
-            raise UsageError(f"--env {name}: the variable is not set here", hint=f"export {name}=..., or drop it")
-        found[name] = value if equals else os.environ[name]
-    return found
+    pairs = [variable(text) for text in given]
+    return {name: os.environ[name] if value is None else value for name, value in pairs}
 
 
 def _remote(host: str | None, python: str | None, config: Path | None) -> Remote | None:
