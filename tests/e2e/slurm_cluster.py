@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "squeue", "sinfo")
@@ -62,7 +63,7 @@ class Cluster:
         self.folder.chmod(0o755)
         self._munge()
         self._configure()
-        os.environ["SLURM_CONF"] = str(self.conf)  # the fixture puts the old one back
+        os.environ["SLURM_CONF"] = str(self.conf)  # `running` puts the old one back
         self._run("slurmctld", "-f", str(self.conf))
         for number in range(1, self.nodes + 1):
             self._run("slurmd", "-f", str(self.conf), "-N", f"n{number}")
@@ -184,3 +185,19 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
                 return found
             time.sleep(0.1)
         raise AssertionError(f"job {job_id} has not ended: {self.job(job_id)}")
+
+
+@contextlib.contextmanager
+def running(folder: Path, **size: int) -> Iterator[Cluster]:
+    """A cluster in a folder, which all commands of SLURM talk to meanwhile."""
+    before = os.environ.get("SLURM_CONF")
+    cluster = Cluster(folder, **size)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+        if before is None:
+            os.environ.pop("SLURM_CONF", None)
+        else:
+            os.environ["SLURM_CONF"] = before

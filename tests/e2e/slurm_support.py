@@ -55,17 +55,8 @@ def reply(messages, request):
 @pytest.fixture(scope="module", name="cluster")
 def cluster_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One cluster for all tests of this file."""
-    before = os.environ.get("SLURM_CONF")
-    found = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        found.up()
+    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as found:
         yield found
-    finally:
-        found.down()
-        if before is None:
-            os.environ.pop("SLURM_CONF", None)
-        else:
-            os.environ["SLURM_CONF"] = before
 
 
 @pytest.fixture(name="place")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,17 +23,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    before = os.environ.get("SLURM_CONF")
-    found = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        found.up()
+    with slurm_cluster.running(tmp_path_factory.mktemp("slurm")) as found:
         yield found
-    finally:
-        found.down()
-        if before is None:
-            os.environ.pop("SLURM_CONF", None)
-        else:
-            os.environ["SLURM_CONF"] = before
 
 
 @pytest.fixture

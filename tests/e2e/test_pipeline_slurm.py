@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,17 +42,8 @@ command = ["analyze", "{steps.gen.output}", "--json"]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    before = os.environ.get("SLURM_CONF")
-    found = Cluster(tmp_path_factory.mktemp("slurm"), gpus=0)
-    try:
-        found.up()
+    with slurm_cluster.running(tmp_path_factory.mktemp("slurm"), gpus=0) as found:
         yield found
-    finally:
-        found.down()
-        if before is None:
-            os.environ.pop("SLURM_CONF", None)
-        else:
-            os.environ["SLURM_CONF"] = before
 
 
 @pytest.fixture
