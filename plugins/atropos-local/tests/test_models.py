@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from atropos_local import models
-from atropos_local.models import SMOLLM2_HUB, resolve
-from atropos_local.runtime import cpu_count, pick_threads, wait_passively
+from atropos_local.models import resolve
+from atropos_local.runtime import pick_threads
 
-from atropos_cli.sdk import ConfigError, FatalBackendError
+from atropos_cli.models import sources
+from atropos_cli.models.sources import SMOLLM2_HUB
+from atropos_cli.sdk import ConfigError, FatalBackendError, cpu_count, wait_passively
 
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "/no/such.gguf", "~/nothing", "a b", "model.gguf", "a/b/c"])
@@ -38,17 +39,17 @@ def test_names_folders_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_smollm2_comes_from_the_hub_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
-        raise models.PackageNotFoundError(name)
+        raise sources.PackageNotFoundError(name)
 
-    monkeypatch.setattr(models, "files", missing)
+    monkeypatch.setattr(sources, "files", missing)
     source = resolve("SmolLM2")
     assert (source.kind, source.location) == ("hub", SMOLLM2_HUB)
     assert source.template
 
 
 def test_waiting_threads_are_left_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atropos_local.runtime.sys.modules", {})
-    monkeypatch.setattr("atropos_local.runtime.cpu_count", lambda: 2)
+    monkeypatch.setattr("atropos_cli.models.threads.sys.modules", {})
+    monkeypatch.setattr("atropos_cli.models.threads.cpu_count", lambda: 2)
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KMP_BLOCKTIME", "1")

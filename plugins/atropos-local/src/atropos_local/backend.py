@@ -28,17 +28,19 @@ from atropos_cli.sdk import (
     InferenceBackend,
     JsonDict,
     Message,
+    ModelSource,
     RequestRejected,
     TokenSpan,
     clean_text,
+    wait_passively,
 )
 
 from . import REQUIRES
 from .batching import Batch, GenerateJob, Sample, ScoreJob
 from .decoder import Decoder
-from .models import Loaded, ModelSource, load, load_weights, resolve
+from .models import Loaded, load, load_weights, resolve
 from .prompts import AUTO, Prompts, StopText
-from .runtime import free_memory, pick_device, pick_dtype, pick_threads, wait_passively
+from .runtime import free_memory, pick_device, pick_dtype, pick_threads
 from .sampling import Choice
 from .scheduler import Scheduler
 

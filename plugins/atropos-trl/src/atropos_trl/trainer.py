@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult, wait_passively
 
 from . import REQUIRES, building, checks
 from .common import checkpoints, models
-from .common.machine import pick_device, pick_precision, wait_passively
+from .common.machine import pick_device, pick_precision
 from .common.seeding import seed_everything
 from .config import TrlConfig
 from .job import Job

