@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from atropos_cli.sdk import Config, Environment, Rollout, Task, TaskStream, reward, user
+import os
+import signal
+from pathlib import Path
+
+from atropos_cli.sdk import Config, Environment, Field, Rollout, Task, TaskStream, reward, user
+
+INTERRUPTING = 4
+"""The task that interrupts."""
 
 
 @reward
@@ -12,12 +19,25 @@ def digit_share(task: Task, rollout: Rollout) -> float:
     return sum(character.isdecimal() for character in text) / len(text) if text else 0.0
 
 
+class DigitsConfig(Config):
+    interrupt: Path | None = Field(
+        default=None, description="A file: task 4 makes it and sends this process SIGTERM, if it is not there yet."
+    )
+
+
 class Digits(Environment):
     """Prompts that want digits."""
 
     name = "digits"
-    Config = Config
+    Config = DigitsConfig
     rewards = (digit_share,)
 
     def tasks(self, split: str) -> TaskStream:
-        return TaskStream(lambda index: Task(id=str(index), prompt=(user(f"{index % 7}"),)))
+        return TaskStream(self._task)
+
+    def _task(self, index: int) -> Task:
+        marker = self.config.interrupt
+        if marker is not None and index == INTERRUPTING and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Task(id=str(index), prompt=(user(f"{index % 7}"),))
