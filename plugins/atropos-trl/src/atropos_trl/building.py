@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, DataError, JsonDict, TrainerError
+from atropos_cli.sdk import ConfigError, DataError, JsonDict
 
 from .checks import completion_limit, temperature
 from .common.lora import lora_config
@@ -264,27 +263,3 @@ def make_peft(job: Job) -> Any:
         target_modules=config.lora_target_modules,
         model=job.model,
     )
-
-
-def save_model(trainer: Any, tokenizer: Any, folder: Path) -> None:
-    """The final weights as a folder that transformers loads: LoRA merged in, written beside and renamed."""
-    import shutil
-
-    writing = folder.with_name(f".writing-{folder.name}")
-    shutil.rmtree(writing, ignore_errors=True)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    try:
-        if hasattr(model, "merge_and_unload"):
-            adapter = folder.with_name("adapter")
-            model.save_pretrained(str(adapter))
-            model = model.merge_and_unload()
-        model.save_pretrained(str(writing))
-        tokenizer.save_pretrained(str(writing))
-        shutil.rmtree(folder, ignore_errors=True)
-        writing.rename(folder)
-    except OSError as error:
-        shutil.rmtree(writing, ignore_errors=True)
-        raise TrainerError(
-            f"the final weights cannot be written to {folder}: {error}",
-            hint="make room there, then go on with --resume",
-        ) from error

@@ -16,6 +16,7 @@ from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, Train
 from . import REQUIRES, building, checks
 from .common import checkpoints, models
 from .common.machine import pick_device, pick_precision
+from .common.publishing import publish
 from .common.seeding import seed_everything
 from .config import TrlConfig
 from .job import Job
@@ -113,6 +114,5 @@ class TrlTrainer(Trainer):
             return TrainResult(output=str(saved), steps=step, metrics=trainer.last_metrics, stopped=trainer.stopped)
         evaluated = trainer.evaluate_now(step, final=True) or evaluated
         trainer.settle_best(step)
-        output = context.folder / "model"
-        building.save_model(trainer, job.tokenizer, output)
+        output = publish(context.folder / "model", trainer.accelerator.unwrap_model(trainer.model), job.tokenizer)
         return TrainResult(output=str(output), steps=step, metrics={**trainer.last_metrics, **evaluated})

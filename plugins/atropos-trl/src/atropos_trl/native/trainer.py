@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult, wait_passively
 from atropos_trl.common import checkpoints, machine, models
+from atropos_trl.common.publishing import publish
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import weights
@@ -106,7 +107,7 @@ class _Loop:
         if saved != self.step or self.step == 0:
             self._save()
         self.metrics |= self._evaluate(final=True)
-        published = weights.publish(self.context.folder / "model", self.model, self.tokenizer)
+        published = publish(self.context.folder / "model", self.model, self.tokenizer)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
 
     @property

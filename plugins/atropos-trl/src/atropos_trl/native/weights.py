@@ -57,13 +57,3 @@ def restore(start: Path, optimizer: Any) -> dict[str, int]:
         torch.cuda.set_rng_state(saved, number)
     counts: dict[str, int] = state["counts"]
     return counts
-
-
-def publish(folder: Path, model: Any, tokenizer: Any) -> Path:
-    """The final weights as one model, adapters merged in."""
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-    with models.quiet():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
