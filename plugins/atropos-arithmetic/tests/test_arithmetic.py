@@ -89,6 +89,29 @@ def test_prompts() -> None:
     question, answer = blocks[0].split("\n")
     assert answer == f"Answer: {solve(question.removeprefix('Question: '))}"
     assert plain.text.endswith("\nAnswer:")
+    (equation,) = environment(few_shot=2, prompt_style="equation", kind="add").tasks("train")[0].prompt
+    assert re.fullmatch(r"(\d\+\d=\d+\n){2}\d\+\d=", equation.text)
+
+
+def test_numbers_up_to_a_largest_one() -> None:
+    tasks = environment(max_number=12, prompt_style="equation").tasks("train")
+    seen: dict[str, set[int]] = {"+": set(), "-": set(), "*": set()}
+    for index in range(500):
+        match = re.fullmatch(r"(\d+)([+*-])(\d+)=", tasks[index].prompt[0].text)
+        assert match is not None
+        assert tasks[index].answer == solve(f"What is {match[1]} {match[2]} {match[3]}?")
+        assert environment().validate(tasks[index])
+        seen[match[2]] |= {int(match[1]), int(match[3])}
+    assert all(numbers == set(range(13)) for numbers in seen.values())
+    questions = environment(max_number=12, kind="multiply").tasks("train")
+    assert {solve(questions[index].prompt[-1].text) == questions[index].answer for index in range(50)} == {True}
+
+
+@pytest.mark.parametrize("options", [{"prompt_style": "equation"}, {"max_number": 20}])
+@pytest.mark.parametrize("kind", ["count", "compare", "binary"])
+def test_what_is_no_calculation_has_no_equation(kind: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"kind {kind}: use add, subtract, multiply"):
+        environment(kind=kind, **options)
 
 
 @pytest.mark.parametrize(

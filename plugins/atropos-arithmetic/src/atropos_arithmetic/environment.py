@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+from pydantic import model_validator
+
 from atropos_cli.sdk import (
     Config,
     Environment,
@@ -34,19 +36,24 @@ def _number(rng: random.Random, level: int) -> int:
     return rng.randrange(10 ** (level - 1), 10**level) if level > 1 else rng.randrange(10)
 
 
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
+
+
+def _operation(kind: str, a: int, b: int) -> tuple[str, int]:
+    answer = {"add": a + b, "subtract": a - b, "multiply": a * b}[kind]
+    return f"What is {a} {SIGNS[kind]} {b}?", answer
+
+
 def _add(rng: random.Random, level: int) -> tuple[str, int]:
-    a, b = _number(rng, level), _number(rng, level)
-    return f"What is {a} + {b}?", a + b
+    return _operation("add", _number(rng, level), _number(rng, level))
 
 
 def _subtract(rng: random.Random, level: int) -> tuple[str, int]:
-    a, b = _number(rng, level), _number(rng, level)
-    return f"What is {a} - {b}?", a - b
+    return _operation("subtract", _number(rng, level), _number(rng, level))
 
 
 def _multiply(rng: random.Random, level: int) -> tuple[str, int]:
-    a, b = _number(rng, (level + 1) // 2), _number(rng, level // 2 + 1)
-    return f"What is {a} * {b}?", a * b
+    return _operation("multiply", _number(rng, (level + 1) // 2), _number(rng, level // 2 + 1))
 
 
 def _count(rng: random.Random, level: int) -> tuple[str, int]:
@@ -83,11 +90,29 @@ class ArithmeticConfig(Config):
     difficulty: Literal["mixed", "easy", "medium", "hard", "expert"] = Field(
         default="easy", description="How large the numbers are."
     )
-    prompt_style: Literal["chat", "plain"] = Field(
-        default="chat", description="chat: instructions and turns; plain: one text to continue, for base models."
+    max_number: int | None = Field(
+        default=None, ge=1, description="Numbers from 0 to this one, whatever the difficulty says."
+    )
+    prompt_style: Literal["chat", "plain", "equation"] = Field(
+        default="chat",
+        description="chat: instructions and turns; plain: one text to continue, for base models; equation: 3+4=",
     )
     few_shot: int = Field(default=0, ge=0, le=16, description="Solved examples before the problem.")
     data_seed: int = Field(default=0, description="Another seed gives other problems.")
+
+    @model_validator(mode="after")
+    def _numbers_to_calculate_with(self) -> ArithmeticConfig:
+        if self.kind not in (*SIGNS, "mixed"):
+            if self.prompt_style == "equation":
+                raise ValueError(f"prompt_style equation has no form for kind {self.kind}: use {', '.join(SIGNS)}")
+            if self.max_number is not None:
+                raise ValueError(f"max_number does not apply to kind {self.kind}: use {', '.join(SIGNS)}")
+        return self
+
+    @property
+    def kinds(self) -> list[str]:
+        """What `mixed` is drawn from."""
+        return list(KINDS if self.prompt_style != "equation" and self.max_number is None else SIGNS)
 
 
 _NUMBER = re.compile(r"(?<![\w.)])-?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,40})(?:\.0+(?!\d))?(?![\d.]*\d)(?!\w)")
@@ -135,21 +160,33 @@ class ArithmeticEnvironment(Environment):
 
     def _problem(self, key: str) -> tuple[str, str, str, int]:
         rng = random.Random(f"{self.config.data_seed}:{key}")
-        kind, level = rng.choice(list(KINDS)), rng.randrange(len(LEVELS))
+        kind, level = rng.choice(self.config.kinds), rng.randrange(len(LEVELS))
         kind = kind if self.config.kind == "mixed" else self.config.kind
+        largest = self.config.max_number
+        if largest is not None:
+            return kind, f"to{largest}", *_operation(kind, rng.randint(0, largest), rng.randint(0, largest))
         level = level if self.config.difficulty == "mixed" else LEVELS.index(self.config.difficulty)
         return kind, LEVELS[level], *KINDS[kind](rng, level + 1)
 
     def _task(self, split: str, index: int) -> Task:
         kind, difficulty, question, answer = self._problem(f"{split}:{index}")
         shots = [self._problem(f"example:{number}")[2:] for number in range(self.config.few_shot)]
-        prompt = self._plain(shots, question) if self.config.prompt_style == "plain" else self._chat(shots, question)
+        prompt = {"plain": self._plain, "equation": self._equation, "chat": self._chat}[self.config.prompt_style](
+            shots, question
+        )
         info: JsonDict = {"kind": kind, "difficulty": difficulty}
         return Task(id=f"{kind}-{difficulty}-{split}-{index}", prompt=prompt, answer=answer, info=info)
 
     def _plain(self, shots: list[tuple[str, int]], question: str) -> tuple[Message, ...]:
         solved = "".join(f"Question: {asked}\nAnswer: {answer}\n\n" for asked, answer in shots)
         return (user(f"{solved}Question: {question}\nAnswer:"),)
+
+    def _equation(self, shots: list[tuple[str, int]], question: str) -> tuple[Message, ...]:
+        def form(asked: str) -> str:
+            return asked.removeprefix("What is ").removesuffix("?").replace(" ", "") + "="
+
+        solved = "".join(f"{form(asked)}{answer}\n" for asked, answer in shots)
+        return (user(solved + form(question)),)
 
     def _chat(self, shots: list[tuple[str, int]], question: str) -> tuple[Message, ...]:
         solved = [m for asked, answer in shots for m in (user(asked), assistant(f"Answer: {answer}"))]
