@@ -18,6 +18,7 @@ from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.domain.score import Score
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking
@@ -122,6 +123,7 @@ __all__ = [
     "RolloutFailure",
     "RunSummary",
     "Sampling",
+    "Score",
     "ScoredGroup",
     "SecretStr",
     "Series",

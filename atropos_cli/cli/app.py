@@ -30,7 +30,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "analyze": LazyCommand(
         f"{_COMMANDS}.analyze:analyze", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA
     ),
-    "score": LazyCommand(f"{_COMMANDS}.score:score", "Score stored rollouts again, with any rewards.", DATA),
+    "score": LazyCommand(f"{_COMMANDS}.score:command", "Score stored rollouts again, with any rewards.", DATA),
     "filter": LazyCommand(f"{_COMMANDS}.filter:filter_rollouts", "Keep the rollouts that pass.", DATA),
     "merge": LazyCommand(f"{_COMMANDS}.merge:merge", "Join shards of a run, or files of one format.", DATA),
     "sft-gen": LazyCommand(f"{_COMMANDS}.sft_gen:sft_gen", "Make rows for supervised fine-tuning.", DATA),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
+from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from atropos_cli.plugins.registry import Registration, Registry
 
 _HELP_WORDS = {"--help", "-h"}
-_SECOND_NAME = re.compile(r", --(?:env|backend)\.[\w.-]+")
+_SECOND_NAME = re.compile(r", --(?:env|backend|reward)\.[\w.-]+")
 FOOTER = (
     "An option of the environment is also reachable as --env.NAME, and only so when a run option has its name. "
     "Everything can be set in ./atropos.toml and by ATROPOS_* variables as well: see atropos config show gen."
@@ -54,9 +55,10 @@ class Chosen:
 
 
 def gen_settings(resolved: Resolved) -> GenSettings:
-    """How rollouts are made, with the backend's options filled in."""
+    """How rollouts are made, with the options of the backend and the rewards filled in."""
     settings: Any = resolved.models["settings"]
-    result: GenSettings = settings.model_copy(update={"backend_options": resolved.given["backend"]})
+    options = {"backend_options": resolved.given["backend"], "reward_options": reward_options(resolved)}
+    result: GenSettings = settings.model_copy(update=options)
     return result
 
 
@@ -119,6 +121,9 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
     lenient = not full or not _HELP_WORDS.isdisjoint(args)
     backend = pick_backend(registry, args, lenient=lenient)
     buckets = gen_buckets(registry, registration, environment, backend)
+    of_backend = buckets[-1].label
+    if full:
+        buckets += reward_buckets(registry, args, environment.rewards, lenient=lenient)
     extra = signature_of(action)
     shown = buckets if full else [bucket for bucket in buckets if bucket.name == "env"]
     flags = all_flags(shown, extra)
@@ -130,7 +135,7 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
         for flag in foreign:
             if given[flag] is not None:
                 raise UsageError(
-                    f"{buckets[-1].label} has no option --{flag.replace('_', '-')}",
+                    f"{of_backend} has no option --{flag.replace('_', '-')}",
                     hint="drop it, or choose another --backend (atropos plugins list)",
                 )
         own = {key: given[key] for key in extra}

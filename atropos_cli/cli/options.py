@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atropos_cli.cli.rewards import reward_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
 from atropos_cli.config.options import Option, choice_text
 from atropos_cli.config.problems import Origin
@@ -136,7 +137,7 @@ def all_flags(buckets: Sequence[Bucket], extra: Mapping[str, inspect.Parameter])
     for flag in core:
         taken |= {*flag.names, *(_negated(name) for name in flag.names if flag.option.kind == "bool")}
     environment = environment_flags(by_name[ENVIRONMENT], taken) if ENVIRONMENT in by_name else []
-    return environment + core
+    return [*environment, *reward_flags(buckets), *core]
 
 
 def foreign_flags(buckets: Sequence[Bucket]) -> dict[str, inspect.Parameter]:

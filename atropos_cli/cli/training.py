@@ -19,6 +19,7 @@ from atropos_cli.cli.environments import (
     settle,
 )
 from atropos_cli.cli.lazy import add_common, command_of
+from atropos_cli.cli.rewards import reward_buckets, reward_flags
 from atropos_cli.cli.session import Session
 
 if TYPE_CHECKING:
@@ -108,8 +109,10 @@ def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
         known = [item for item in registry.registrations("backend") if item.name == "local"]
         backend = known[0] if known else pick_backend(registry, args, lenient=True)
     buckets = gen_buckets(registry, registration, environment, backend)
+    lenient = bool({"--help", "-h"} & set(args))
+    buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
     installed = {item.name for item in registry.registrations("trainer")}
-    if not installed and {"--help", "-h"} & set(args):
+    if not installed and lenient:
         return [*buckets, train]  # help is there before a trainer is
     trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
     names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
@@ -171,6 +174,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             long = f"trainer.{option.flag}"
             add(Flag("trainer", option, (option.flag,), f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
+        add(flag)
+    for flag in reward_flags(buckets) if method == "grpo" else ():
         add(flag)
     environment = by_name["env"]
     for number, option in enumerate(environment.options if method == "grpo" else ()):

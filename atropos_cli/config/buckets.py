@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from pydantic import BaseModel
@@ -15,13 +16,15 @@ ENVIRONMENT = "env"
 BACKEND = "backend"
 TRAIN = "train"
 TRAINER = "trainer"
+REWARD = "reward"
 SHARED_BACKEND = ("base_url", "api_key_env", "endpoint")
 """Backend options with a flag and a variable of their own: --base-url, ATROPOS_BASE_URL."""
 
 
 def settings_bucket() -> Bucket:
     """The top level and the sections [sampling] and [execution]."""
-    options = tuple(option for option in options_of(GenSettings) if option.path != ("backend_options",))
+    elsewhere = ("backend_options",), ("reward_options",)
+    options = tuple(option for option in options_of(GenSettings) if option.path not in elsewhere)
     return Bucket(name=SETTINGS, label="atropos gen", model=GenSettings, options=options)
 
 
@@ -56,6 +59,25 @@ def backend_bucket(
         installed=installed,
         shared={name: (name,) for name in SHARED_BACKEND},
     )
+
+
+def reward_bucket(name: str, model: type[BaseModel], installed: Collection[str] = ()) -> Bucket:
+    """[reward.NAME]: the options of one reward."""
+    return Bucket(
+        name=f"{REWARD}.{name}",
+        label=f"reward {name!r}",
+        model=model,
+        section=f"{REWARD}.{name}",
+        table=REWARD,
+        prefix=reward_prefix(name),
+        names=(name,),
+        installed=installed,
+    )
+
+
+def reward_prefix(name: str) -> str:
+    """How the variables of a reward's options begin, after ATROPOS_."""
+    return f"REWARD__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
 
 
 def train_bucket() -> Bucket:

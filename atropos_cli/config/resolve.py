@@ -127,4 +127,5 @@ def _required_hint(bucket: Bucket, path: tuple[str, ...]) -> str:
         return f"give --{'-'.join(path[-1:]).replace('_', '-')}"
     if option is None or option.secret:
         return f"set the variable ATROPOS_{bucket.prefix}{'__'.join(path).upper()}"
-    return f"give the flag --{option.flag}, or the key {'.'.join(path)!r} in section [{bucket.section}]"
+    flag = f"{bucket.names[0]}.{option.flag}" if bucket.table == "reward" else option.flag
+    return f"give the flag --{flag}, or the key {'.'.join(path)!r} in section [{bucket.section}]"

@@ -32,6 +32,7 @@ class GenSettings(Frozen):
     rewards: tuple[str, ...] = Field(
         default=(), description="NAME or NAME=WEIGHT, repeated; default: the environment's own rewards."
     )
+    reward_options: JsonDict = Field(default_factory=dict, description="Options of rewards, by name of the reward.")
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)

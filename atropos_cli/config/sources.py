@@ -30,10 +30,10 @@ CONTROL = frozenset(
 )
 """ATROPOS_* variables that steer the program and are not settings."""
 OTHER_SECTIONS = frozenset(
-    {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "rewards", "eval", "serve", "slurm"}
+    {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "reward", "eval", "serve", "slurm"}
 )
 """Sections of a shared file that belong to other commands."""
-OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__", "LAUNCH__")
+OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__", "LAUNCH__", "REWARD__")
 """Beginnings of the variables, after ATROPOS_, that belong to other commands."""
 
 
@@ -117,7 +117,10 @@ class FileReader:
         self.into = into
         self.top = next(bucket for bucket in buckets if bucket.section is None)
         self.by_section = {bucket.section: bucket for bucket in buckets if bucket.section is not None}
-        self.by_table = {bucket.table: bucket for bucket in buckets if bucket.table is not None}
+        self.by_table: dict[str, list[Bucket]] = {}
+        for bucket in buckets:
+            if bucket.table is not None:
+                self.by_table.setdefault(bucket.table, []).append(bucket)
 
     def read(self) -> None:
         """Add the file's entries; those of a component's own table after those of its section, since they win."""
@@ -132,15 +135,17 @@ class FileReader:
         for key, value in tables:
             self._table(self.by_table[key], key, value)
 
-    def _table(self, bucket: Bucket, key: str, value: Any) -> None:
+    def _table(self, buckets: Sequence[Bucket], key: str, value: Any) -> None:
         if not isinstance(value, dict):
             self._problem((key,), f"[{key}]: expected one section per name, got {shown(value)}")
             return
         for name, sub in value.items():
-            if name in bucket.names:
-                self._walk(bucket, sub, (key, name), ())
-            elif bucket.installed and name not in bucket.installed:
-                close = suggest(name, bucket.installed)
+            named = next((bucket for bucket in buckets if name in bucket.names), None)
+            installed = buckets[0].installed
+            if named is not None:
+                self._walk(named, sub, (key, name), ())
+            elif installed and name not in installed:
+                close = suggest(name, installed)
                 if close is not None:  # no close match: it may belong to a plugin that is not installed here
                     self._problem(
                         (key, name), f"[{key}.{name}]: there is no {name!r} installed", f"did you mean {close!r}?"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from atropos_cli.domain.base import Frozen, JsonDict
 
@@ -31,7 +31,21 @@ class ComponentRef(Frozen):
 
 
 class RewardRef(ComponentRef):
+    """A reward and its weight.
+
+    config: the options that decide the values. access: those that only say how the values are got (a server's
+    address, time limits); they are no part of a plan's identity, and are not written where there are none.
+    """
+
     weight: float = 1.0
+    access: JsonDict = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_access(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if not self.access:
+            data.pop("access", None)
+        return data
 
 
 class Sampling(Frozen):
@@ -105,6 +119,7 @@ class Plan(Frozen):
         data["backend"] = {"name": self.backend.name}
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)
+            ref.pop("access", None)
         return data
 
     @property

@@ -28,7 +28,8 @@ class RunSummary(Frozen):
     """Counts and means of a run.
 
     groups_done counts every group in the file, groups_resumed those that were there before; all other
-    numbers are of this attempt. zero_std_groups are groups whose rewards do not differ.
+    numbers are of this attempt. zero_std_groups are groups whose rewards do not differ. reward_details: by name,
+    what a reward says of itself and what it counted (which model judged, how many verdicts flipped).
     """
 
     state: RunState
@@ -48,6 +49,7 @@ class RunSummary(Frozen):
     zero_std_groups: int = 0
     rewards: dict[str, float] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
+    reward_details: dict[str, JsonDict] = Field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
     requests: int = 0

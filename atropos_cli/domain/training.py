@@ -77,6 +77,8 @@ class TrainPlan(Frozen):
         beside |= {"trackers", "project", "run_name", "steps", "rollouts"}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
+        for reward in data["rewards"]:
+            reward.pop("access", None)
         if self.rollouts is not None:
             data["rollouts"] = self.rollouts.identity()
         return data

@@ -52,6 +52,9 @@ async def open_parts(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(close_part, backend)
         await open_backend(backend, plan, on_event, stop)
+        for reward in rewards:
+            stack.push_async_callback(close_part, reward)
+            await reward.open()
         stack.push_async_callback(close_part, environment)
         await environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, on_event)
@@ -116,7 +119,7 @@ async def open_backend(
         delay = min(delay * 2, 2.0)
 
 
-async def close_part(part: Environment | InferenceBackend) -> None:
+async def close_part(part: Environment | InferenceBackend | Reward) -> None:
     """Close a part; one that hangs or fails must not keep the rest from closing."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_TIMEOUT):

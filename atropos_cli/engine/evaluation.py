@@ -83,6 +83,7 @@ class Evaluation(Frozen):
     left_out: dict[str, str] = Field(default_factory=dict)
     rewards: dict[str, float] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
+    reward_details: dict[str, JsonDict] = Field(default_factory=dict)
     completion_tokens: int = 0
     per_task: tuple[TaskResult, ...]
 
@@ -220,6 +221,7 @@ def evaluate(
         left_out=left_out,
         rewards=tally.rewards.means(),
         metrics=tally.metrics.means(),
+        reward_details=summary.reward_details,
         completion_tokens=tally.tokens,
         per_task=tuple(results),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.engine.evaluation import Comparison, Estimate, Evaluation
 
 _MOST_TASKS = 500
@@ -45,6 +46,10 @@ def _table(evaluations: Sequence[Evaluation]) -> list[str]:
         rows.append((f"reward {name}", [_number(e.rewards.get(name)) for e in evaluations]))
     for name in sorted({name for e in evaluations for name in e.metrics}):
         rows.append((f"metric {name}", [_number(e.metrics.get(name)) for e in evaluations]))
+    rows += [
+        (f"reward {name} by", [details(e.reward_details.get(name)) for e in evaluations])
+        for name in sorted({name for e in evaluations for name in e.reward_details})
+    ]
     rows += [
         ("attempts scored", [f"{e.scored} of {e.attempts}" for e in evaluations]),
         ("errors", [_counts(e.failures) or "0" for e in evaluations]),
@@ -97,6 +102,12 @@ def estimate(value: Estimate | None) -> str:
         return "-"
     interval = "" if value.low is None or value.high is None else f" [{value.low:.3f}, {value.high:.3f}]"
     return f"{value.value:.3f}{interval}"
+
+
+def details(told: JsonDict | None) -> str:
+    """What a reward says of itself: model m, temperature 0."""
+    pairs = (told or {}).items()
+    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in pairs)
 
 
 def cell(text: str) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import atropos_cli
+from atropos_cli.config.buckets import reward_prefix
 from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 from atropos_cli.errors import ConfigError, PluginError, UsageError
 from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.ports.backend import NoOptions
 from atropos_cli.ports.reward import Reward
 
 LOCAL_BACKEND = "local"
@@ -32,7 +34,7 @@ def build_plan(
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
-        rewards=find_rewards(settings.rewards, env_class.rewards, registry),
+        rewards=find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options),
         backend=_reference(backend, backend.load().Config, settings.backend_options),
         model=settings.model,
         sampling=settings.sampling,
@@ -71,14 +73,27 @@ def component_rewards(refs: Sequence[RewardRef], own: Mapping[str, Reward], regi
         reward = own.get(ref.name)
         if reward is None:
             reward = registry.find("reward", ref.name, dist=ref.dist).load()
-        found.append(Reward(reward.fn, name=ref.name, weight=ref.weight, kind=reward.kind))
+        found.append(configured(reward, {**ref.config, **ref.access}).named(ref.name, ref.weight))
     return found
 
 
+def configured(reward: Reward, options: Mapping[str, Any]) -> Reward:
+    """The reward with its options. Raises ConfigError for those it does not take."""
+    if reward.Config is NoOptions and not options:
+        return reward
+    return reward.configured(_reward_config(reward, options))
+
+
 def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
-    """The rewards that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
-    refs = [_own_reference(item, registry) for item in own if not isinstance(item, Reward)]
-    return component_rewards(refs, {}, registry)
+    """The rewards without options that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
+    rewards = []
+    for item in own:
+        if not isinstance(item, Reward):
+            name, _, weight = str(item).partition("=")
+            reward: Reward = registry.find("reward", name).load()
+            if reward.Config is NoOptions:
+                rewards.append(reward.named(name, float(weight) if weight else reward.weight))
+    return rewards
 
 
 def _reference(registration: Registration, config: type[BaseModel], options: Mapping[str, Any]) -> ComponentRef:
@@ -106,13 +121,18 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
     return registry.find("backend", SERVER_BACKEND)
 
 
-def find_rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple[RewardRef, ...]:
-    """References for NAME or NAME=WEIGHT texts, or for the environment's own rewards when none are given."""
+def find_rewards(
+    wanted: tuple[str, ...], own: Any, registry: Registry, options: Mapping[str, Any] | None = None
+) -> tuple[RewardRef, ...]:
+    """References for NAME or NAME=WEIGHT texts, or for the environment's own rewards when none are given.
+
+    options: what was given for the rewards that have options, by their names.
+    """
     by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
     if not wanted:
-        refs = [_own_reference(item, registry) for item in own]
+        refs = [_own_reference(item, registry, options or {}) for item in own]
     else:
-        refs = [_wanted_reference(text, by_name, registry) for text in wanted]
+        refs = [_wanted_reference(text, by_name, registry, options or {}) for text in wanted]
     names = [ref.name for ref in refs]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
@@ -120,13 +140,15 @@ def find_rewards(wanted: tuple[str, ...], own: Any, registry: Registry) -> tuple
     return tuple(refs)
 
 
-def _own_reference(item: Any, registry: Registry) -> RewardRef:
+def _own_reference(item: Any, registry: Registry, options: Mapping[str, Any]) -> RewardRef:
     if isinstance(item, Reward):
-        return RewardRef(name=item.name, weight=item.weight)
-    return _wanted_reference(str(item), {}, registry)
+        return _with_options(RewardRef(name=item.name, weight=item.weight), item, options)
+    return _wanted_reference(str(item), {}, registry, options)
 
 
-def _wanted_reference(text: str, own: Mapping[str, Reward], registry: Registry) -> RewardRef:
+def _wanted_reference(
+    text: str, own: Mapping[str, Reward], registry: Registry, options: Mapping[str, Any]
+) -> RewardRef:
     name, separator, weight_text = text.rpartition("=")
     weight: float | None = None
     if separator:
@@ -137,16 +159,34 @@ def _wanted_reference(text: str, own: Mapping[str, Reward], registry: Registry) 
     else:
         name = text
     if name in own:
-        return RewardRef(name=name, weight=own[name].weight if weight is None else weight)
+        ref = RewardRef(name=name, weight=own[name].weight if weight is None else weight)
+        return _with_options(ref, own[name], options)
     registration = registry.find("reward", name)
     reward = registration.load()
     if not isinstance(reward, Reward):
         raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
-    return _reward_reference(registration, reward.weight if weight is None else weight)
+    ref = RewardRef(
+        name=registration.name,
+        dist=registration.dist,
+        version=registration.version,
+        weight=reward.weight if weight is None else weight,
+    )
+    return _with_options(ref, reward, options)
 
 
-def _reward_reference(registration: Registration, weight: float) -> RewardRef:
-    return RewardRef(name=registration.name, dist=registration.dist, version=registration.version, weight=weight)
+def _with_options(ref: RewardRef, reward: Reward, options: Mapping[str, Any]) -> RewardRef:
+    """The reference with the reward's options, checked, those of its access apart."""
+    if reward.Config is NoOptions:
+        return ref
+    config = public_options(_reward_config(reward, options.get(reward.name, {})))
+    access = {name: config.pop(name) for name in sorted(reward.access) if name in config}
+    found: RewardRef = ref.replace(config=config, access=access)
+    return found
+
+
+def _reward_config(reward: Reward, options: Mapping[str, Any]) -> BaseModel:
+    prefix = f"ATROPOS_{reward_prefix(reward.name)}"
+    return make_config(reward.Config, options, owner=f"reward {reward.name!r}", env_prefix=prefix)
 
 
 def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> list[str]:

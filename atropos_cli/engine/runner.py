@@ -312,6 +312,11 @@ class Runner:
             max_in_flight=dispatcher.max_in_flight if dispatcher else 0,
             seconds=round(time.monotonic() - self.started_at, 3),
             backend=self._parts.backend.describe() if self._parts else {},
+            reward_details={
+                reward.name: details
+                for reward in (self._parts.rewards if self._parts else ())
+                if (details := {**reward.describe(), **reward.counts()})
+            },
             error=str(self._error) if self._error else None,
             **self.totals.fields(),
         )

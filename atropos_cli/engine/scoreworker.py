@@ -94,7 +94,7 @@ class Worker:
         self._stream = stream
         self._traces = 0
         self._trace: str | None = None
-        loaded = load_rewards(config["rewards"], config.get("environment"))
+        loaded = load_rewards(config["rewards"], config.get("environment"), config.get("options", {}))
         self.described = [info for _, info in loaded]
         self._tell = len(loaded) > 1
         guarded = [self._guarded(reward) for reward, _ in loaded]
@@ -114,9 +114,10 @@ class Worker:
         start = int(job.get("start", 0))
         for i in range(start, len(rollouts)):
             self._trace = None
-            (scored,) = await Scorer(self._single).score(task, [rollouts[i]])
+            scorer = Scorer(self._single)
+            (scored,) = await scorer.score(task, [rollouts[i]])
             _quiet_alarms()
-            send(self._stream, {"i": i, **self._answer(scored)})
+            send(self._stream, {"i": i, **self._answer(scored, scorer.reported[0])})
         if self._group:
             # The parent knows who failed before, here or in a worker that died: they take no part.
             send(self._stream, {"singles": True})
@@ -125,14 +126,20 @@ class Worker:
                 return
             alive = message["alive"]
             self._trace = None
-            scored_group = await Scorer(self._group).score(task, [rollouts[i] for i in alive])
+            scorer = Scorer(self._group)
+            scored_group = await scorer.score(task, [rollouts[i] for i in alive])
             _quiet_alarms()
-            answers = [{"i": i, **self._answer(item)} for i, item in zip(alive, scored_group, strict=True)]
+            answers = [
+                {"i": i, **self._answer(item, metrics)}
+                for i, item, metrics in zip(alive, scored_group, scorer.reported, strict=True)
+            ]
             send(self._stream, {"group": answers})
         send(self._stream, {"done": True})
 
-    def _answer(self, scored: Rollout) -> Message:
+    def _answer(self, scored: Rollout, metrics: dict[str, float]) -> Message:
         answer: Message = {"rewards": scored.rewards}
+        if metrics:
+            answer["metrics"] = metrics
         if scored.failure is not None:
             answer["failure"] = scored.failure.model_dump()
             if self._trace is not None and self._traces < _TRACES:
@@ -180,8 +187,9 @@ class Worker:
             raise type(type(error).__name__, (Exception,), {})(str(error)) from None
 
 
-def load_rewards(wanted: list[list[Any]], environment: str | None) -> list[tuple[Reward, Message]]:
-    """(reward with its weight, what it is) for each [name, weight or null]. Raises PluginError."""
+def load_rewards(wanted: list[list[Any]], environment: str | None, options: Message) -> list[tuple[Reward, Message]]:
+    """(reward with its weight, what it is) for each [name, weight or null]. Raises PluginError and ConfigError."""
+    from atropos_cli.engine.planner import configured
     from atropos_cli.plugins.discovery import get_registry
 
     registry = get_registry()
@@ -201,6 +209,7 @@ def load_rewards(wanted: list[list[Any]], environment: str | None) -> list[tuple
             origin = {"dist": found.dist, "version": found.version}
         if not isinstance(reward, Reward):
             raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
+        reward = configured(reward, options.get(reward.name, {}))
         if weight is not None:
             reward = reward.with_weight(float(weight))
         info = {
@@ -209,6 +218,7 @@ def load_rewards(wanted: list[list[Any]], environment: str | None) -> list[tuple
             "kind": reward.kind,
             **origin,
             "code": _code_digest(reward.fn),
+            "details": reward.describe(),
         }
         loaded.append((reward, info))
     return loaded

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.task import Task
@@ -25,10 +25,14 @@ from atropos_cli.engine.workerprocess import Message, WorkerGone, WorkerLate, Wo
 
 @dataclass(frozen=True, slots=True)
 class RewardSet:
-    """What a worker loads: (name, weight or None for the reward's own) each; environment: whose own rewards count."""
+    """What a worker loads: (name, weight or None for the reward's own) each; environment: whose own rewards count.
+
+    options: of the rewards that have some, by their names.
+    """
 
     rewards: tuple[tuple[str, float | None], ...]
     environment: str | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Verdict:
 
     rewards: dict[str, float] = field(default_factory=dict)
     reward: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
     failure: Message | None = None
     trace: str | None = None
 
@@ -106,7 +111,12 @@ class ScorePool:
                 result.append(rollout)
                 continue
             failure = RolloutFailure.model_validate(verdict.failure) if verdict.failure is not None else None
-            changes = {"rewards": verdict.rewards, "reward": verdict.reward, "failure": failure}
+            changes = {
+                "rewards": verdict.rewards,
+                "reward": verdict.reward,
+                "metrics": rollout.metrics | verdict.metrics,
+                "failure": failure,
+            }
             result.append(rollout.model_copy(update=changes))
         return tuple(result)
 
@@ -162,6 +172,7 @@ class ScorePool:
                 {
                     "rewards": [list(pair) for pair in self._rewards.rewards],
                     "environment": self._rewards.environment,
+                    "options": {name: dict(given) for name, given in self._rewards.options.items()},
                     "memory_mb": self._options.memory_mb,
                 },
                 self._options.start_timeout,
@@ -237,6 +248,7 @@ class _Job:
         if self.rollouts[message["i"]].get("failure") is not None:
             return
         verdict.rewards |= message["rewards"]
+        verdict.metrics |= message.get("metrics", {})
         if message.get("failure") is not None:
             verdict.failure = message["failure"]
             verdict.trace = message.get("trace")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, overload
+from types import MethodType
+from typing import Any, ClassVar, Literal, overload
 
+from pydantic import BaseModel
+
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
+from atropos_cli.ports.backend import NoOptions
 
 RewardFunction = Callable[[Task, Rollout], float | Awaitable[float]]
 GroupRewardFunction = Callable[[Task, Sequence[Rollout]], Sequence[float] | Awaitable[Sequence[float]]]
@@ -18,8 +24,16 @@ class Reward:
 
     kind "rollout": fn(task, rollout) -> float. kind "group": fn(task, rollouts) -> one float per
     rollout. The value must be finite, else the rollout fails at stage "score". The rollout's total
-    is the sum of weight * value; weight 0 reports without training.
+    is the sum of weight * value; weight 0 reports without training. A Score is a value that carries
+    numbers worth reporting.
+
+    A reward with options is a subclass with a Config (a pydantic model, its fields are options) and configured().
+    The options stand in the plan and belong to its digest, apart from those named in `access`: they say how
+    values are got (a server's address, a time limit), not which.
     """
+
+    Config: ClassVar[type[BaseModel]] = NoOptions
+    access: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -43,7 +57,34 @@ class Reward:
 
     def with_weight(self, weight: float) -> Reward:
         """The same reward with another weight."""
-        return Reward(self.fn, name=self.name, weight=weight, kind=self.kind)
+        return self.named(self.name, weight)
+
+    def named(self, name: str, weight: float) -> Reward:
+        """The same reward under another name, with another weight."""
+        other = copy.copy(self)
+        if isinstance(self.fn, MethodType) and self.fn.__self__ is self:
+            other.fn = MethodType(self.fn.__func__, other)
+        other.name = other.__name__ = name
+        other.weight = weight
+        return other
+
+    def configured(self, config: BaseModel) -> Reward:
+        """The reward with these options; subclasses with a Config override it. `config` is a valid Config."""
+        return self
+
+    def describe(self) -> JsonDict:
+        """What to record beside the values: by what they are made. Known before the first value, no secrets."""
+        return {}
+
+    def counts(self) -> dict[str, int]:
+        """What was counted since the reward was made, for the summary of a run."""
+        return {}
+
+    async def open(self) -> None:
+        """Find out before a run begins what every value would meet. Raises AtroposError, which ends the run."""
+
+    async def close(self) -> None:
+        """Free what scoring opened, at the end of a run."""
 
     def __repr__(self) -> str:
         return f"Reward({self.name!r}, weight={self.weight:g}, kind={self.kind!r})"

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INTRO = """\
 What the core and the first-party plugins offer. `atropos plugins list` shows what is installed on your machine."""
 NAMES = {"environment": "Environments", "backend": "Backends", "trainer": "Trainers", "launcher": "Launchers"}
+OPTION = ("option", "type", "default", "meaning")
 LISTED = {"reward": "Rewards", "writer": "Writers", "template": "Templates of `atropos new`"}
 
 
@@ -43,7 +44,26 @@ def pages() -> Iterator[tuple[str, str]]:
         rows = [(f"`{item.name}`", item.dist or "", item.summary or "") for item in found]
         if rows:
             parts.append(f"## {title}\n\n{table(('name', 'from', 'what it is'), rows)}")
+        if kind == "reward":
+            parts += [text for item in found if (text := _options_of_reward(item.load()))]
     yield "components.md", page("Components", INTRO, *parts)
+
+
+def _options_of_reward(reward: Any) -> str:
+    """The options of a reward that has some."""
+    from atropos_cli.config.options import options_of
+
+    rows = [_row(f"{reward.name}.", option) for option in options_of(reward.Config)]
+    return f"### {reward.name}\n\n{table(OPTION, rows)}" if rows else ""
+
+
+def _row(prefix: str, option: Any) -> tuple[str, ...]:
+    return (
+        f"`--{prefix}{option.flag}`" if not option.secret else f"`{option.key}`",
+        quoted(option.type_text),
+        "required" if option.required else quoted(option.default_text),
+        option.description + (f" ({option.range})" if option.range else ""),
+    )
 
 
 def _component(kind: str, item: Any) -> str:
@@ -57,14 +77,5 @@ def _component(kind: str, item: Any) -> str:
         names = ", ".join(f"`{name}`" for name in rewards) or "none"
         about.append(f"Rewards: {names}. Splits: {', '.join(f'`{split}`' for split in cls.splits)}.")
     prefix = {"environment": "env.", "backend": "backend."}.get(kind, "")
-    rows = [
-        (
-            f"`--{prefix}{option.flag}`" if not option.secret else f"`{option.key}`",
-            quoted(option.type_text),
-            "required" if option.required else quoted(option.default_text),
-            option.description + (f" ({option.range})" if option.range else ""),
-        )
-        for option in options_of(cls.Config)
-    ]
-    about.append(table(("option", "type", "default", "meaning"), rows))
+    about.append(table(OPTION, [_row(prefix, option) for option in options_of(cls.Config)]))
     return "\n\n".join(part for part in about if part)

@@ -55,11 +55,13 @@ def pages() -> Iterator[tuple[str, str]]:
         parts.append(f"## {title}\n\n{table(header, lines)}")
     shared = ", ".join(f"`ATROPOS_{name.upper()}`" for name in SHARED_BACKEND)
     parts.append(
-        "## Options of environments and backends\n\n"
+        "## Options of environments, backends and rewards\n\n"
         "An option of the environment is a flag (`--max-steps 50`, or `--env.max-steps 50` where a setting has the "
         "name), a key in section `[env]` or `[environments.NAME]`, and the variable `ATROPOS_ENV__MAX_STEPS`. An "
         "option of the backend is the flag `--backend.max-batch 8`, a key in section `[backend_options]` or "
         f"`[backends.NAME]`, and the variable `ATROPOS_BACKEND__MAX_BATCH`. Short variables: {shared}. "
+        "An option of a reward that is in use is the flag `--judge.model NAME` (the reward's name stands before the "
+        "dot), a key in section `[reward.judge]`, and the variable `ATROPOS_REWARD__JUDGE__MODEL`. "
         "The options themselves are in [components](components.md)."
     )
     parts.append(

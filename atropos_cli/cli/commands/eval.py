@@ -133,7 +133,7 @@ def _groups(folder: Path) -> Iterator[ScoredGroup]:
 
 
 def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
-    from atropos_cli.engine.evaluation_report import estimate, report
+    from atropos_cli.engine.evaluation_report import details, estimate, report
     from atropos_cli.io.append import atomic_write
 
     out = chosen.session.out
@@ -156,6 +156,7 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},
             "attempts": f"{item.scored} scored, {item.errors} errors of {item.attempts}"
             + (f" (errors count as {item.errors_count_as})" if item.errors else ""),
+            **{f"reward {name}": details(told) for name, told in item.reward_details.items()},
         }
         if change is not None:
             lines["change"] = f"{estimate(change.difference)}, {len(change.gained)} gained, {len(change.lost)} lost"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.lazy import command_of
+from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.rewards import RewardCommand, options_given
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
 
@@ -81,11 +83,12 @@ def score(
         bool, typer.Option("--resume", help="Go on with a stopped run.", rich_help_panel=dataio.WRITING)
     ] = False,
     as_json: JsonOption = False,
+    config: ConfigOption = None,
 ) -> int:
     """Score stored rollouts. The input is never changed; the output keeps the old scores under score_history.
 
     Rewards run in processes of their own. One that hangs, crashes or raises costs that rollout its score, with
-    the reason in the output; exit code 1 says that there were some.
+    the reason in the output; exit code 1 says that there were some. `--reward NAME --help` shows a reward's options.
     """
     from atropos_cli.engine.data.rescoring import ScoreJob, advantages_of
     from atropos_cli.engine.workers import PoolOptions
@@ -101,7 +104,7 @@ def score(
     spec = dataio.output_spec(reading.sources, output, kind, overwrite=overwrite)
     job = ScoreJob(
         reading.sources,
-        _rewards(reward or [], env, reading.sources),
+        _rewards(reward or [], env, reading.sources, options_given(ctx, config)),
         PoolOptions(workers=workers, deadline=deadline, memory_mb=memory),
         reading.options,
         group_rows=group,
@@ -120,7 +123,7 @@ def score(
     return ExitCode.OK
 
 
-def _rewards(texts: list[str], env: str | None, sources: list[Source]) -> RewardSet:
+def _rewards(texts: list[str], env: str | None, sources: list[Source], options: dict[str, dict[str, Any]]) -> RewardSet:
     """NAME or NAME=WEIGHT; nothing: the rewards of the one run that is the input."""
     from atropos_cli.engine.data.rescoring import rewards_of_run
     from atropos_cli.engine.workers import RewardSet
@@ -142,7 +145,7 @@ def _rewards(texts: list[str], env: str | None, sources: list[Source]) -> Reward
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UsageError(f"reward {doubled[0]!r} is given twice", hint="give each reward once, with one weight")
-    return RewardSet(tuple(pairs), env)
+    return RewardSet(tuple(pairs), env, options)
 
 
 def _carry_out(session: Session, reading: Reading, job: ScoreJob, spec: OutputSpec, *, resume: bool) -> ScoreReport:
@@ -212,6 +215,8 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     if data["mean"] is not None:
         old = f" (before: {data['mean_before']:.4g})" if data["mean_before"] is not None else ""
         say(f"mean score: {data['mean']:.4g}{old}")
+        if data["metrics"]:
+            say("metrics: " + ", ".join(f"{name} {value:.4g}" for name, value in data["metrics"].items()))
         if len(report.scorer) > 1:
             say("rewards: " + ", ".join(f"{name} {value:.4g}" for name, value in data["rewards"].items()))
     changes = data["changes"]
@@ -221,3 +226,6 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     )
     if report.state == "finished" and not spec.to_stdout:
         say(f"wrote {spec.target}")
+
+
+command = command_of(score, name="score", cls=RewardCommand)

@@ -6,7 +6,7 @@
     pairs         score_chosen, score_rejected
     solutions     the list of scores it had, else `score`; NAME.score for one object a solver
 
-`scorer` maps each reward to its weight, version and a digest of its code.
+`scorer` maps each reward to its weight, version and a digest of its code, and to what it says of itself (`details`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ Scorer = dict[str, dict[str, Any]]
 
 
 def scorer_of(described: Sequence[dict[str, Any]]) -> Scorer:
-    """What is stored of the rewards: {name: {weight, version, code}}."""
+    """What is stored of the rewards: {name: {weight, version, code}}, and details where they say some."""
     found: Scorer = {}
     for info in described:
         dist, version = info.get("dist"), info.get("version")
         told = " ".join(part for part in (dist, version) if part)
         found[info["name"]] = {"weight": info["weight"], "version": told or None, "code": info.get("code")}
+        if info.get("details"):
+            found[info["name"]]["details"] = info["details"]
     return found
 
 
@@ -61,6 +63,8 @@ def _native(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advanta
         info["score_history"] = [*(info.get("score_history") or []), old]
         info["scorer"] = scorer
         rollout |= {"info": info, "rewards": verdict.rewards}
+        if verdict.metrics:
+            rollout["metrics"] = {**(rollout.get("metrics") or {}), **verdict.metrics}
         if verdict.failure is not None:
             rollout["failure"] = verdict.failure
         else:

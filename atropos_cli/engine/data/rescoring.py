@@ -51,7 +51,10 @@ class ScoreJob:
 
 @dataclass(slots=True)
 class ScoreReport:
-    """What came out. changes: verdicts against the old scores; errors: by type. resumed: records from before."""
+    """What came out. changes: verdicts against the old scores; errors: by type. resumed: records from before.
+
+    metrics: (sum, count) of the numbers that rewards report beside their values.
+    """
 
     state: str = "finished"
     scorer: Scorer = field(default_factory=dict)
@@ -63,6 +66,7 @@ class ScoreReport:
     errors: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
+    metrics: dict[str, tuple[float, int]] = field(default_factory=dict)
     old_sum: float = 0.0
     old_count: int = 0
     new_sum: float = 0.0
@@ -94,6 +98,9 @@ class ScoreReport:
             self.new_sum += verdict.reward
             for name, value in verdict.rewards.items():
                 self.sums[name] += value  # type: ignore[assignment]
+            for name, value in verdict.metrics.items():
+                total, count = self.metrics.get(name, (0.0, 0))
+                self.metrics[name] = (total + value, count + 1)
 
     def _failed(self, record: Record, index: int, verdict: Verdict) -> None:
         assert verdict.failure is not None
@@ -119,6 +126,7 @@ class ScoreReport:
             "mean_before": self.old_sum / self.old_count if self.old_count else None,
             "mean": self.new_sum / self.scored if self.scored else None,
             "rewards": {name: total / self.scored for name, total in self.sums.items()} if self.scored else {},
+            "metrics": {name: total / count for name, (total, count) in self.metrics.items()},
             "restarts": self.restarts,
         }
 
@@ -126,13 +134,14 @@ class ScoreReport:
         """For a partial output: what a resumed run adds to."""
         names = ("attempts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
         counters = {name: dict(getattr(self, name)) for name in ("errors", "changes", "sums")}
-        return {"numbers": {name: getattr(self, name) for name in names}, **counters}
+        return {"numbers": {name: getattr(self, name) for name in names}, "metrics": self.metrics, **counters}
 
     def restore(self, counts: dict[str, Any], records: int) -> None:
         for name, value in counts.get("numbers", {}).items():
             setattr(self, name, value)
         for name in ("errors", "changes", "sums"):
             setattr(self, name, Counter(counts.get(name, {})))
+        self.metrics = {name: (total, count) for name, (total, count) in counts.get("metrics", {}).items()}
         self.records = self.resumed = records
 
 
@@ -313,7 +322,11 @@ def rewards_of_run(folder: Path) -> RewardSet:
     plan = read_plan(folder / "plan.json")
     if not plan.rewards:
         raise DataError(f"the plan of {folder} has no rewards", hint="name some: --reward NAME")
-    return RewardSet(tuple((reward.name, reward.weight) for reward in plan.rewards), plan.environment.name)
+    return RewardSet(
+        tuple((reward.name, reward.weight) for reward in plan.rewards),
+        plan.environment.name,
+        {reward.name: {**reward.config, **reward.access} for reward in plan.rewards},
+    )
 
 
 def advantages_of(sources: Sequence[Source]) -> dict[str, str]:
