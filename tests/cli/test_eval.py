@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from atropos_cli.testing.mock_server import MockServer, RecordedRequest
+
 ENVIRONMENT = '''
 from atropos_cli.sdk import Config, Environment, RequestRejected, Rollout, Task, reward, user
 
@@ -97,6 +99,41 @@ def test_errors_are_wrong_or_left_out_and_always_named(cli: Any, sums: Path) -> 
     assert left_out["errors_count_as"] == "leave-out"
     allowed = evaluate(cli, sums, "broken", "--workers", "1", "--max-failure-rate", "0.5", "--overwrite")
     assert allowed["errors"] == 18
+
+
+def test_j09_the_headline_states_its_denominator(cli: Any, sums: Path, field_cases: Any) -> None:
+    """Row J09: 22 of 40 tasks ran, and the rest met a server error."""
+    assert field_cases["J09"]["input"] == {"steps": "eval of 40 tasks; tasks 23-40 fail with a server error"}
+
+    def handler(request: RecordedRequest) -> dict[str, Any]:
+        number = int(request.json["messages"][0]["content"].split("+")[0])
+        if number >= 22:
+            return {"status": 500, "json": {"error": {"message": "internal error"}}}
+        return {"reply": str(number + 1)}
+
+    with MockServer(handler=handler) as server:
+
+        def evaluate(name: str, *options: str) -> Any:
+            base = ("eval", f"{sums}/sums.py:Sums", "--base-url", server.base_url, "--retries", "0")
+            return cli(*base, "-o", str(sums / name), *options)
+
+        wrong = evaluate("wrong")
+        assert wrong.code == 1
+        assert "0.550 [" in wrong.stdout
+        assert "over 40 tasks" in wrong.stdout
+        assert "22 scored, 18 errors of 40 (errors count as wrong)" in wrong.stdout
+        assert "18 of 40 rollouts failed" in wrong.stderr
+        report = (sums / "wrong" / "eval.md").read_text()
+        assert "| attempts scored | 22 of 40 |" in report
+        assert "count as wrong" in report
+        assert "generate:TransientBackendError 18" in report
+        left_out = evaluate("left", "--errors", "leave-out")
+        assert left_out.code == 1
+        assert "1.000 [" in left_out.stdout
+        assert "over 22 tasks" in left_out.stdout
+        assert "22 scored, 18 errors of 40 (errors count as leave-out)" in left_out.stdout
+        assert "they are left out" in (sums / "left" / "eval.md").read_text()
+        assert evaluate("allowed", "--max-failure-rate", "0.5").code == 0
 
 
 def test_a_small_reward_is_no_success(cli: Any, sums: Path) -> None:
