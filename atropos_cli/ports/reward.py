@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import MethodType
 from typing import Any, ClassVar, Literal, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.rollout import Rollout
@@ -17,6 +17,7 @@ from atropos_cli.ports.backend import NoOptions
 
 RewardFunction = Callable[[Task, Rollout], float | Awaitable[float]]
 GroupRewardFunction = Callable[[Task, Sequence[Rollout]], Sequence[float] | Awaitable[Sequence[float]]]
+ExtractFunction = Callable[[Task, Rollout], JsonValue]
 
 
 class Reward:
@@ -30,6 +31,9 @@ class Reward:
     A reward with options is a subclass with a Config (a pydantic model, its fields are options) and configured().
     The options stand in the plan and belong to its digest, apart from those named in `access`: they say how
     values are got (a server's address, a time limit), not which.
+
+    extract(task, rollout): what the reward reads from the rollout as its answer, None for nothing; for
+    records and the eye, of either kind. Never called for scoring; it should be cheap, for it blocks.
     """
 
     Config: ClassVar[type[BaseModel]] = NoOptions
@@ -42,11 +46,13 @@ class Reward:
         name: str | None = None,
         weight: float = 1.0,
         kind: Literal["rollout", "group"] = "rollout",
+        extract: ExtractFunction | None = None,
     ) -> None:
         self.fn = fn
         self.name = name or fn.__name__
         self.weight = weight
         self.kind = kind
+        self.extract = extract
         self.summary = (inspect.getdoc(fn) or "").strip().split("\n", 1)[0]
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
@@ -93,24 +99,44 @@ class Reward:
 @overload
 def reward(fn: RewardFunction, /) -> Reward: ...
 @overload
-def reward(*, name: str | None = None, weight: float = 1.0) -> Callable[[RewardFunction], Reward]: ...
 def reward(
-    fn: RewardFunction | None = None, /, *, name: str | None = None, weight: float = 1.0
+    *, name: str | None = None, weight: float = 1.0, extract: ExtractFunction | None = None
+) -> Callable[[RewardFunction], Reward]: ...
+def reward(
+    fn: RewardFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    weight: float = 1.0,
+    extract: ExtractFunction | None = None,
 ) -> Reward | Callable[[RewardFunction], Reward]:
-    """Make `fn(task, rollout) -> float` a reward. Usable with or without arguments."""
+    """Make `fn(task, rollout) -> float` a reward. Usable with or without arguments.
+
+    extract: `fn(task, rollout)` for what it reads as the answer; records of training runs show it.
+    """
     if fn is not None:
         return Reward(fn)
-    return lambda function: Reward(function, name=name, weight=weight)
+    return lambda function: Reward(function, name=name, weight=weight, extract=extract)
 
 
 @overload
 def group_reward(fn: GroupRewardFunction, /) -> Reward: ...
 @overload
-def group_reward(*, name: str | None = None, weight: float = 1.0) -> Callable[[GroupRewardFunction], Reward]: ...
 def group_reward(
-    fn: GroupRewardFunction | None = None, /, *, name: str | None = None, weight: float = 1.0
+    *, name: str | None = None, weight: float = 1.0, extract: ExtractFunction | None = None
+) -> Callable[[GroupRewardFunction], Reward]: ...
+def group_reward(
+    fn: GroupRewardFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    weight: float = 1.0,
+    extract: ExtractFunction | None = None,
 ) -> Reward | Callable[[GroupRewardFunction], Reward]:
-    """Make `fn(task, rollouts) -> list of floats` a reward over a whole group."""
+    """Make `fn(task, rollouts) -> list of floats` a reward over a whole group.
+
+    extract: `fn(task, rollout)` for what it reads from one rollout as the answer, as for `reward`.
+    """
     if fn is not None:
         return Reward(fn, kind="group")
-    return lambda function: Reward(function, name=name, weight=weight, kind="group")
+    return lambda function: Reward(function, name=name, weight=weight, kind="group", extract=extract)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -55,6 +56,16 @@ class RewardContract:
         for reply in (*STRANGE_REPLIES, make_rollout(task.prompt, task=task)):
             value = self._score(task, [reply] if self.reward.kind == "group" else reply)
             assert all(math.isfinite(number) for number in value), f"reply {_show(reply)}: {value}"
+
+    def test_what_it_extracts_is_json(self) -> None:
+        """Records of training runs show it, whatever a model said."""
+        extract = self.reward.extract
+        if extract is None:
+            return
+        replies = [item for _, reply, _ in self.cases for item in (reply if self.reward.kind == "group" else [reply])]
+        task = self.cases[0][0]
+        for reply in (*replies, *STRANGE_REPLIES, make_rollout(task.prompt, task=task)):
+            json.dumps(extract(task, _rollout(task, reply, 0)))  # raises what the extraction raises, and TypeError
 
     def test_nothing_is_printed(self, capfd: pytest.CaptureFixture[str]) -> None:
         for task, reply, _ in self.cases:
