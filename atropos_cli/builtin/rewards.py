@@ -22,7 +22,7 @@ _CURRENCY = frozenset("$€£¥")
 _LONGEST = 400  # characters of one number; longer ones are not numbers to us
 
 
-@reward
+@reward(extract=lambda task, rollout: rollout.text.strip())
 def exact_match(task: Task, rollout: Rollout) -> float:
     """1.0 when the reply is the task's answer, else 0.0.
 
@@ -51,7 +51,7 @@ def contains_answer(task: Task, rollout: Rollout) -> float:
     return 0.0
 
 
-@reward
+@reward(extract=lambda task, rollout: _last_number(rollout.text)[0])
 def numeric_match(task: Task, rollout: Rollout) -> float:
     """1.0 when the last number of the reply equals the task's answer, else 0.0.
 
@@ -86,6 +86,11 @@ def last_number(text: str) -> Fraction | None:
     A run of digits and `.,/` that is no number (1.2.3, 12/05/2024) and one that continues a word
     (x2, GPT4) are passed over.
     """
+    return _last_number(text)[1]
+
+
+def _last_number(text: str) -> tuple[str, Fraction] | tuple[None, None]:
+    """(as it is written, value) of the last number in a text."""
     end = len(text)
     while end > 0:
         if text[end - 1] not in _DIGITS:
@@ -107,9 +112,9 @@ def last_number(text: str) -> Fraction | None:
         if first == 0 or not (_in_word(text[first - 1]) or text[first - 1] == "_"):
             value = _number(run)
             if value is not None:
-                return -value if _negative(text, first) else value
+                return (f"-{run}", -value) if _negative(text, first) else (run, value)
         end = start
-    return None
+    return None, None
 
 
 def _mantissa_end(text: str, start: int) -> int | None:

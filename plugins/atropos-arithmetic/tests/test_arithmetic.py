@@ -152,6 +152,9 @@ def test_what_is_no_calculation_has_no_equation(kind: str, options: dict[str, An
 )
 def test_the_number_in_a_reply(text: str, number: int | None) -> None:
     assert extract(text) == number
+    assert exact.extract is not None
+    reply = Rollout(id="r", task_id="t", messages=(assistant(text),))
+    assert exact.extract(Task(id="t", answer=5), reply) == number
 
 
 @pytest.mark.parametrize(

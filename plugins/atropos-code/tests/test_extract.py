@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 from atropos_code.extract import extract_code, extract_output
+from atropos_code.rewards import code_game, code_runs, code_tests, code_tests_levels
+from pydantic import JsonValue
+
+from atropos_cli.sdk import JsonDict, Reward, Rollout, Task, assistant
 
 
 @pytest.mark.parametrize(
@@ -66,3 +70,24 @@ def test_predicted_output(reply: str, output: str | None) -> None:
 
 def test_many_open_fences_are_one_block() -> None:
     assert extract_code("```python\n" * 20_000).count("```python") == 19_999
+
+
+def shown(reward: Reward, reply: str, layout: str = "chat", info: JsonDict | None = None) -> JsonValue:
+    """What records show of a reply."""
+    assert reward.extract is not None
+    rollout = Rollout(id="r", task_id="t", messages=(assistant(reply),), info=info or {})
+    return reward.extract(Task(id="t", info={"layout": layout, "prefix": "import math"}), rollout)
+
+
+@pytest.mark.parametrize("reward", [code_runs, code_tests, code_tests_levels])
+def test_records_show_the_code_as_the_reply_gives_it(reward: Reward) -> None:
+    assert shown(reward, "So:\n```python\nx = 1\n```\nDone.") == "x = 1\n"
+    assert shown(reward, "def f(): pass\n[DONE]\n\nYou are", "plain") == "def f(): pass"
+    assert shown(reward, "def f(): pass\n[DONE]") is None
+    assert reward.with_weight(0.5).extract is reward.extract
+
+
+def test_records_show_both_players_moves() -> None:
+    assert shown(code_game, "```python\nprint(4)\n```", info={"role": "proposer"}) == "print(4)\n"
+    assert shown(code_game, "```\n4\n```", info={"role": "opponent", "prediction": "4\n"}) == "4\n"
+    assert shown(code_game, "I do not know", info={"role": "opponent", "prediction": None}) is None

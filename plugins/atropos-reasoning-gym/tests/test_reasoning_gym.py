@@ -221,6 +221,8 @@ def test_a_scorer_that_raises_fails_its_rollout_with_the_text() -> None:
 )
 def test_extraction(text: str, answer: str | None) -> None:
     assert scoring.extract(text) == answer
+    assert scoring.reasoning_gym.extract is not None
+    assert scoring.reasoning_gym.extract(Task(id="t"), make_rollout(text)) == answer
 
 
 def test_stored_tasks_are_scored_elsewhere() -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from atropos_verify.answers import gsm8k
+from atropos_verify.answers import gsm8k, gsm8k_strict
 from atropos_verify.combine import combined
 from atropos_verify.errors import GoldError, VerifierError, VerifierTimeout
 from atropos_verify.layout import format_reward, tags_in_order, think_answer_format, think_format
@@ -20,6 +20,8 @@ from atropos_verify.shaping import (
     soft_overlong_penalty,
     soft_overlong_reward,
 )
+from atropos_verify.symbolic import answer
+from atropos_verify.symbolic import math as math_answer
 from atropos_verify.textual import choice, choice_letter, choice_reward, exact_reward, json_schema_reward, regex_reward
 from verify_support import make_rollout, make_task, shared_rows, value
 
@@ -248,3 +250,44 @@ async def test_combination_never_hides_a_failure() -> None:
         with pytest.raises(ConfigError):
             make()
     assert gsm8k(make_task("5"), make_rollout("5")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "gold", "text", "shown"),
+    [
+        (gsm8k, "72", "First 70, then 2 more.\nThe answer is 1,072.", "1072"),
+        (gsm8k, "72", "<think>71</think>\n#### $72.00", "72"),
+        (gsm8k, "72", "no number", None),
+        (gsm8k, "72", "<think>72", None),
+        (gsm8k_strict, "72", "The answer is 72.", None),
+        (gsm8k_strict, "72", "#### 71", "71"),
+        (math_answer, "2\\sqrt{2}", "So it is \\boxed{\\sqrt{8}}.", "\\sqrt{8}"),
+        (math_answer, "72", "There are 70 and 2 more of them.", None),
+        (answer, "72", "There are 70 and 2 more of them.", "2"),
+        (answer, ["\\frac{1}{2}", "0.5"], "It must be 0.25 then", "0.25"),
+        (answer, "x+1", "The answer is $x + 1$.", "x + 1"),
+        (choice, "B", "I would choose (A), no, (D).", "D"),
+        (choice_reward(strict=True), "B", "I would choose (A), no, (D).", None),
+        (exact_reward(), "Oslo", "<think>Rome</think>The answer is Oslo.", "Oslo"),
+        (exact_reward(whole=True), "Oslo", " The answer is Oslo. ", "The answer is Oslo."),
+        (json_schema_reward({"type": "object"}), None, '```json\n{"a": [1]}\n```', {"a": [1]}),
+        (json_schema_reward({"type": "object"}), None, '{"a": ', None),
+        (combined([think_format.with_weight(0.1), gsm8k]), "5", "<think>4</think>5", "5"),
+        (cosine_scaled(gsm8k), "5", "#### 6", "6"),
+        (length_adjusted(gsm8k.with_weight(2.0)), "5", "#### 6", "6"),
+    ],
+)
+def test_what_records_show_as_the_answer(given: Reward, gold: Any, text: str, shown: Any) -> None:
+    assert given.extract is not None
+    assert given.extract(make_task(gold), make_rollout(text)) == shown
+
+
+def test_a_choice_by_its_text_is_shown_as_its_letter() -> None:
+    assert choice.extract is not None
+    task = make_task("A", choices=["Rome", "Paris"])
+    assert choice.extract(task, make_rollout("The answer is Paris.")) == "B"
+
+
+def test_what_reads_no_answer_shows_none() -> None:
+    parts = (think_format, length_penalty_reward(), regex_reward("a"))
+    assert [reward.extract for reward in (*parts, combined(parts))] == [None] * 4

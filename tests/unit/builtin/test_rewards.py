@@ -111,6 +111,22 @@ def test_last_number(text, expected):
 
 
 @pytest.mark.parametrize(
+    ("reward", "reply", "shown"),
+    [
+        (numeric_match, "3 and 1,000.50 kg", "1,000.50"),
+        (numeric_match, "so -1/2.", "-1/2"),
+        (numeric_match, "it is -$5", "-5"),
+        (numeric_match, "none", None),
+        (exact_match, " Oslo \n", "Oslo"),
+    ],
+)
+def test_what_records_show_as_the_answer(reward, reply, shown):
+    task = Task(id="t", prompt=(user("q"),))
+    assert reward.extract(task, make_rollout(reply, task=task)) == shown
+    assert contains_answer.extract is None
+
+
+@pytest.mark.parametrize(
     ("answer", "reply", "expected"),
     [
         ("72", "so 48+24 = 72.", 1.0),

@@ -139,7 +139,7 @@ def extract(text: str) -> int | None:
     return int(found[-1].partition(".")[0].replace(",", "")) if found else None
 
 
-@reward(name="arithmetic_exact")
+@reward(name="arithmetic_exact", extract=lambda task, rollout: extract(rollout.text))
 def exact(task: Task, rollout: Rollout) -> float:
     """1 for the right number, else 0."""
     return float(extract(rollout.text) == task.answer)

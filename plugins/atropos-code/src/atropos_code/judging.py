@@ -75,13 +75,18 @@ def _number(task: Task, options: dict[str, Any], key: str, usual: float) -> floa
     return value
 
 
+def code_of(task: Task, reply: str) -> str:
+    """The code in a reply to the task, as it stands there; empty when there is none."""
+    return extract_code(reply, done_marker=task.info.get("layout") == "plain")
+
+
 def program_of(task: Task, reply: str) -> str:
     """The whole program that a reply to the task means: its code, with what the task puts before it.
 
     info["prefix"] (imports and helpers that the prompt showed) stands before code that defines what is
     asked for; before anything else stands info["stem"], the beginning of the function, if there is one.
     """
-    code = extract_code(reply, done_marker=task.info.get("layout") == "plain")
+    code = code_of(task, reply)
     if not code.strip():
         return ""
     prefix, stem = str(task.info.get("prefix") or ""), str(task.info.get("stem") or "")

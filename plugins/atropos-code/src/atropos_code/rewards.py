@@ -5,11 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from atropos_cli.sdk import DataError, Rollout, Task, group_reward, reward
 from atropos_code import judging, prediction
 
 
-@group_reward(name="code_runs")
+def code_given(task: Task, rollout: Rollout) -> str | None:
+    """The code in a reply, None when there is none."""
+    return judging.code_of(task, rollout.text) or None
+
+
+def move_given(task: Task, rollout: Rollout) -> JsonValue:
+    """A player's move in the game: the proposer's program, an opponent's prediction."""
+    return rollout.info.get("prediction") if rollout.info.get("role") == "opponent" else code_given(task, rollout)
+
+
+@group_reward(name="code_runs", extract=code_given)
 async def code_runs(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     """1.0 for a program that runs with output, 0.5 without, -0.5 for one that does not compile, -1.0 that fails.
 
@@ -20,7 +32,7 @@ async def code_runs(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     return [result.reward for result in results]
 
 
-@group_reward(name="code_tests")
+@group_reward(name="code_tests", extract=code_given)
 async def code_tests(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     """1 for a program that passes all tests of the task, else 0."""
     suite = judging.suite_of(task)
@@ -30,7 +42,7 @@ async def code_tests(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     return [result.reward for result in results]
 
 
-@group_reward(name="code_tests_levels", weight=0.0)
+@group_reward(name="code_tests_levels", weight=0.0, extract=code_given)
 async def code_tests_levels(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     """The levels of code_runs gated by tests: 1.0 passes all, -0.5 no code that compiles, -1.0 anything else."""
     suite = judging.suite_of(task)
@@ -40,7 +52,7 @@ async def code_tests_levels(task: Task, rollouts: Sequence[Rollout]) -> list[flo
     return [result.level for result in results]
 
 
-@reward(name="code_game")
+@reward(name="code_game", extract=move_given)
 def code_game(task: Task, rollout: Rollout) -> float:
     """Proposer: 1 when its output was not predicted, -1 when it was or the program is void. Opponent: the negative.
 

@@ -130,7 +130,7 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
     return Verdict(float(await worker.ask(request, seconds=seconds)), answer)
 
 
-@reward
+@reward(extract=lambda task, rollout: extract(rollout.text))
 async def reasoning_gym(task: Task, rollout: Rollout) -> float:
     """The score that reasoning-gym gives to the text in <answer> tags, 0 to 1."""
     return (await judge(task, rollout.text)).score

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
-from atropos_verify.verdict import gold_answers, judge_any, judge_number
+from atropos_verify.verdict import find_number, gold_answers, judge_any, judge_number
 
 
 def number_reward(
@@ -28,8 +28,12 @@ def number_reward(
         judge = functools.partial(judge_number, text=rollout.text, strict=strict, tolerance=tolerance)
         return float(judge_any(gold_answers(task.answer), judge).correct)
 
+    def extracted(task: Task, rollout: Rollout) -> str | None:
+        return find_number(rollout.text, strict=strict).text
+
     score.__doc__ = "1 if the answer after '#### ' is right" if strict else "1 if the final number is right"
-    return Reward(score, name=name or ("number_strict" if strict else "number"), weight=weight)
+    name = name or ("number_strict" if strict else "number")
+    return Reward(score, name=name, weight=weight, extract=extracted)
 
 
 gsm8k = number_reward(name="gsm8k")

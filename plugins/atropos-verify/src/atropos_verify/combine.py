@@ -25,6 +25,7 @@ def combined(
 
     gate: when it gives less than `at_least`, the result is `closed` and no part is computed. bounds: the
     sum is clipped to them. A part that fails makes the whole fail; nothing is counted as 0.
+    The first part that extracts an answer speaks for the whole.
     """
     members = tuple(parts)
     if not members:
@@ -42,4 +43,5 @@ def combined(
         return min(max(total, bounds[0]), bounds[1]) if bounds is not None else total
 
     score.__doc__ = "weighted sum of " + ", ".join(member.name for member in members)
-    return Reward(score, name=name)
+    extract = next((member.extract for member in members if member.extract is not None), None)
+    return Reward(score, name=name, extract=extract)

@@ -131,7 +131,7 @@ def cosine_scaled(
         return cosine_scaled_score(correct, completion_length(rollout, unit), max_length, right, wrong)
 
     score.__doc__ = f"{inner.name}, scaled by length along a cosine"
-    return Reward(score, name=name or f"cosine_{inner.name}")
+    return Reward(score, name=name or f"cosine_{inner.name}", extract=inner.extract)
 
 
 def length_adjusted(
@@ -153,7 +153,7 @@ def length_adjusted(
         return length_adjusted_score(value, completion_length(rollout, unit), baseline, scale, cap)
 
     score.__doc__ = f"{inner.name}, adjusted by length"
-    return Reward(score, name=name or f"{inner.name}_by_length")
+    return Reward(score, name=name or f"{inner.name}_by_length", extract=inner.extract)
 
 
 def _single(inner: Reward) -> None:

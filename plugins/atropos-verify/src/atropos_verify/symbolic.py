@@ -13,11 +13,13 @@ import importlib.util
 
 from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
 from atropos_verify.compare import Symbolic
+from atropos_verify.extract import extract
 from atropos_verify.pool import shared_pool
 from atropos_verify.verdict import (
     NeedsWorker,
     Verdict,
     defer,
+    find_number,
     gold_answers,
     in_worker,
     is_plain_number,
@@ -67,8 +69,13 @@ def math_reward(
             job = functools.partial(verdict, task, rollout, in_worker(pool, deadline))
             return float((await pool.run(job)).correct)
 
+    def extracted(task: Task, rollout: Rollout) -> str | None:
+        if plain_numbers and any(is_plain_number(gold) for gold in gold_answers(task.answer)):
+            return find_number(rollout.text).text
+        return extract(rollout.text, "math").text
+
     score.__doc__ = "1 if the final answer equals the gold answer, symbolically"
-    return Reward(score, name=name or ("answer" if plain_numbers else "math"))
+    return Reward(score, name=name or ("answer" if plain_numbers else "math"), extract=extracted)
 
 
 math = math_reward()

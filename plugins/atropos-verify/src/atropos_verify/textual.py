@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any, NoReturn
@@ -87,12 +88,15 @@ def choice_reward(*, strict: bool = False, name: str = "choice") -> Reward:
     A reply that gives the text of one of the choices instead of a letter chooses it.
     """
 
+    def chosen(task: Task, rollout: Rollout) -> str | None:
+        return choice_letter(rollout.text, strict=strict) or _named_choice(task, rollout.text)
+
     def score(task: Task, rollout: Rollout) -> float:
         gold = _gold_letter(task)
-        return float((choice_letter(rollout.text, strict=strict) or _named_choice(task, rollout.text)) == gold)
+        return float(chosen(task, rollout) == gold)
 
     score.__doc__ = "1 if the chosen letter is right"
-    return Reward(score, name=name)
+    return Reward(score, name=name, extract=chosen)
 
 
 def exact_reward(*, ignore_case: bool = True, whole: bool = False, name: str = "exact") -> Reward:
@@ -106,18 +110,24 @@ def exact_reward(*, ignore_case: bool = True, whole: bool = False, name: str = "
         text = re.sub(r"\s+", " ", text).strip().removesuffix(".")
         return text.casefold() if ignore_case else text
 
-    def score(task: Task, rollout: Rollout) -> float:
+    def given(task: Task, rollout: Rollout) -> str | None:
         answer = visible(rollout.text)
+        if answer is None:
+            return None
+        found = [] if whole else [part for part in (boxed(answer), tagged(answer), answer_clause(answer)) if part]
+        return (found[0] if found else answer).strip()
+
+    def score(task: Task, rollout: Rollout) -> float:
+        answer = given(task, rollout)
         golds = task.answer if isinstance(task.answer, list) else [task.answer]
         if not golds or any(not isinstance(gold, str | int | float) for gold in golds):
             raise GoldError(f"the task's answer {task.answer!r} is not text")
         if answer is None:
             return 0.0
-        found = [] if whole else [part for part in (boxed(answer), tagged(answer), answer_clause(answer)) if part]
-        return float(plain(found[0] if found else answer) in {plain(str(gold)) for gold in golds})
+        return float(plain(answer) in {plain(str(gold)) for gold in golds})
 
     score.__doc__ = "1 if the answer is the gold text"
-    return Reward(score, name=name)
+    return Reward(score, name=name, extract=given)
 
 
 def regex_reward(
@@ -197,20 +207,27 @@ def json_schema_reward(
     schema may backtrack without end) and needs the extra `schema`.
     """
 
+    def parsed(rollout: Rollout) -> Any:
+        return find_json((visible(rollout.text) or "")[:MAX_TEXT], anywhere=anywhere)
+
+    def extracted(task: Task, rollout: Rollout) -> Any:
+        with contextlib.suppress(ValueError):
+            return parsed(rollout)
+        return None
+
     async def score(task: Task, rollout: Rollout) -> float:
         wanted = schema if schema is not None else task.info.get("schema")
         if not isinstance(wanted, dict | bool):
             raise GoldError("there is no schema", hint="give json_schema_reward(schema) or task.info['schema']")
-        text = visible(rollout.text)
         try:
-            value = find_json((text or "")[:MAX_TEXT], anywhere=anywhere)
+            value = parsed(rollout)
         except ValueError:
             return 0.0
         pool = shared_pool()
         return float(await pool.run(lambda: pool.ask({"kind": "schema", "schema": wanted, "value": value}, deadline)))
 
     score.__doc__ = "1 if the reply is JSON that satisfies the schema"
-    return Reward(score, name=name)
+    return Reward(score, name=name, extract=extracted)
 
 
 choice = choice_reward()

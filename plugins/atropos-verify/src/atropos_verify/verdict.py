@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from atropos_verify.arithmetic import TooLarge
 from atropos_verify.compare import Symbolic, same_answer
 from atropos_verify.errors import GoldError, VerifierTimeout
-from atropos_verify.extract import boxed, extract, extract_strict
+from atropos_verify.extract import Extraction, boxed, extract, extract_strict
 from atropos_verify.latex import clean
 from atropos_verify.numerals import unify
 from atropos_verify.pool import WorkerPool
@@ -89,9 +89,14 @@ def judge_number(gold: str, text: str, *, strict: bool = False, tolerance: float
     strict: GSM8K's format ("#### 72") is required. tolerance: times max(1, |gold|).
     """
     target = _gold_number(gold)
-    found = extract_strict(text) if strict else extract(text, "number")
+    found = find_number(text, strict=strict)
     correct = found.value is not None and _close(target, found.value, tolerance)
     return Verdict(correct, found.text, found.rule)
+
+
+def find_number(text: str, *, strict: bool = False) -> Extraction:
+    """The number that a completion gives as its answer, by the strict rule or by all of them."""
+    return extract_strict(text) if strict else extract(text, "number")
 
 
 def _gold_number(gold: str) -> Fraction:

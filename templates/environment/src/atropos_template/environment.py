@@ -19,11 +19,16 @@ class TemplateNameConfig(Config):
     seed: int = Field(default=0, description="Seed of the problems.")
 
 
-@reward
+def given_result(task: Task, rollout: Rollout) -> str | None:
+    """The result that a reply ends with. Training runs show it beside the right one."""
+    words = rollout.text.split()
+    return words[-1].strip(".*$") if words else None
+
+
+@reward(extract=given_result)
 def correct_sum(task: Task, rollout: Rollout) -> float:
     """1.0 when the reply ends with the right result, else 0.0."""
-    words = rollout.text.split()
-    return float(bool(words) and words[-1].strip(".*$") == task.answer)
+    return float(given_result(task, rollout) == task.answer)
 
 
 class TemplateName(Environment):
