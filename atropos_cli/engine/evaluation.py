@@ -22,11 +22,12 @@ from pydantic import Field, ValidationError
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.metrics import bootstrap_interval, pass_at_k, pass_hat_k
-from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.plan import Plan, RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.engine.analysis.success import OWN_FIELDS, TOLERANCE
 from atropos_cli.errors import DataError
+from atropos_cli.ports.reward import Reward
 
 Errors = Literal["wrong", "leave-out"]
 
@@ -109,9 +110,29 @@ class Comparison(Frozen):
     only_baseline: int
 
 
-def success_threshold(plan: Plan) -> float:
+def success_threshold(rewards: Iterable[RewardRef | Reward]) -> float:
     """The reward of a perfect attempt at 0-to-1 rewards: the sum of the positive weights."""
-    return sum(max(0.0, reward.weight) for reward in plan.rewards) or 1.0
+    return sum(max(0.0, reward.weight) for reward in rewards) or 1.0
+
+
+def own_verdict(rollout: Rollout) -> tuple[str, bool] | None:
+    """(field, verdict) of the environment's own verdict in the rollout's info; None without any."""
+    for name in OWN_FIELDS:
+        verdict = rollout.info.get(name)
+        if isinstance(verdict, bool):
+            return name, verdict
+    return None
+
+
+def reaches(rollout: Rollout, threshold: float) -> bool:
+    """Whether the attempt has a reward, and it is the threshold or above, rounding aside."""
+    return rollout.reward is not None and rollout.reward >= threshold - TOLERANCE
+
+
+def succeeded(rollout: Rollout, threshold: float) -> bool:
+    """The environment's own verdict on an attempt, else whether its reward reaches the threshold."""
+    own = own_verdict(rollout)
+    return reaches(rollout, threshold) if own is None else own[1]
 
 
 class Judge:
@@ -123,15 +144,10 @@ class Judge:
         self.rules: Counter[str] = Counter()
 
     def __call__(self, rollout: Rollout) -> bool:
-        if self._threshold is None:
-            for name in OWN_FIELDS:
-                verdict = rollout.info.get(name)
-                if isinstance(verdict, bool):
-                    self.rules[f"info.{name}"] += 1
-                    return verdict
+        own = own_verdict(rollout) if self._threshold is None else None
         bound = self._default if self._threshold is None else self._threshold
-        self.rules[f"reward >= {bound:g}"] += 1
-        return rollout.reward is not None and rollout.reward >= bound - TOLERANCE
+        self.rules[f"reward >= {bound:g}" if own is None else f"info.{own[0]}"] += 1
+        return reaches(rollout, bound) if own is None else own[1]
 
     @property
     def rule(self) -> str:
@@ -185,7 +201,7 @@ def evaluate(
     errors: Errors = "wrong",
 ) -> Evaluation:
     """Count a run. Tasks whose groups failed as a whole are not in the file; the summary tells how many there are."""
-    judge = Judge(success_at, success_threshold(plan))
+    judge = Judge(success_at, success_threshold(plan.rewards))
     tally = _Tally(judge, errors)
     for group in groups:
         tally.add(group)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
@@ -18,13 +20,18 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.task import Task
-from atropos_cli.engine.evaluation import Evaluation, evaluate
+from atropos_cli.engine.evaluation import Evaluation, evaluate, own_verdict, succeeded, success_threshold
 from atropos_cli.engine.tasks import TaskReader
 from atropos_cli.engine.training.live import Player
+from atropos_cli.engine.training.records.samples import plain_cell
 from atropos_cli.io.append import atomic_write
+from atropos_cli.ports.reward import Reward
 
 SHOWN = 16
 """Completions of an evaluation that go to the records."""
+
+MOST_EXTRACTED = 2000
+"""Characters of an extracted answer in a row of the records; it may be a whole program."""
 
 
 class SuiteResults:
@@ -33,6 +40,7 @@ class SuiteResults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "evals"
         self._tasks: dict[str, dict[int, Task]] = {}
+        self._rewards: dict[str, Sequence[Reward]] = {}
         self._first: str | None = None
         self.best_step: int | None = None
         self.best_value = float("-inf")
@@ -49,6 +57,7 @@ class SuiteResults:
                 tasks[index] = task
                 index += 1
             self._tasks[name] = tasks
+            self._rewards[name] = player.rewards
         return self._tasks[name]
 
     def count(
@@ -62,8 +71,8 @@ class SuiteResults:
         path = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}-step-{step}.json"
         atomic_write(path, result.model_dump_json(indent=2).encode() + b"\n")
         shown = [
-            {**sample_row(group.task, rollout), "correct": task.successes > 0}
-            for group, task in zip(groups[:SHOWN], result.per_task, strict=False)
+            sample_row(group.task, rollout, self._rewards.get(name, ()))
+            for group in groups[:SHOWN]
             for rollout in group.rollouts[:1]
             if group.last and rollout.failure is None
         ]
@@ -113,18 +122,35 @@ def _metrics(result: Evaluation) -> dict[str, float]:
     return values
 
 
-def sample_row(task: Task, rollout: Rollout) -> JsonDict:
-    """What the records keep of a completion; `expected` is the task's answer, `extracted` what the episode read."""
+def sample_row(task: Task, rollout: Rollout, rewards: Sequence[Reward] = ()) -> JsonDict:
+    """What the records keep of a completion: as read by the episode or a reward, and judged as by `atropos eval`.
+
+    `expected` is the task's answer. Without rewards `correct` is the episode's own verdict or None.
+    """
     prompt = [message for message in rollout.messages if message.role != "assistant"]
-    correct = next(
-        (rollout.info[name] for name in ("correct", "won") if isinstance(rollout.info.get(name), bool)), None
-    )
     return {
         "task": task.id,
         "prompt": "\n\n".join(message.text for message in prompt[:4]),
         "completion": rollout.text,
-        "extracted": rollout.info.get("extracted"),
+        "extracted": _extracted(task, rollout, rewards),
         "expected": task.answer,
         "reward": rollout.reward,
-        "correct": correct,
+        "correct": _correct(rollout, rewards),
     }
+
+
+def _extracted(task: Task, rollout: Rollout, rewards: Sequence[Reward]) -> JsonValue:
+    """What the episode stored as the answer, else what the first reward that extracts one reads."""
+    try:
+        if "extracted" in rollout.info:
+            return plain_cell(rollout.info["extracted"], MOST_EXTRACTED)
+        extract = next((reward.extract for reward in rewards if reward.extract is not None), None)
+        return None if extract is None else plain_cell(extract(task, rollout), MOST_EXTRACTED)
+    except Exception:  # noqa: BLE001 - a plugin's error in what is only shown must not end a training run
+        return None
+
+
+def _correct(rollout: Rollout, rewards: Sequence[Reward]) -> bool | None:
+    if own_verdict(rollout) is None and (not rewards or rollout.reward is None):
+        return None
+    return succeeded(rollout, success_threshold(rewards))

@@ -41,7 +41,7 @@ class Samples:
 
     def _row(self, step: int, row: Mapping[str, Any], suite: str | None) -> JsonDict:
         shown: JsonDict = {"step": step} if suite is None else {"step": step, "suite": suite}
-        return shown | {name: _plain(row.get(name), self._characters) for name in COLUMNS}
+        return shown | {name: plain_cell(row.get(name), self._characters) for name in COLUMNS}
 
 
 def read_samples(folder: Path) -> list[JsonDict]:
@@ -56,7 +56,7 @@ def spaced(rows: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, An
     return [rows[i * len(rows) // most] for i in range(most)]
 
 
-def _plain(value: Any, most: int) -> str | float | bool | None:
+def plain_cell(value: Any, most: int) -> str | float | bool | None:
     """A cell: numbers and truth as they are, everything else as text of bounded length."""
     if value is None or isinstance(value, bool | int):
         return value

@@ -226,6 +226,22 @@ def test_a_server_is_given_the_weights_before_it_samples_from_them(
     assert not (tmp_path / "run" / "sync").exists()
 
 
+def test_samples_show_what_was_extracted_and_whether_it_was_right(
+    train: Callable[..., Any], model: str, tmp_path: Path
+) -> None:
+    sums = "kind=add,max_number=3"
+    with MockServer(flavor="vllm", models=(model,), reply="2 and 1 make 3.\nAnswer: 3") as server:
+        server.model.weight_updates = True
+        arguments = ("--env", "arithmetic", "--model", model, "--base-url", server.base_url, *SIZES)
+        result = train("grpo", *arguments, "--eval", f"arithmetic:split=test,{sums},limit=6", "--eval-every", "1")
+    assert result.code == 0, result.stderr
+    shown = [row for row in records(tmp_path / "run" / "samples.jsonl") if row.get("suite") == "arithmetic"]
+    assert {row["step"] for row in shown} == {0, 1, 2}
+    assert {row["extracted"] for row in shown} == {3}
+    assert [row["correct"] for row in shown] == [row["expected"] == 3 for row in shown]
+    assert {row["correct"] for row in shown} == {True, False}
+
+
 def test_a_server_that_cannot_change_its_weights_is_refused_at_the_start(train: Callable[..., Any], model: str) -> None:
     with MockServer(models=(model,)) as server:
         result = train("grpo", "--env", "arithmetic", "--model", model, "--base-url", server.base_url, *SIZES)
