@@ -143,12 +143,12 @@ class OpenAIBackend(InferenceBackend):
         assert self._scorer is not None, "tokenize() before open()"
         return await self._scorer.tokenize(text)
 
-    async def update_weights(self, source: str | None, *, version: int) -> None:
+    async def update_weights(self, source: str | None, *, version: int, loaded: bool = False) -> None:
         """See the port, and openai_weights for the ways it is done."""
         assert self._weights is not None, "update_weights() before open()"
         if source is None:
             raise FatalBackendError("a server takes new weights from a folder, not from this process")
-        await self._weights.update(source, version)
+        await self._weights.update(source, version, loaded=loaded)
         self.model = self._weights.model
         self._counts["weights_version"] = version
 

@@ -34,13 +34,17 @@ class WeightUpdater:
         self._timeout = timeout
         self._loaded: set[tuple[int, str]] = set()
 
-    async def update(self, source: str, version: int) -> None:
-        """Returns when every server samples from the new weights. Raises FatalBackendError when one does not."""
+    async def update(self, source: str, version: int, *, loaded: bool = False) -> None:
+        """Returns when every server samples from the new weights. Raises FatalBackendError when one does not.
+
+        loaded: they do already, through another process.
+        """
         adapter = (Path(source) / ADAPTER_FILE).is_file()
         if not adapter and not (Path(source) / "config.json").is_file():
             # vLLM drops its weights before it looks for new ones, and dies at the next request.
             raise FatalBackendError(f"{source!r} holds no model", hint="give a folder written by save_pretrained")
-        await asyncio.gather(*(self._one(server, source, version, adapter=adapter) for server in self._servers))
+        if not loaded:
+            await asyncio.gather(*(self._one(server, source, version, adapter=adapter) for server in self._servers))
         self.model = self._adapter_name() if adapter else self._base
 
     def _adapter_name(self) -> str:

@@ -28,6 +28,7 @@ class Session:
     def __init__(self, args: Sequence[str] = ()) -> None:
         # Both switches are wanted before the options of the innermost command are parsed, which may be made from
         # a plugin: so they are looked for here, wherever they stand.
+        self.args = tuple(args)
         words = args[: args.index("--")] if "--" in args else args
         self.debug = "--debug" in words or truthy("ATROPOS_DEBUG")
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SIGNAL_MARGIN = 15
 _REFUSED = frozenset({"slurm", "tmux", "launch-sglang", "launch-vllm", "view", "run"})
+_RUNS = ("gen", "train")
+"""Commands whose run folder is the job's folder too, and that go on in it when the job is queued again."""
 _LEAST_DRAIN = 5
 _SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 _DUMMY_URL = "http://127.0.0.1:9/v1"
@@ -76,11 +78,10 @@ def prepare(request: Request, profile: SlurmConfig) -> Prepared:
     from atropos_cli.ports.launcher import JobSpec
 
     words = _checked(request.words)
-    is_gen = words[0] == "gen"
-    if request.resources.array is not None and not is_gen:
+    if request.resources.array is not None and words[0] != "gen":
         raise UsageError("--array shards the tasks of gen", hint="drop --array, or submit a gen")
     name = request.name or _default_name(words)
-    words, folder = _with_folder(words, request, name) if is_gen else (words, request.folder)
+    words, folder = _with_folder(words, request, name) if words[0] in _RUNS else (words, request.folder)
     folder = (folder or default_run_folder(name)).absolute()
     servers, urls, notes = _servers(request, words)
     resources = request.resources
@@ -89,6 +90,11 @@ def prepare(request: Request, profile: SlurmConfig) -> Prepared:
     grace = 20.0 if resources.signal_before_s is None else min(20.0, resources.signal_before_s / 4)
     drain = max(_LEAST_DRAIN, (resources.signal_before_s or 60) - grace - _SIGNAL_MARGIN)
     components = [*servers, *_commands(words, urls, resources, drain)]
+    if words[0] == "train" and resources.nodes > 1 and not servers:
+        components = _on_all_nodes(components[0], resources.nodes, profile.interface)
+    gpus = resources.gpus_per_node
+    if words[0] == "train" and gpus > 1 and not (glance(words, "processes") or servers):
+        notes = (*notes, f"{gpus} GPUs a node, and the training is one process there: --processes {gpus} uses them")
     if profile.container is not None:
         components = [_contained(item, profile.container, folder, request.cwd) for item in components]
     plan = JobPlan(
@@ -131,7 +137,7 @@ def _default_name(words: Sequence[str]) -> str:
 
 
 def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[tuple[str, ...], Path]:
-    """A gen without its output options, and the run folder, which is the job's folder too."""
+    """A gen or train without its output options, and the run folder, which is the job's folder too."""
     if "--overwrite" in words:
         raise UsageError(
             "--overwrite cannot be used in a job: it must go on where it was stopped", hint="give another --output"
@@ -141,7 +147,7 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
     if given == "-":
         raise UsageError("a job has no standard output to write to", hint="give --output RUN")
     if given is not None and request.folder is not None:
-        raise UsageError("--folder and gen's --output both name the run's folder", hint="drop one")
+        raise UsageError("--folder and the command's --output both name the run's folder", hint="drop one")
     folder = request.folder or (Path(given) if given is not None else default_run_folder(name))
     return left, folder if folder.is_absolute() else request.cwd / folder
 
@@ -170,8 +176,9 @@ def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resource
     python = (sys.executable, "-P", "-m")
     argv = [*python, "atropos_cli", *(escape(word) for word in words)]
     argv += [word for url in urls for word in ("--base-url", url)]
-    if words[0] == "gen":
+    if words[0] in _RUNS:
         argv += ["--output", "{run}", "--resume"]
+    if words[0] == "gen":
         if not glance(words, "drain"):
             argv += ["--drain", f"{max(1.0, drain - _LEAST_DRAIN):g}"]
         if resources.array is not None:
@@ -181,6 +188,18 @@ def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resource
         return [main]
     merge = (*python, "atropos_cli.engine.jobs.shards", "{run}")
     return [main, Component(name="merge", role="task", argv=merge, after=("main",))]
+
+
+def _on_all_nodes(main: Component, nodes: int, interface: str | None) -> list[Component]:
+    """Main, and a helper on each further node; `atropos train` finds the others by these variables."""
+    meet = {"MASTER_ADDR": "{host}", "MASTER_PORT": "{port}"}
+    there = {"MASTER_ADDR": "{endpoint:main.host}", "MASTER_PORT": "{endpoint:main.port}"}
+    network = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface} if interface else {}
+    parts = [main.replace(ports=("rendezvous",), env={"NNODES": str(nodes), "NODE_RANK": "0", **meet, **network})]
+    for node in range(1, nodes):
+        env = {"NNODES": str(nodes), "NODE_RANK": str(node), **there, **network}
+        parts.append(main.replace(name=f"main{node}", role="helper", node=node, env=env))
+    return parts
 
 
 def _servers(request: Request, words: tuple[str, ...]) -> tuple[list[Component], tuple[str, ...], tuple[str, ...]]:
@@ -264,7 +283,7 @@ def options(given: Sequence[str]) -> dict[str, str]:
 
 
 def check_command(prepared: Prepared, serve: bool) -> None:
-    """Let the command check itself here, before it waits in a queue (gen and eval: --dry-run).
+    """Let the command check itself here, before it waits in a queue (gen, eval and train: --dry-run).
 
     Raises ConfigError with its own words.
     """
@@ -275,7 +294,7 @@ def check_command(prepared: Prepared, serve: bool) -> None:
         for position, word in enumerate(main.argv)
     ]
     words = argv[argv.index("atropos_cli") + 1 :]
-    if words[0] not in ("gen", "eval"):
+    if words[0] not in ("gen", "eval", "train"):
         return
     from atropos_cli.domain.placeholders import fill
 
@@ -291,7 +310,7 @@ def check_command(prepared: Prepared, serve: bool) -> None:
         done = subprocess.run(  # noqa: S603
             [*command, "--dry-run"],
             cwd=prepared.plan.cwd,
-            env={**os.environ, **prepared.plan.env},
+            env={**os.environ, **prepared.plan.env, **_world(main)},
             capture_output=True,
             text=True,
             errors="replace",
@@ -303,6 +322,11 @@ def check_command(prepared: Prepared, serve: bool) -> None:
         lines = [line for line in done.stderr.strip().splitlines() if line]
         text = "\n".join(line.removeprefix("error: ") for line in lines[-10:]) or f"exit code {done.returncode}"
         raise ConfigError(f"the command cannot run: {text}", hint="--no-check submits it all the same")
+
+
+def _world(main: Component) -> dict[str, str]:
+    """How many processes there will be: the batch has to come out even."""
+    return {**main.env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"} if "NNODES" in main.env else {}
 
 
 def stamp() -> str:

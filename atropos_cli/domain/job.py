@@ -3,6 +3,8 @@
     services    servers; they must stay up until everything else has ended
     main        the command the job is for; its exit code is the job's (at most one; without it the services
                 run until somebody stops them)
+    helpers     parts of main on other nodes; they start as soon as main has published its endpoint, and the job
+                is done when main and all of them have ended with 0
     tasks       run to their end: those that name "main" in `after` behind it, the others before it
 
 The plan travels as JSON (`atropos run FOLDER/job.json`). Arguments are never parsed by a shell.
@@ -18,7 +20,7 @@ from pydantic import AfterValidator, Field, model_validator
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.placeholders import endpoint_parts, tokens
 
-Role = Literal["service", "main", "task"]
+Role = Literal["service", "main", "task", "helper"]
 SERVICE_FAILED = 70
 START_TIMEOUT = 75
 JOB_FILE = "job.json"
@@ -176,6 +178,8 @@ class JobPlan(Frozen):
         for item in self.components:
             if item.node >= self.resources.nodes:
                 raise ValueError(f"component {item.name!r} is on node {item.node} of {self.resources.nodes}")
+            if item.role == "helper" and (self.main is None or self.main.name not in item.awaits()):
+                raise ValueError(f"helper {item.name!r} refers to no endpoint of main")
             if gpus and item.gpus and max(item.gpus) >= gpus:
                 raise ValueError(f"component {item.name!r} wants GPU {max(item.gpus)} of {gpus} (counted from 0)")
             self._check_references(item, by_name)

@@ -42,15 +42,16 @@ def describe_source(source: Source) -> dict[str, Any]:
 
 def _describe_plan(path: Path) -> dict[str, Any]:
     try:
-        plan = json.loads(path.read_bytes())
+        stored = json.loads(path.read_bytes())
+        plan = stored.get("rollouts") or stored  # a training run's groups are those of its rollouts
         return {
-            "plan_digest": plan.get("digest"),
+            "plan_digest": stored.get("digest"),
             "environment": plan["environment"]["name"],
             "model": plan.get("model"),
             "rewards": {reward["name"]: reward.get("weight", 1.0) for reward in plan.get("rewards", ())},
             "seed": plan.get("seed"),
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a plan: {type(error).__name__}: {error}") from error
 
 

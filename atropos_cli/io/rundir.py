@@ -158,7 +158,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a plan.json. Raises DataError naming the file and what is wrong."""
+    """The plan of a plan.json; of a training run that of its rollouts. Raises DataError naming the file."""
     return read_stored(path, Plan, what="a plan", hint="give a run folder's plan.json")
 
 
@@ -167,6 +167,8 @@ def read_stored(path: Path, kind: type[P], *, what: str, hint: str) -> P:
     try:
         data = json.loads(path.read_bytes())
         data.pop("digest", None)
+        if kind is Plan and isinstance(data.get("rollouts"), dict):
+            data = data["rollouts"]
         return kind.model_validate(data)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", hint=hint) from error

@@ -2,7 +2,7 @@
 
     .jsonl .json (one value a line, an array, or one object)   also .gz and .zst
     .parquet, a folder written by `datasets`                   need pyarrow
-    a run folder                                               its groups file
+    a run folder                                               its groups file, and those of its ranks
     a folder of data files, a glob, `-` (standard input)
 
 Every stream is read once, in constant memory; one line or one array element is held at a time.
@@ -85,7 +85,9 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
 def _folder(path: Path, name: str) -> list[Source]:
     for groups in _GROUPS:
         if (path / groups).exists():
-            return [Source(os.path.join(name, groups), path / groups, "lines", run=path)]  # noqa: PTH118 - keeps "./"
+            whole = Source(os.path.join(name, groups), path / groups, "lines", run=path)  # noqa: PTH118 - keeps "./"
+            ranks = sorted(path.glob(f"ranks/*/{groups}"), key=lambda part: part.parts)
+            return [whole, *(Source(str(part), part, "lines") for part in ranks)]
     arrow = sorted(path.glob("*.arrow"))
     if (path / "state.json").exists() and arrow:
         return [Source(str(file), file, "arrow") for file in arrow]

@@ -113,11 +113,12 @@ class InferenceBackend(ABC):
         """
         raise BackendError(f"backend {self.name!r} cannot sample from a model of this process")
 
-    async def update_weights(self, source: str | None, *, version: int) -> None:
+    async def update_weights(self, source: str | None, *, version: int, loaded: bool = False) -> None:
         """Sample from other weights from now on; waits until they are in force.
 
         source: a folder that transformers can load (or a LoRA adapter's), readable by the server; None for
         an adopted model whose weights have changed in place: what was computed from old ones is dropped.
+        loaded: another process has given them to the server already, and only needs following.
         Raises BackendError where capabilities.weight_sync is False.
         """
         raise BackendError(f"backend {self.name!r} cannot change its weights while it runs")

@@ -39,6 +39,40 @@ def test_a_gen_writes_into_the_jobs_folder_and_can_go_on(cli: Callable[..., Any]
     assert not Path("runs").exists()
 
 
+TRAIN = ("train", "grpo", "--env", "arithmetic", "--model", "M")
+
+
+def test_a_training_writes_into_the_jobs_folder_and_can_go_on(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--requeue", "--", *TRAIN, "--output", "runs/x")
+    (main,) = found["plan"]["components"]
+    assert found["folders"] == [str(Path("runs/x").absolute())]
+    assert main["argv"][-3:] == ["--output", "{run}", "--resume"]
+    assert main["env"] == {}
+
+
+def test_a_training_on_several_nodes_has_helpers_that_meet_main(cli: Callable[..., Any]) -> None:
+    found = plan(cli, "--nodes", "3", "--gpus-per-node", "8", "--", *TRAIN, "--processes", "8", "--output", "runs/x")
+    main, second, third = found["plan"]["components"]
+    assert [item["role"] for item in (main, second, third)] == ["main", "helper", "helper"]
+    assert [item["node"] for item in (main, second, third)] == [0, 1, 2]
+    assert main["ports"] == ["rendezvous"]
+    assert main["env"] == {"NNODES": "3", "NODE_RANK": "0", "MASTER_ADDR": "{host}", "MASTER_PORT": "{port}"}
+    there = {"MASTER_ADDR": "{endpoint:main.host}", "MASTER_PORT": "{endpoint:main.port}"}
+    assert third["env"] == {"NNODES": "3", "NODE_RANK": "2", **there}
+    assert main["argv"] == second["argv"] == third["argv"]
+
+
+def test_the_network_of_the_profile_is_that_of_the_processes(cli: Callable[..., Any]) -> None:
+    Path("atropos.toml").write_text('[slurm]\nprofile = "c"\n[slurm.profiles.c]\ninterface = "ib0"\n')
+    for item in plan(cli, "--nodes", "2", "--", *TRAIN)["plan"]["components"]:
+        assert item["env"]["NCCL_SOCKET_IFNAME"] == item["env"]["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
+def test_idle_gpus_are_told(cli: Callable[..., Any]) -> None:
+    done = cli("slurm", "submit", "--dry-run", "--no-check", "--gpus-per-node", "8", "--", *TRAIN)
+    assert "--processes 8 uses them" in done.stderr
+
+
 def test_other_commands_get_a_folder_of_their_own(cli: Callable[..., Any]) -> None:
     found = plan(cli, "--", "score", "data.jsonl", "--output", "scored.jsonl")
     assert re.search(r"/runs/score-\d{8}-\d{6}$", found["folders"][0])

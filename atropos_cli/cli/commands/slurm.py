@@ -103,7 +103,7 @@ def submit(
     ] = None,
     profile: ProfileOption = None,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Let gen and eval check their options first.")
+        bool, typer.Option("--check/--no-check", help="Let gen, eval and train check their options first.")
     ] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit with the job's code.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print script, plan and call; submit nothing.")] = False,

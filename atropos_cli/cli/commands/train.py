@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ METHODS = {
     "dpo": "Train on preference pairs: what dpo-gen writes, a run, or any data set of TRL's shape.",
 }
 OUTPUT = "Output"
+PROCESSES = "Several GPUs"
 
 
 def train(
@@ -53,17 +55,33 @@ def train(
             "--dry-run", help="Check everything that needs no model, print the plan, stop.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            show_default=True,
+            help="Processes on this host, each with the whole model and a GPU.",
+            rich_help_panel=PROCESSES,
+        ),
+    ] = 1,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
     """Train."""
     from atropos_cli.engine.training.build import build_train_plan, derived
+    from atropos_cli.engine.training.processes import Launch, World
+    from atropos_cli.engine.training.ranks import rank, world_size
 
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     if resume and output is None:
         raise UsageError("--resume needs the run folder to go on with", hint="add --output runs/NAME")
     session = chosen.session
+    world = World.here(processes)
+    if world.size > 1:
+        os.environ["WORLD_SIZE"] = str(world.size)  # the batch has to come out even
     plan, trainer = build_train_plan(
         chosen.method,  # type: ignore[arg-type]
         chosen.settings,
@@ -71,11 +89,30 @@ def train(
         chosen.options,
         session.registry,
     )
+    if dry_run and rank():
+        return ExitCode.OK
     if dry_run:
         print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
         return 0
+    if output is None and (rank() or world.hosts > 1 or (world.size == 1 and world_size() > 1)):
+        raise UsageError("several processes need one run folder", hint="add --output runs/NAME")
     folder = output or default_run_folder(f"train-{chosen.method}")
+    if world.size > 1:
+        trainer.check(plan)
+        return Launch(world, _for_each(session.args, folder, given=output is not None), session.out.note).run()
     return carry_out_training(plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=overwrite)
+
+
+def _for_each(args: tuple[str, ...], folder: Path, *, given: bool) -> list[str]:
+    """The words of each process: those of this one without --processes, all into one folder."""
+    words: list[str] = []
+    source = iter(args)
+    for word in source:
+        if word == "--processes":
+            next(source, None)
+        elif not word.startswith("--processes="):
+            words.append(word)
+    return words if given else [*words, "--output", str(folder)]
 
 
 def print_train_plan(plan: TrainPlan, found: dict[str, Any], session: Session, *, as_json: bool) -> None:
@@ -98,6 +135,7 @@ def carry_out_training(
     overwrite: bool = False,
 ) -> int:
     """Train by the plan, say how it went, return the exit code."""
+    from atropos_cli.engine.training.ranks import rank
     from atropos_cli.engine.training.run import run_train
 
     result = run_train(
@@ -108,6 +146,8 @@ def carry_out_training(
         begin="overwrite" if overwrite else "resume" if resume else "new",
         say=session.out.note,
     )
+    if rank():  # rank 0 says how it went, and its exit code is the run's
+        return ExitCode.OK
     if as_json:
         session.out.json({"run": str(folder), **result.model_dump(mode="json")})
     else:

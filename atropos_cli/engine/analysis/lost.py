@@ -42,9 +42,10 @@ class LostGroups:
     def _read(self, source: str, run: Path) -> None:
         try:
             plan = json.loads((run / "plan.json").read_bytes())
+            plan = plan.get("rollouts") or plan
             env, size = str(plan["environment"]["name"]), int(plan["group_size"])
             lines = (run / "failures.jsonl").open("rb")
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         with lines:
             for line in lines:

@@ -169,7 +169,11 @@ class Component:
 
 
 class Signals:
-    """Keeps this parent alive through signals, and passes a stop on once there is a program."""
+    """Keeps this parent alive through signals, and passes a stop on once there is a program.
+
+    Once only, though it may come by several ways (SLURM tells every process of a step): for a program that saves
+    its work at the first SIGTERM, a second one means to drop it.
+    """
 
     def __init__(self, *, forward: bool) -> None:
         self.child: int | None = None
@@ -183,8 +187,8 @@ class Signals:
         self.stopped = True
 
     def _stop(self, *_: object) -> None:
-        self.stopped = True
-        if self.child is not None:
+        first, self.stopped = not self.stopped, True
+        if first and self.child is not None:
             send([self.child], signal.SIGTERM)
 
     def attach(self, pid: int) -> None:

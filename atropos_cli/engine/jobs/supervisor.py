@@ -117,7 +117,7 @@ class Supervisor:
     def _may_start(self, item: Component) -> bool:
         for name in item.awaits():
             other = self.by_name[name]
-            if other.role == "service":
+            if other.role == "service" or item.role == "helper":
                 if self.folder.endpoint(name) is None:
                     return False
             elif self.codes.get(name) != 0:
@@ -163,7 +163,7 @@ class Supervisor:
             if item.role == "service":
                 return self._blame(item.name, "while it was used" if self._is_ready(item.name) else "while it started")
             if code != 0:
-                return self._guilty_service() or self._failed(item.name, code)
+                return self._guilty_service() or self._failed(*self._main_or(item.name, code))
         return None
 
     def _note_end(self, name: str, code: int) -> None:
@@ -187,6 +187,16 @@ class Supervisor:
     def _failed(self, name: str, code: int) -> Outcome:
         problem = (self.folder.status(name) or {}).get("problem")
         return Outcome(code, f"{name} ended with {code}" + (f": {problem}" if problem else ""), name)
+
+    def _main_or(self, name: str, code: int) -> tuple[str, int]:
+        """A helper often notices first that main has failed: then main's code says why."""
+        main = self.plan.main
+        end = time.monotonic() + (_BLAME if self.by_name[name].role == "helper" else 0)
+        while main is not None and main.name not in self.codes and not self.signals and time.monotonic() < end:
+            if self._ended([main.name]) and self.codes[main.name]:
+                return main.name, self.codes[main.name]
+            time.sleep(_TICK)
+        return name, code
 
     def _guilty_service(self) -> Outcome | None:
         """After main failed: has a service ended, or stopped answering?"""

@@ -3,12 +3,13 @@
     run_train(plan, trainer, folder=..., registry=...) -> TrainResult
 
 Ctrl-C or SIGTERM once: the trainer finishes its step, saves and returns. Twice: at once. kill -9: --resume
-goes on from the newest complete checkpoint.
+goes on from the newest complete checkpoint. Under torchrun or accelerate every process comes here: see ranks.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,9 @@ from typing import Any, Literal
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_cli.engine.training.recording import Recording
+from atropos_cli.engine.training.records.summary import checkpoints
 from atropos_cli.engine.training.session import TrainSession
 from atropos_cli.errors import AtroposError, ExitCode, TrainerError
 from atropos_cli.io.rundir import RunDir, check_same_identity, open_run, read_stored
@@ -41,18 +44,28 @@ def run_train(
 ) -> TrainResult:
     """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
     trainer.check(plan)
+    if rank():
+        return _help(plan, trainer, folder, registry, begin=begin)
     resume = begin == "resume"
     run_dir = open_run(folder, resume=resume, overwrite=begin == "overwrite")
     try:
         begun = (run_dir.folder / "plan.json").exists()
         if begun:
             check_same_identity(read_train_plan(run_dir.folder / "plan.json"), plan, run_dir.folder)
+        if resume and begun and _requeued() and not checkpoints(run_dir.folder):
+            say("the cluster ended this run before its first checkpoint: it begins again")
+            resume = False
         result = _train(plan, trainer, run_dir, registry, resume=resume and begun, say=say)
         if result.stopped is None:
             run_dir.promote()
         return result
     finally:
         run_dir.close()
+
+
+def _requeued() -> bool:
+    """Has the cluster queued this job again? Nobody is there then to read that there is nothing to go on with."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
 
 
 def read_train_plan(path: Path) -> TrainPlan:
@@ -101,6 +114,28 @@ def _train(
         session.close()
 
 
+def _help(plan: TrainPlan, trainer: Trainer, folder: Path, registry: Registry, *, begin: Begin) -> TrainResult:
+    """The part of a rank other than 0."""
+    run_dir = open_rank(folder, rank(), overwrite=begin == "overwrite")
+    recording = RankRecording(run_dir)
+    resume = begin == "resume" and bool(checkpoints(run_dir.run))  # rank 0 of a new run may have begun meanwhile
+    session = TrainSession(plan, run_dir, registry, recording, resume=resume)
+    try:
+        session.prepare(lambda rollouts: _writer(rollouts, registry))
+        with _signals(session, lambda text: None):
+            return trainer.train(plan, session)
+    except (AtroposError, KeyboardInterrupt):
+        raise
+    except Exception as problem:
+        raise TrainerError(
+            f"trainer {plan.trainer.name!r} failed on rank {rank()}: {type(problem).__name__}: {problem}",
+            hint="the first error of all ranks is the cause; --debug shows where",
+        ) from problem
+    finally:
+        session.close()
+        run_dir.close()
+
+
 def _writer(plan: Plan, registry: Registry) -> Writer:
     cls: Any = registry.find("writer", plan.writer.name).load()
     writer: Writer = cls(cls.Config())
@@ -109,13 +144,18 @@ def _writer(plan: Plan, registry: Registry) -> Writer:
 
 @contextlib.contextmanager
 def _signals(session: TrainSession, say: Say) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks the trainer to save and return; the second ends it where it is."""
+    """The first SIGINT or SIGTERM asks the trainer to save and return; the second ends it where it is.
+
+    Not so under a launcher: it passes on a signal that the process group had already, and kills by itself in the end.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def on_signal(number: int, frame: Any) -> None:
         if session.stopping:
+            if world_size() > 1:
+                return
             raise KeyboardInterrupt
         session.stop()
         say("stopping: the step at hand is finished and saved; again to stop now")

@@ -23,9 +23,11 @@ from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.training.data import prompt_rows, stored_groups, stored_rows
 from atropos_cli.engine.training.live import LoopThread, OnFailure, Player
 from atropos_cli.engine.training.order import TaskOrder, task_digest
+from atropos_cli.engine.training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_cli.engine.training.recording import Recording
 from atropos_cli.engine.training.suites import SuiteResults, sample_row
 from atropos_cli.errors import BackendError, ConfigError, TrainerError
+from atropos_cli.io.append import atomic_write
 from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
@@ -36,13 +38,21 @@ SHOWN_PER_STEP = 4
 
 
 class TrainSession:
-    """See ports.trainer.TrainContext. Made and closed by `run_train`; `weights` says what evaluations need."""
+    """See ports.trainer.TrainContext. Made and closed by `run_train`. A RankDir makes it that of a rank that helps."""
 
     def __init__(
-        self, plan: TrainPlan, run_dir: RunDir, registry: Registry, recording: Recording, *, resume: bool
+        self,
+        plan: TrainPlan,
+        run_dir: RunDir,
+        registry: Registry,
+        recording: Recording | RankRecording,
+        *,
+        resume: bool,
     ) -> None:
         self.plan = plan
-        self.folder = run_dir.folder
+        self._helps = isinstance(run_dir, RankDir)
+        self._own = run_dir.folder
+        self.folder = run_dir.run if isinstance(run_dir, RankDir) else run_dir.folder
         self.resume = resume
         self.tasks: int | None = None
         self.recording = recording
@@ -60,6 +70,7 @@ class TrainSession:
         self._suites: dict[str, Player] = {}
         self._order: TaskOrder | None = None
         self._writer: Writer | None = None
+        self._make_writer: Callable[[Plan], Writer] | None = None
         self._written: set[int] = set()
         self._scorer: Scorer | None = None
         self._located = not resume
@@ -77,6 +88,9 @@ class TrainSession:
         if self._backend is not None:
             raise TrainerError("adopt() was called twice")
         self._model, self._tokenizer = model, tokenizer
+        if self._helps:
+            self._own.mkdir(parents=True, exist_ok=True)
+            self._open_writer()
         source = self.plan.rollouts or (self.plan.suites[0].plan if self.plan.suites else None)
         if source is None:
             return
@@ -142,8 +156,8 @@ class TrainSession:
         self.recording.samples(step, rows)
 
     def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
-        """See TrainContext."""
-        if not self._suites or self._loop is None:
+        """See TrainContext. Another rank than 0 has nothing to do."""
+        if not self._suites or self._loop is None or self._helps:
             return {}
         if step in self._evaluated:  # the last step may be one that was due anyway
             return self._evaluated[step]
@@ -177,6 +191,8 @@ class TrainSession:
 
     def prepare(self, open_writer: Callable[[Plan], Writer]) -> None:
         """Find what needs no model: tasks, overlap with the suites, rewards. Raises ConfigError."""
+        self._forget_weights()
+        self._make_writer = open_writer
         plan = self.plan.rollouts
         self._suites = {suite.name: Player(suite.plan, self._registry, self._event) for suite in self.plan.suites}
         held_out: set[bytes] = set()
@@ -193,8 +209,14 @@ class TrainSession:
         self.tasks = self._order.length
         if self._order.skipped:
             self.warn(f"{self._order.skipped} training tasks are also tasks of an evaluation: they are left out")
-        self._writer = open_writer(plan)
-        self._written = set(self._writer.open(self.folder, prefix=plan.digest[:10], fsync=plan.execution.fsync))
+        if not self._helps:  # another rank's folder is made when all have met
+            self._open_writer()
+
+    def _open_writer(self) -> None:
+        plan = self.plan.rollouts
+        if plan is not None and self._make_writer is not None:
+            self._writer = self._make_writer(plan)
+            self._written = set(self._writer.open(self._own, prefix=plan.digest[:10], fsync=plan.execution.fsync))
 
     def stop(self) -> None:
         """Ask the trainer to save and return."""
@@ -210,14 +232,18 @@ class TrainSession:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        shutil.rmtree(self.folder / "sync", ignore_errors=True)
+        self._forget_weights()
+
+    def _forget_weights(self) -> None:
+        if not self._helps:
+            shutil.rmtree(self.folder / "sync", ignore_errors=True)
 
     async def _open(self, plan: Plan, backend: InferenceBackend) -> None:
         try:
             await open_backend(backend, plan, self._event, asyncio.Event())
         except Abort as abort:
             raise abort.error from abort
-        for player in (self._player, *self._suites.values()):
+        for player in (self._player, *(() if self._helps else self._suites.values())):
             if player is not None:
                 await player.open(backend)
 
@@ -232,6 +258,8 @@ class TrainSession:
         """After a resume, the first call tells at which step the run goes on: what came later is made again."""
         if not self._located:
             self._located = True
+            if self._helps:
+                return
             self.results.recover(step if evaluated else step - 1)
             self.recording.resumed(step, evaluated=evaluated)
 
@@ -262,12 +290,20 @@ class TrainSession:
         return found
 
     def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
-        """Give a server the weights, in two folders in turn: it may still be reading the last one."""
-        folder = self.folder / "sync" / str(step % 2)
-        shutil.rmtree(folder, ignore_errors=True)
-        self._model.save_pretrained(folder)
-        self._tokenizer.save_pretrained(folder)
-        loop.call(backend.update_weights(str(folder.resolve()), version=step))
+        """Give a server the weights, in two folders in turn: it may still be reading the last one.
+
+        Rank 0 does so, and says when; no rank comes to the next step before all have rolled this one.
+        """
+        folder, loaded = self.folder / "sync" / str(step % 2), self.folder / "sync" / LOADED
+        if self._helps:
+            wait_for(loaded, str(step))
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._model.save_pretrained(folder)
+            self._tokenizer.save_pretrained(folder)
+        loop.call(backend.update_weights(str(folder.resolve()), version=step, loaded=self._helps))
+        if not self._helps:
+            atomic_write(loaded, str(step).encode())
         self._pushed = step
 
     def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
@@ -277,7 +313,7 @@ class TrainSession:
 
     def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
         rows = [
-            sample_row(group.task, rollout)
+            sample_row(group.task, rollout, () if self._player is None else self._player.rewards)
             for group in groups[:SHOWN_PER_STEP]
             for rollout in group.rollouts[:1]
             if rollout.failure is None

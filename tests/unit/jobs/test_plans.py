@@ -106,3 +106,15 @@ def test_plans_that_cannot_work(components: list[Component], complaint: str) -> 
 def test_components_that_cannot_work(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Component.model_validate({"name": "a", "role": "service", "argv": ("x",), **settings})
+
+
+def test_a_helper_belongs_to_main() -> None:
+    with pytest.raises(ValidationError, match="helper 'h' refers to no endpoint of main"):
+        JobPlan(
+            atropos_version="0",
+            name="x",
+            components=(
+                Component(name="main", role="main", argv=("true",)),
+                Component(name="h", role="helper", argv=("true",)),
+            ),
+        )

@@ -119,6 +119,34 @@ def test_what_stands_behind_main_is_left_out_when_main_fails(tmp_path: Path) -> 
     assert (code, ended["components"]) == (3, {"main": 3})
 
 
+def helper(*argv: str) -> Component:
+    where = {"PEER": "{endpoint:main}"}
+    return Component(name="main1", role="helper", argv=argv, env=where)
+
+
+def test_helpers_run_beside_main_and_know_its_address(tmp_path: Path) -> None:
+    """Main waits for a file that its helper writes; the job is done when both are."""
+    found = tmp_path / "found"
+    first = main("sh", "-c", f"until test -s {found}; do sleep 0.05; done", ports=("rendezvous",))
+    second = helper("sh", "-c", f"echo $PEER > {found}; sleep 0.5; echo late > {tmp_path / 'late'}")
+    code, ended, _ = run(tmp_path, second, first)
+    assert (code, ended["components"]) == (0, {"main": 0, "main1": 0})
+    port = json.loads((tmp_path / "endpoints" / "main.json").read_text())["ports"]["rendezvous"]
+    assert found.read_text().strip() == f"127.0.0.1:{port}"
+    assert (tmp_path / "late").exists()
+
+
+def test_a_helper_that_fails_ends_main_and_the_job(tmp_path: Path) -> None:
+    code, ended, _ = run(tmp_path, main("sleep", "60", ports=("rendezvous",)), helper("sh", "-c", "exit 8"))
+    assert (code, ended["component"]) == (8, "main1")
+
+
+def test_when_both_fail_mains_code_says_why(tmp_path: Path) -> None:
+    slow = main("sh", "-c", "sleep 1; exit 3", ports=("rendezvous",))
+    code, ended, _ = run(tmp_path, slow, helper("sh", "-c", "exit 8"))
+    assert (code, ended["component"], ended["components"]) == (3, "main", {"main1": 8, "main": 3})
+
+
 @pytest.mark.parametrize("ending", [0, 1])
 def test_a_service_that_ends_is_a_failure_whatever_its_code(tmp_path: Path, ending: int) -> None:
     code, ended, said = run(tmp_path, service(die=1, code=ending), main("sleep", "60"))

@@ -123,7 +123,7 @@ class LocalBackend(InferenceBackend):
         self._adopted = Loaded(model if base is None else base(), tokenizer)
         self.model = self.model or str(getattr(model.config, "_name_or_path", "") or "adopted")
 
-    async def update_weights(self, source: str | None, *, version: int) -> None:
+    async def update_weights(self, source: str | None, *, version: int, loaded: bool = False) -> None:
         """See the port. Waits for the samples that run, then lets go of all keys and values and their memory."""
         scheduler, _ = self._opened()
 

@@ -11,10 +11,13 @@ from .checks import completion_limit, temperature
 from .common.lora import lora_config
 from .common.models import facts
 from .demonstrations import demonstrations
-from .grpo import GrpoMixin, Live, environment
+from .grpo import GrpoMixin, Live, environment, everywhere
 from .job import Job
 from .loop import bring_in
 from .preferences import preferences
+
+WAIT_SECONDS = 24 * 3600
+"""How long a process waits for another: for slow rollouts, or for rank 0's evaluation."""
 
 
 def common_arguments(job: Job, steps: int) -> dict[str, Any]:
@@ -40,6 +43,8 @@ def common_arguments(job: Job, steps: int) -> dict[str, Any]:
         "save_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,
+        "ddp_timeout": WAIT_SECONDS,
+        "ddp_find_unused_parameters": False,
         **config.extra,
     }
 
@@ -99,7 +104,7 @@ def build_grpo(job: Job) -> Any:
         trainer.beta = 0.0  # the KL is in the reward, not in the loss; the reference model stays
     if source is None:
         parts["reward_funcs"].trainer = trainer
-    job.hooks.extra_state = lambda made, folder: made.save_generation(folder)
+    job.hooks.extra_state = lambda made: made.save_generation()
     return trainer
 
 
@@ -118,11 +123,12 @@ class Scored:
         texts = [text if isinstance(text, str) else str(text[-1]["content"]) for text in completions]
         rows = [self._rows[number] for number in row]
         values = self._job.context.rewards(rows, texts)
-        known = [value for value in values if value is not None]
+        first = values if self._checked else everywhere(values, self.trainer.accelerator)
+        known = [value for value in first if value is not None]
         if not self._checked and not self._job.config.allow_constant_reward and len(set(known)) < 2:
             what = f"have reward {known[0]:g}" if known else "could not be scored"
             raise ConfigError(
-                f"all {len(texts)} completions of the first batch {what}: every advantage is 0",
+                f"all {len(first)} completions of the first batch {what}: every advantage is 0",
                 hint="check --reward against the data's columns and the completions in samples.jsonl; "
                 "--allow-constant-reward goes on all the same",
             )

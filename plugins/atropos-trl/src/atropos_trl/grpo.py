@@ -8,6 +8,7 @@ they are scaled to "mean of the others".
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from .presets import Resolved
 from .rows import Batch, Row, batch_of
 from .sizes import Sizes
 
-BUFFER = "generation.pt"
+BUFFER = "generation{}.pt"
+"""The name is filled with "", or with _RANK where there are several processes."""
 
 
 class Live:
@@ -61,7 +63,7 @@ class Live:
         )
         if len(batch.rows) != len(prompts):
             raise TrainerError(f"the engine gave {len(batch.rows)} rows where TRL needs {len(prompts)}")
-        self._check_first(batch)
+        self._check_first(batch, trainer.accelerator)
         self.batch = batch
         if batch.long_prompts:
             self.hooks.context.warn(
@@ -77,26 +79,37 @@ class Live:
             "score": [row.reward for row in batch.rows],
         }
 
-    def _check_first(self, batch: Batch) -> None:
+    def _check_first(self, batch: Batch, accelerator: Any) -> None:
         """The first batch is the dry run of the rewards: it costs nothing, and comes before any optimiser step."""
         if self._checked:
             return
         self._checked = True
-        scored = [row.reward for row in batch.rows if row.reward is not None]
+        rows = everywhere([(row.reward, row.truncated) for row in batch.rows], accelerator)
+        scored = [reward for reward, _ in rows if reward is not None]
         if not scored:
             raise TrainerError(
-                f"all {len(batch.rows)} rollouts of the first batch failed: there is nothing to learn from",
+                f"all {len(rows)} rollouts of the first batch failed: there is nothing to learn from",
                 hint="see failures.jsonl in the run folder for the reasons",
             )
         if not self.allow_constant and len(set(scored)) == 1:
-            cut = sum(row.truncated for row in batch.rows)
-            reason = f"; {cut} of {len(batch.rows)} completions are cut off by the token limit" if cut else ""
+            cut = sum(truncated for _, truncated in rows)
+            reason = f"; {cut} of {len(rows)} completions are cut off by the token limit" if cut else ""
             raise ConfigError(
                 f"all {len(scored)} completions of the first batch have reward {scored[0]:g}: "
                 f"every advantage is 0{reason}",
                 hint="look at samples.jsonl: answer format, --max-tokens, an easier task, a larger --group-size; "
                 "--allow-constant-reward goes on all the same",
             )
+
+
+def everywhere(values: list[Any], accelerator: Any) -> list[Any]:
+    """The values of all ranks, in their order. A collective operation."""
+    if accelerator.num_processes == 1:
+        return values
+    from accelerate.utils import gather_object
+
+    gathered: list[Any] = gather_object(values)
+    return gathered
 
 
 def environment(score: list[float | None], **columns: Any) -> list[float | None]:
@@ -144,19 +157,25 @@ class GrpoMixin:
         """What TRL reads off the last token is known here: a stop text ends a completion without an end token."""
         live = self.live
         assert live is not None
-        kept = [row for row in batch.rows if row.reward is not None]
+        mine = [
+            (row.truncated, sum(row.trained), sum(row.trained) or len(row.completion_ids))
+            for row in batch.rows
+            if row.reward is not None
+        ]
+        kept = everywhere(mine, self.accelerator)
+        counts = everywhere([(batch.failed, batch.split, batch.masked_truncated, live.rollout_time)], self.accelerator)
+        failed, split, masked, times = zip(*counts, strict=True)
         metrics = self._metrics["train"]
-        cut = sum(row.truncated for row in kept) / max(1, len(kept))
-        metrics["completions/clipped_ratio"][-1:] = [cut]
-        lengths = [sum(row.trained) or len(row.completion_ids) for row in kept] or [0]
+        metrics["completions/clipped_ratio"][-1:] = [sum(cut for cut, _, _ in kept) / max(1, len(kept))]
+        lengths = [length for _, _, length in kept] or [0]
         metrics["completions/mean_length"][-1:] = [sum(lengths) / len(lengths)]
-        ended = [sum(row.trained) for row in kept if not row.truncated] or [0]
+        ended = [trained for cut, trained, _ in kept if not cut] or [0]
         metrics["completions/mean_terminated_length"][-1:] = [sum(ended) / len(ended)]
-        metrics["rollouts/failed"].append(float(batch.failed))
-        metrics["rollouts/split"].append(float(batch.split))
-        metrics["rollouts/time"].append(live.rollout_time)
+        metrics["rollouts/failed"].append(float(sum(failed)))
+        metrics["rollouts/split"].append(float(sum(split)))
+        metrics["rollouts/time"].append(max(times))
         if live.mask_truncated:
-            metrics["completions/masked"].append(float(batch.masked_truncated))
+            metrics["completions/masked"].append(float(sum(masked)))
 
     def _leave_one_out(self, inputs: list[dict[str, Any]], out: dict[str, Any]) -> Any:
         """r_i - mean of the others = n / (n - 1) (r_i - mean); with beta, r_i is less beta times the k1 sum."""
@@ -203,20 +222,27 @@ class GrpoMixin:
 
     # Resuming inside a batch (num_iterations > 1) --------------------------------------------------------------------
 
-    def save_generation(self, folder: Path) -> None:
-        """The batch in use, when further optimiser steps are due on it."""
+    def save_generation(self) -> dict[str, bytes]:
+        """The batch in use as a file, when further optimiser steps are due on it."""
         import torch
 
-        if self._buffered_inputs is not None and self.args.num_iterations > 1:
-            torch.save({"step": self._step, "batches": self._buffered_inputs}, folder / BUFFER)
+        if self._buffered_inputs is None or self.args.num_iterations == 1:
+            return {}
+        content = io.BytesIO()
+        torch.save({"step": self._step, "batches": self._buffered_inputs}, content)
+        return {self._buffer(): content.getvalue()}
+
+    def _buffer(self) -> str:
+        several = self.accelerator.num_processes > 1
+        return BUFFER.format(f"_{self.accelerator.process_index}" if several else "")
 
     def load_generation(self, folder: Path, step: int) -> None:
         """Go on where save_generation left off."""
         import torch
 
         self._step = step * self.args.gradient_accumulation_steps
-        if (folder / BUFFER).is_file():
-            stored = torch.load(folder / BUFFER, map_location=self.accelerator.device, weights_only=True)
+        if (folder / self._buffer()).is_file():
+            stored = torch.load(folder / self._buffer(), map_location=self.accelerator.device, weights_only=True)
             self._step, self._buffered_inputs = stored["step"], stored["batches"]
 
 

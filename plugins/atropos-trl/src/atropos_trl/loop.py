@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ class Hooks:
     context: TrainContext
     max_nonfinite: int
     save_every: int
-    extra_state: Callable[[Any, Path], None] | None = None
+    extra_state: Callable[[Any], dict[str, bytes]] | None = None
+    """Further files of a checkpoint, by name; of every process."""
 
 
 def bring_in(base: type, *mixins: type) -> Any:
@@ -61,13 +63,29 @@ class LoopMixin:
     _saved = -1
     _skip = False
     _began = 0.0
+    _writing = False
+
+    # Several processes -----------------------------------------------------------------------------------------------
+
+    def agree(self, *flags: bool) -> tuple[bool, ...]:
+        """Each flag is true when it is on any rank. All ranks must call it at the same place."""
+        if self.accelerator.num_processes == 1:
+            return flags
+        import torch
+
+        mine = torch.tensor([flags], dtype=torch.int32, device=self.accelerator.device)
+        return tuple(bool(flag) for flag in self.accelerator.gather(mine).amax(0).tolist())
+
+    def is_first(self) -> bool:
+        """Is this rank 0, which writes?"""
+        return bool(self.accelerator.is_main_process)
 
     # One optimiser step ----------------------------------------------------------------------------------------------
 
     def _clip_grad_norm(self, model: Any) -> Any:
         """The norm; when it is not finite, the gradients are dropped, so that the optimiser passes the step over."""
         norm = super()._clip_grad_norm(model)  # type: ignore[misc]
-        self._skip = not (math.isfinite(float(norm)) and math.isfinite(float(self._tr_loss)))
+        (self._skip,) = self.agree(not (math.isfinite(float(norm)) and math.isfinite(float(self._tr_loss))))
         if self._skip:
             for parameter in model.parameters():
                 parameter.grad = None
@@ -96,13 +114,18 @@ class LoopMixin:
     def _after(self, step: int) -> None:
         context, last = self.hooks.context, step >= self.state.max_steps
         best = False
-        if not last and self.failure is None and context.should_evaluate(step):
+        (failed,) = self.agree(self.failure is not None)
+        if failed and self.failure is None:  # a stop rule on rank 0, which says which
+            self.stopped = "stopped"
+            self.control.should_training_stop = True
+        if not last and not failed and context.should_evaluate(step):
             self.evaluate_now(step)
             best = context.is_best(step)
-        if context.stopping and not last:
-            self.stopped = "interrupted"
+        best, stopping = self.agree(best, context.stopping)
+        if stopping and not last:
+            self.stopped = self.stopped or "interrupted"
             self.control.should_training_stop = True
-        due = step % self.hooks.save_every == 0 or best or last or self.stopped is not None or self.failure is not None
+        due = step % self.hooks.save_every == 0 or best or last or self.stopped is not None or failed
         if due:
             self.save_now()
 
@@ -113,13 +136,18 @@ class LoopMixin:
 
     def settle_best(self, step: int) -> None:
         """After the final evaluation: let the checkpoint go that was the best until then."""
-        if self.hooks.context.is_best(step):
+        if self.is_first() and self.hooks.context.is_best(step):
             checkpoints.prune(self.hooks.context.folder, keep=self.hooks.plan.keep_checkpoints, best=step)
 
     def evaluate_now(self, step: int, *, final: bool = False) -> dict[str, float]:
-        """The run's suites with the weights as they are; what is drawn meanwhile does not change training."""
+        """The run's suites with the weights as they are; what is drawn meanwhile does not change training.
+
+        Rank 0 evaluates, the others wait for it.
+        """
         with same_random_state():
-            return self.hooks.context.evaluate(step, final=final)
+            found = self.hooks.context.evaluate(step, final=final)
+        self.accelerator.wait_for_everyone()
+        return found
 
     def _stop_for(self, error: AtroposError) -> None:
         self.failure = error
@@ -177,8 +205,17 @@ class LoopMixin:
         if not self.weights_finite():
             context.warn(f"step {step}: the weights are not finite numbers; no checkpoint is written")
             return
+        files = self._state_files()
+        if not self.is_first():
+            self._saved = step
+            return
         try:
-            checkpoints.save(context.folder, step, self._write_checkpoint, needed=self.checkpoint_bytes())
+            checkpoints.save(
+                context.folder,
+                step,
+                lambda folder: self._write_checkpoint(folder, files),
+                needed=self.checkpoint_bytes(),
+            )
         except TrainerError as error:
             if self.failure is None and self.stopped is None and step < self.state.max_steps:
                 context.warn(f"{error.message}; training goes on")
@@ -192,20 +229,39 @@ class LoopMixin:
         found = [step for step, _ in checkpoints.checkpoints(self.hooks.context.folder)]
         return next((step for step in found if self.hooks.context.is_best(step)), None)
 
-    def _write_checkpoint(self, folder: Path) -> None:
+    def _state_files(self) -> dict[str, bytes]:
+        """What only each rank knows, of all ranks: the random state, the batch in use. A collective operation."""
+        files = {} if self.hooks.extra_state is None else self.hooks.extra_state(self)
+        if self.accelerator.num_processes == 1:
+            return files
+        from accelerate.utils import gather_object
+
+        with tempfile.TemporaryDirectory() as folder:
+            super()._save_rng_state(folder)  # type: ignore[misc]
+            files |= {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        gathered: list[tuple[str, bytes]] = gather_object(list(files.items()))
+        return dict(gathered)
+
+    def store_flos(self) -> None:
+        """Rank 0 writes checkpoints alone: no collective operation meanwhile (the numbers were joined in `log`)."""
+        if not self._writing:
+            super().store_flos()  # type: ignore[misc]
+
+    def _write_checkpoint(self, folder: Path, files: dict[str, bytes]) -> None:
         """transformers writes `checkpoint-N` below its output folder; the content is what counts."""
         inner = folder / ".inner"
         old, self.args.output_dir = self.args.output_dir, str(inner)
+        self._writing = True
         try:
             super()._save_checkpoint(self.model, None)  # type: ignore[misc]
         finally:
-            self.args.output_dir = old
+            self.args.output_dir, self._writing = old, False
         made = inner / f"checkpoint-{self.state.global_step}"
         for path in list(made.iterdir()):
             path.rename(folder / path.name)
         shutil.rmtree(inner)
-        if self.hooks.extra_state is not None:
-            self.hooks.extra_state(self, folder)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
 
     def checkpoint_bytes(self) -> int:
         """About what a checkpoint takes: trained weights, Adam's two moments, the small files."""

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult, wait_passively
+from atropos_cli.sdk import (
+    ConfigError,
+    JsonDict,
+    TrainContext,
+    Trainer,
+    TrainerError,
+    TrainPlan,
+    TrainResult,
+    wait_passively,
+)
 
 from . import REQUIRES, building, checks
 from .common import checkpoints, models
@@ -97,6 +106,11 @@ class TrlTrainer(Trainer):
         trainer.hooks = job.hooks
         if job.plan.save_every is None:
             job.hooks.save_every = max(1, trainer.args.max_steps // _SAVES_IN_A_RUN)
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            raise ConfigError(
+                "the weights are split over the processes; here each process holds all of them and samples with them",
+                hint="leave out accelerate's FSDP or DeepSpeed; --lora-r 16 takes less memory",
+            )
         job.context.adopt(trainer.model, job.tokenizer)
         return trainer
 
@@ -107,12 +121,18 @@ class TrlTrainer(Trainer):
         trainer.begin()
         trainer.train(resume_from_checkpoint=checkpoint)
         step = trainer.state.global_step
+        trainer.accelerator.wait_for_everyone()
         if trainer.failure is not None:
-            raise trainer.failure
+            if trainer.is_first():
+                raise trainer.failure
+            # A launcher ends all processes when one fails: rank 0, which says why, must not be ended by another.
+            return TrainResult(output=str(context.folder), steps=step, stopped="failed")
         if trainer.stopped is not None:
             saved = checkpoints.newest(context.folder)[1]
             return TrainResult(output=str(saved), steps=step, metrics=trainer.last_metrics, stopped=trainer.stopped)
         evaluated = trainer.evaluate_now(step, final=True) or evaluated
         trainer.settle_best(step)
-        output = publish(context.folder / "model", trainer.accelerator.unwrap_model(trainer.model), job.tokenizer)
+        output = context.folder / "model"
+        if trainer.is_first():
+            publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer)
         return TrainResult(output=str(output), steps=step, metrics={**trainer.last_metrics, **evaluated})
