@@ -105,11 +105,12 @@ class RewardCommand(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from atropos_cli.cli.environments import set_signature
-        from atropos_cli.cli.options import entries_of
+        from atropos_cli.cli.options import entries_of, glance
         from atropos_cli.cli.session import session_of
 
-        lenient = not {"--help", "-h"}.isdisjoint(args)
-        buckets = reward_buckets(session_of(ctx).registry, args, lenient=lenient) if _names_one(args) else []
+        # What cannot be loaded is reported when it is used, with the environment's own rewards taken into account.
+        registry = session_of(ctx).registry if glance(args, "reward") else None
+        buckets = [] if registry is None else reward_buckets(registry, args, _own(registry, args), lenient=True)
         flags = reward_flags(buckets)
 
         def options(**given: Any) -> None:
@@ -132,10 +133,14 @@ class RewardCommand(Command):
         return _SECOND_NAME.sub("", name)
 
 
-def _names_one(args: Sequence[str]) -> bool:
+def _own(registry: Registry, args: Sequence[str]) -> list[Any]:
+    """The rewards of the environment that --env names."""
     from atropos_cli.cli.options import glance
 
-    return bool(glance(args, "reward"))
+    try:
+        return [reward for name in glance(args, "env") for reward in registry.find("environment", name).load().rewards]
+    except AtroposError:
+        return []
 
 
 def options_given(ctx: Any, config: Path | None) -> dict[str, dict[str, Any]]:

@@ -72,7 +72,7 @@ def component_rewards(refs: Sequence[RewardRef], own: Mapping[str, Reward], regi
     for ref in refs:
         reward = own.get(ref.name)
         if reward is None:
-            reward = registry.find("reward", ref.name, dist=ref.dist).load()
+            reward = _load(registry.find("reward", ref.name, dist=ref.dist))
         found.append(configured(reward, {**ref.config, **ref.access}).named(ref.name, ref.weight))
     return found
 
@@ -90,7 +90,7 @@ def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
     for item in own:
         if not isinstance(item, Reward):
             name, _, weight = str(item).partition("=")
-            reward: Reward = registry.find("reward", name).load()
+            reward = _load(registry.find("reward", name))
             if reward.Config is NoOptions:
                 rewards.append(reward.named(name, float(weight) if weight else reward.weight))
     return rewards
@@ -162,9 +162,7 @@ def _wanted_reference(
         ref = RewardRef(name=name, weight=own[name].weight if weight is None else weight)
         return _with_options(ref, own[name], options)
     registration = registry.find("reward", name)
-    reward = registration.load()
-    if not isinstance(reward, Reward):
-        raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
+    reward = _load(registration)
     ref = RewardRef(
         name=registration.name,
         dist=registration.dist,
@@ -172,6 +170,13 @@ def _wanted_reference(
         weight=reward.weight if weight is None else weight,
     )
     return _with_options(ref, reward, options)
+
+
+def _load(registration: Registration) -> Reward:
+    reward = registration.load()
+    if not isinstance(reward, Reward):
+        raise PluginError(f"reward {registration.name!r} is a {type(reward).__name__}, not a Reward")
+    return reward
 
 
 def _with_options(ref: RewardRef, reward: Reward, options: Mapping[str, Any]) -> RewardRef:

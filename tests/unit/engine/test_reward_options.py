@@ -172,6 +172,17 @@ def test_score_takes_the_options_of_its_rewards(cli: Any, talk: str, tmp_path: P
     assert "--brief.most" in lacking.stderr
 
 
+def test_score_finds_the_options_of_an_environments_own_rewards(cli: Any, talk: str, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    gen(cli, talk, "--brief.most", "3", "-o", run)
+    result = cli("score", run, "-o", "-", "--env", talk, "--reward", "brief=2", "--brief.most", "9")
+    assert result.code == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[0])["rollouts"][0]["reward"] == 2.0
+    unknown = cli("score", run, "-o", "-", "--reward", "breif")
+    assert unknown.code == 4
+    assert "breif" in unknown.stderr
+
+
 def test_digests_of_plans_without_options_stay() -> None:
     """Runs from before rewards had options can be resumed."""
     plan = Plan(
