@@ -8,6 +8,7 @@ readers do not see, steer it:
     <!-- exit: 3 -->                the block's last command ends with this code
     <!-- skip: needs a GPU -->      the block is not run, for this reason
     <!-- mock-server: URL vllm -->  anywhere: a mock model server of this kind answers in the place of URL
+    <!-- mock-reply: URL TEXT -->   anywhere: what that server answers
 
 The commands of a page share one folder, one environment and one virtual environment of their own.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BLOCK = re.compile(r"^(?P<fence>```+)(?P<language>[\w{}-]*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"<!-- *(file|exit|skip|mock-server): *(.*?) *-->")
+COMMENT = re.compile(r"<!-- *(file|exit|skip|mock-server|mock-reply): *(.*?) *-->")
 TIMEOUT = 600.0
 
 
@@ -70,6 +71,12 @@ def mock_servers(text: str) -> dict[str, str]:
     """URL -> flavor of the servers a page wants."""
     wanted = (value.split() for name, value in COMMENT.findall(text) if name == "mock-server")
     return dict(wanted)
+
+
+def mock_replies(text: str) -> dict[str, str]:
+    """URL -> what the server of a page answers, where the page says it."""
+    wanted = (value.partition(" ") for name, value in COMMENT.findall(text) if name == "mock-reply")
+    return {url: reply for url, _, reply in wanted}
 
 
 class Reader:

