@@ -47,6 +47,9 @@ def build_train_plan(
             f"trainer {trainer_ref.name!r} does not do {method}", hint=f"it does: {', '.join(trainer.methods)}"
         )
     _check_sources(method, settings, train)
+    settings, train, own = _proposed(trainer, method, settings, train)
+    if own:
+        trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
     settings = _in_process(settings)
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
@@ -85,6 +88,32 @@ def make_trainer(name: str, options: Mapping[str, Any], registry: Registry) -> t
     )
     trainer: Trainer = cls(config)
     return reference, trainer
+
+
+def _proposed(
+    trainer: Trainer, method: Method, settings: GenSettings, train: TrainSettings
+) -> tuple[GenSettings, TrainSettings, Mapping[str, Any]]:
+    """What follows from a trainer's options (a preset, say) where nobody gave another value; its own options too.
+
+    A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
+    given: what was given of group_size, prompts_per_step and the sampling parameters. run: values for some of those
+    that were not; options: values for options of its own.
+    """
+    propose = getattr(trainer, "propose", None)
+    if propose is None:
+        return settings, train, {}
+    sampling = settings.sampling
+    places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
+    places |= {"group_size": settings, "prompts_per_step": train}
+    given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
+    run, options = propose(method, given, live=train.env is not None)
+    run = {name: value for name, value in run.items() if name not in given}
+    if "prompts_per_step" in run:
+        train = train.model_copy(update={"prompts_per_step": run.pop("prompts_per_step")})
+    size = {"group_size": run.pop("group_size")} if "group_size" in run else {}
+    if run or size:
+        settings = settings.model_copy(update={**size, "sampling": sampling.model_copy(update=run)})
+    return settings, train, options
 
 
 def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) -> None:
