@@ -171,25 +171,37 @@ class Component:
 class Signals:
     """Keeps this parent alive through signals, and passes a stop on once there is a program.
 
-    Once only, though it may come by several ways (SLURM tells every process of a step): for a program that saves
-    its work at the first SIGTERM, a second one means to drop it.
+    One stop comes by several ways: SLURM tells every process of a step, and the other of our two processes passes it
+    on as well. A program that saves its work at the first SIGTERM drops it at the second, so it must get one for one.
     """
+
+    _ONE = 1.5
+    """Seconds within which a stop is the same one."""
 
     def __init__(self, *, forward: bool) -> None:
         self.child: int | None = None
         self.stopped = False
+        self._last = float("-inf")
+        self._told_by_cluster = False
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGTERM, self._stop if forward else self._remember)
         signal.signal(signal.SIGURG, self._stop)
 
     def _remember(self, *_: object) -> None:
-        self.stopped = True
+        """The program has been told; the supervisor, told too, is about to say it once more."""
+        self.stopped = self._told_by_cluster = True
 
     def _stop(self, *_: object) -> None:
-        first, self.stopped = not self.stopped, True
-        if first and self.child is not None:
-            send([self.child], signal.SIGTERM)
+        self.stopped = True
+        again = time.monotonic() - self._last < self._ONE
+        self._last = time.monotonic()
+        if again or self.child is None:
+            return
+        if self._told_by_cluster:
+            self._told_by_cluster = False
+            return
+        send([self.child], signal.SIGTERM)
 
     def attach(self, pid: int) -> None:
         """From now on a stop reaches this program; one that came before reaches it now."""

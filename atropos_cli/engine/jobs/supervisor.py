@@ -34,6 +34,8 @@ _TICK = 0.1
 _BLAME = 5.0
 _RESEND = 0.5
 _MARGIN = 5.0
+_HURRY = 3.0
+"""Seconds after which main is told again to stop when a service has failed: nothing that it waits for will come."""
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _RESUMABLE = (int(ExitCode.INTERRUPTED), *(128 + number for number in _HANDLED))
 """Codes of a main component that was stopped before its end: it can go on later."""
@@ -66,6 +68,7 @@ class Supervisor:
         self.readiness: dict[str, Readiness] = {}
         self.signals: list[int] = []
         self._announced: set[str] = set()
+        self._killed: set[str] = set()
         self._say = say
         self._early = _closure(plan, [item.name for item in plan.services], lambda item: item.awaits())
         main = plan.main
@@ -247,10 +250,11 @@ class Supervisor:
             grace = min(grace, left / 3)
             drain = min(drain, left - grace)
         running = [name for name in self.placed if name not in self.codes]
-        self._stop([name for name in running if self.by_name[name].role != "service"], drain)
+        hurry = None if self.signals else _HURRY
+        self._stop([name for name in running if self.by_name[name].role != "service"], drain, hurry=hurry)
         self._stop([name for name in reversed(running) if self.by_name[name].role == "service"], grace)
 
-    def _stop(self, names: list[str], seconds: float) -> None:
+    def _stop(self, names: list[str], seconds: float, *, hurry: float | None = None) -> None:
         signals = len(self.signals)
         left = set(names)
         told: set[str] = set()
@@ -268,6 +272,10 @@ class Supervisor:
             if again or last == began:
                 last = time.monotonic()
             left -= self._ended(left)
+            if hurry is not None and time.monotonic() - began > hurry:
+                hurry = None
+                for name in left:
+                    self.placed[name].stop()
             if left and (time.monotonic() - began > seconds or len(self.signals) > max(signals, 1)):
                 break
             time.sleep(_TICK / 2)
@@ -275,6 +283,7 @@ class Supervisor:
             if name in left:
                 self.folder.event("killed", component=name, after_s=round(time.monotonic() - began, 1))
                 self._say(f"{name} did not stop within {seconds:g} s: killed")
+                self._killed.add(name)
                 self.placed[name].kill()
         self._ended(left)
 
@@ -295,7 +304,7 @@ class Supervisor:
         if self.signals and outcome.code > 128 and main is not None:
             if code == 0 and self._complete():
                 outcome = Outcome(0, "finished")
-            elif code is not None and code != 0 and code not in _RESUMABLE and self.signals[0] == signal.SIGUSR1:
+            elif code and code not in _RESUMABLE and main.name not in self._killed and self._limit_comes():
                 outcome = self._failed(main.name, code)
         again = self._should_requeue(outcome)
         record: dict[str, Any] = {
@@ -317,9 +326,11 @@ class Supervisor:
                 self.folder.finish({**record, "requeued": False, "requeue_problem": error.message})
         return outcome.code
 
+    def _limit_comes(self) -> bool:
+        return bool(self.signals) and self.signals[0] == signal.SIGUSR1
+
     def _should_requeue(self, outcome: Outcome) -> bool:
-        stopped = bool(self.signals) and self.signals[0] == signal.SIGUSR1
-        return stopped and outcome.code == 128 + signal.SIGUSR1 and self.placer.restarts < self.plan.max_requeues
+        return self._limit_comes() and outcome.code == 128 + signal.SIGUSR1 and self.placer.restarts < self.plan.max_requeues
 
     def _explain(self, outcome: Outcome) -> None:
         self._say(f"{self.plan.name}: {outcome.reason} (exit code {outcome.code})")

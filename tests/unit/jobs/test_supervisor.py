@@ -119,6 +119,40 @@ def test_what_stands_behind_main_is_left_out_when_main_fails(tmp_path: Path) -> 
     assert (code, ended["components"]) == (3, {"main": 3})
 
 
+STUBBORN = """
+import signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(time.monotonic()))
+while len(told) < int(sys.argv[1]): time.sleep(0.05)
+print(len(told))
+sys.exit(130)
+"""
+
+
+def test_main_is_told_again_when_a_service_has_failed(tmp_path: Path) -> None:
+    """It would finish its work first, and what it waits for will never come."""
+    began = time.monotonic()
+    plan = JobPlan(
+        atropos_version="0",
+        name="test",
+        components=(service(die=2), main(sys.executable, "-c", STUBBORN, "2")),
+        grace=30,
+        drain=30,
+    )
+    write_job(plan, tmp_path)
+    assert run_job(plan, tmp_path, LocalPlacer()) == 70
+    assert json.loads((tmp_path / "exit.json").read_text())["components"]["main"] == 130
+    assert time.monotonic() - began < 15
+
+
+def test_main_is_told_once_when_the_job_is_stopped(tmp_path: Path) -> None:
+    """The second time would mean: drop what you have."""
+    later(lambda: (tmp_path / "endpoints" / "main.json").exists(), lambda: (time.sleep(1), os.kill(os.getpid(), 10)))
+    code, ended, _ = run(tmp_path, main(sys.executable, "-c", STUBBORN, "2"))  # drain: 5 s
+    assert ended["components"]["main"] == 137, "it was killed, still waiting for the second"
+    assert code == 128 + signal.SIGUSR1, "what is killed because it was slow can go on, as what ended by itself"
+
+
 def helper(*argv: str) -> Component:
     where = {"PEER": "{endpoint:main}"}
     return Component(name="main1", role="helper", argv=argv, env=where)
