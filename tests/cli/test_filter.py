@@ -122,6 +122,16 @@ def test_dry_run_reports_and_writes_nothing(cli: Any, file: Path) -> None:
     assert list(Path().iterdir()) == [Path(file.name)]
 
 
+def test_an_evaluation_run_is_evaluation_data(cli: Any) -> None:
+    """The tasks of `atropos eval` are left out of a run that was made on the same split."""
+    player = ("arithmetic", "--backend", "scripted", "--backend.replies", "Answer: 7", "--split", "test")
+    assert cli("gen", *player, "--limit", "6", "--output", "made").code == 0
+    assert cli("eval", *player, "--limit", "4", "--output", "judged").code == 0
+    assert cli("filter", "made", "--decontaminate", "judged", "-o", "clean.jsonl").code == 0
+    left = [json.loads(line)["task"]["id"] for line in Path("clean.jsonl").read_text().splitlines()]
+    assert [name.rpartition("-")[2] for name in left] == ["4", "5"]
+
+
 def test_bad_options_are_told_before_reading(cli: Any, file: Path) -> None:
     for words, text in (
         (("--where", "scor > 1"), "did you mean score?"),

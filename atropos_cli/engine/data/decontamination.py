@@ -42,7 +42,9 @@ def words_of(text: str) -> list[str]:
 
 
 def evaluation_texts(row: dict[str, Any]) -> Iterator[str]:
-    """Questions and solutions of one row of any evaluation set."""
+    """Questions and solutions of one row of any evaluation set; of a scored group those of its task."""
+    if isinstance(row.get("task"), dict):
+        row = row["task"]
     for key in FIELDS:
         yield from _texts(row.get(key))
     for key in ("messages", "conversations", "turns"):
