@@ -330,7 +330,8 @@ class Supervisor:
         return bool(self.signals) and self.signals[0] == signal.SIGUSR1
 
     def _should_requeue(self, outcome: Outcome) -> bool:
-        return self._limit_comes() and outcome.code == 128 + signal.SIGUSR1 and self.placer.restarts < self.plan.max_requeues
+        stopped = self._limit_comes() and outcome.code == 128 + signal.SIGUSR1
+        return stopped and self.placer.restarts < self.plan.max_requeues
 
     def _explain(self, outcome: Outcome) -> None:
         self._say(f"{self.plan.name}: {outcome.reason} (exit code {outcome.code})")
