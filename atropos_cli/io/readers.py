@@ -95,11 +95,15 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """format: name a format instead of detecting it row by row."""
+    """format: name a format instead of detecting it row by row.
+
+    switches: whether the command has --format, --strict and --tolerant, so that hints may name them.
+    """
 
     format: str | None = None
     tolerant: bool = False
     strict: bool = False
+    switches: bool = True
 
 
 def pick_format(name: str | None) -> Format | None:
@@ -129,18 +133,19 @@ def read_records(
                 known = detect(item.value) is not None
                 strange += not known
                 if strange == _STRANGE:
-                    raise _unknown(source, item)
+                    raise _unknown(source, item, options)
             record = _record(item, fixed, source.name, options, log)
             if record is not None:
                 yield record
     log.close()
 
 
-def _unknown(source: Source, item: Item) -> DataError:
+def _unknown(source: Source, item: Item, options: ReadOptions) -> DataError:
+    named = " (--format names one)" if options.switches else ""
     keys = ", ".join(list(item.value)[:8]) or "none"
     return DataError(
         f"{source.name}: none of the first {_STRANGE} rows is of a known format; row {item.number} has the keys {keys}",
-        hint=f"rows need a model's replies; formats: {', '.join(FORMATS)} (--format names one)",
+        hint=f"rows need a model's replies; formats: {', '.join(FORMATS)}{named}",
     )
 
 
@@ -202,13 +207,13 @@ def read_objects(source: Source, options: ReadOptions, log: ReadLog) -> Iterator
         if source.path is not None:
             file.close()
     if broken:
-        raise _damaged(source, broken)
+        raise _damaged(source, broken, options)
 
 
 def _ended_early(source: Source, item: Item, seen: int, options: ReadOptions, log: ReadLog) -> None:
     text = f"{source.name}: compressed data ends early after row {seen}"
     if not options.tolerant:
-        raise DataError(text, hint="copy the file again, or use --tolerant to take the rows before the cut")
+        raise DataError(text, hint="copy the file again" + _or(options, "to take the rows before the cut"))
     log.reject(Reject(source.name, item.number, "torn", text.partition(": ")[2]))
 
 
@@ -219,12 +224,16 @@ def _torn(source: Source, item: Item, options: ReadOptions, log: ReadLog) -> Non
     log.reject(Reject(source.name, item.number, "torn", text, item.text))
 
 
-def _damaged(source: Source, broken: list[Item]) -> DataError:
+def _or(options: ReadOptions, end: str) -> str:
+    return f", or use --tolerant {end}" if options.switches else ""
+
+
+def _damaged(source: Source, broken: list[Item], options: ReadOptions) -> DataError:
     numbers = ", ".join(str(item.number) for item in broken[:_NAMED])
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
     lines = "\n".join(f"  {source.name}:{item.number}: {item.problem}" for item in broken[:3])
     noun = "line" if len(broken) == 1 else "lines"
     return DataError(
         f"{source.name}: broken {noun} {numbers}{more}\n{lines}",
-        hint="mend the file, or use --tolerant to leave such lines out",
+        hint="mend the file" + _or(options, "to leave such lines out"),
     )

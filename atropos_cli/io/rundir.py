@@ -122,16 +122,24 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     """Lock a run folder for writing; make it when it is not there.
 
     A folder that holds a run needs resume (go on) or overwrite (a new run is written beside it and takes
-    its place when it ends well). Raises RunExists, RunLocked, or DataError for a path that is no folder.
+    its place when it ends well). An unfinished one of that kind is neither thrown away when it is a training
+    run, nor passed over by resume. Raises RunExists, RunLocked, or DataError for a path that is no folder.
     """
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
     begun = holds_run(folder)
     final: Path | None = None
+    if begun and resume:
+        check_alone(folder)
     if begun and overwrite:
-        final, folder = folder, folder.with_name(f"{folder.name}.new")
+        final, folder = folder, replacement(folder)
         if (folder / "plan.json").exists():
             os.close(_lock(folder))  # refuses while another --overwrite runs
+        if holds_training(folder):
+            raise RunExists(
+                f"{folder} holds an unfinished run that an earlier --overwrite began",
+                hint=f"--resume --output {folder} goes on with it; remove {folder} to begin again",
+            )
         shutil.rmtree(folder, ignore_errors=True)
     elif begun and not resume:
         raise RunExists(
@@ -155,6 +163,52 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
 def holds_run(folder: Path) -> bool:
     """Has a run begun in this folder?"""
     return (folder / "plan.json").exists() or any(folder.glob("groups.jsonl*"))
+
+
+def replacement(folder: Path) -> Path:
+    """Where --overwrite writes the run that takes this one's place when it is done."""
+    return folder.with_name(f"{folder.name}.new")
+
+
+def check_alone(folder: Path) -> None:
+    """Refuse to go on with a run beside which --overwrite left another: nobody knows which is meant."""
+    beside = replacement(folder)
+    if holds_training(beside) or _holds_groups(beside):
+        raise RunExists(
+            f"which run is meant? {beside} holds an unfinished one, begun by --overwrite in order to replace {folder}",
+            hint=f"--resume --output {beside} goes on with the new run; remove {beside} to go on with the old one",
+        )
+
+
+def holds_training(folder: Path) -> bool:
+    """Has a training run got anywhere here: a step, a group, a checkpoint?"""
+    try:
+        command = json.loads((folder / "plan.json").read_bytes()).get("command")
+    except (OSError, ValueError, AttributeError):
+        return False
+    if command != "train":
+        return False
+    if any((folder / "checkpoints").glob("step-*")) or (folder / "model").exists() or _holds_groups(folder):
+        return True
+    with contextlib.suppress(OSError), (folder / "metrics.jsonl").open("rb") as file:
+        return any(b'"kind": "train"' in line for line in file)
+    return False
+
+
+def being_written(folder: Path) -> bool:
+    """Does a process hold the run's lock? True as well where the file system does not tell."""
+    try:
+        with (folder / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _holds_groups(folder: Path) -> bool:
+    return any(path.stat().st_size for path in folder.glob("groups.jsonl*"))
 
 
 def read_plan(path: Path) -> Plan:

@@ -73,6 +73,7 @@ def train(
     from atropos_cli.engine.training.build import build_train_plan, derived
     from atropos_cli.engine.training.processes import Launch, World
     from atropos_cli.engine.training.ranks import rank, world_size
+    from atropos_cli.engine.training.run import check_there_is_a_run
 
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
@@ -99,6 +100,8 @@ def train(
     folder = output or default_run_folder(f"train-{chosen.method}")
     if world.size > 1:
         trainer.check(plan)
+        if resume:
+            check_there_is_a_run(folder)
         return Launch(world, _for_each(session.args, folder, given=output is not None), session.out.note).run()
     return carry_out_training(plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=overwrite)
 
@@ -137,6 +140,7 @@ def carry_out_training(
     """Train by the plan, say how it went, return the exit code."""
     from atropos_cli.engine.training.ranks import rank
     from atropos_cli.engine.training.run import run_train
+    from atropos_cli.io.rundir import replacement
 
     result = run_train(
         plan,
@@ -148,6 +152,9 @@ def carry_out_training(
     )
     if rank():  # rank 0 says how it went, and its exit code is the run's
         return ExitCode.OK
+    asked, still = folder, ""
+    if overwrite and result.stopped is not None and (beside := replacement(folder)).exists():
+        folder, still = beside, f" ({asked} is still the old run)"
     if as_json:
         session.out.json({"run": str(folder), **result.model_dump(mode="json")})
     else:
@@ -160,7 +167,7 @@ def carry_out_training(
             }
         )
     if result.stopped == "interrupted":
-        session.out.note(f"interrupted after step {result.steps}: go on with --resume --output {folder}")
+        session.out.note(f"interrupted after step {result.steps}: go on with --resume --output {folder}{still}")
         return ExitCode.INTERRUPTED
     if result.stopped is not None:
         session.out.error(f"training was stopped: {result.stopped}", f"see {folder}/train.json")

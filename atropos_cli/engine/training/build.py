@@ -21,7 +21,10 @@ from atropos_cli.engine.planner import (
     make_config,
     public_options,
 )
+from atropos_cli.engine.training.data import check_data
+from atropos_cli.engine.training.suites import file_name
 from atropos_cli.errors import ConfigError, UsageError
+from atropos_cli.plugins.files import names_a_file
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import Trainer
 
@@ -117,6 +120,10 @@ def _proposed(
 
 
 def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) -> None:
+    if train.eval_every is not None and not train.evals:
+        raise UsageError(
+            f"--eval-every {train.eval_every}: there is no suite to evaluate on", hint="--eval ENV, or leave it out"
+        )
     if method == "grpo":
         if train.env is None and not train.data:
             raise UsageError(
@@ -166,9 +173,14 @@ def _suites(
     suites: dict[str, EvalSuite] = {}
     for text in train.evals:
         suite = _suite(text, settings, train, environment, registry)
-        if suite.name in suites:
-            raise UsageError(f"two suites are called {suite.name!r}", hint=f"name one: --eval OTHER={text}")
-        suites[suite.name] = suite
+        if (other := suites.get(file_name(suite.name))) is not None:
+            raise UsageError(
+                f"two suites are called {suite.name!r}"
+                if other.name == suite.name
+                else f"the suites {other.name!r} and {suite.name!r} differ in signs only that files cannot have",
+                hint="write a name in front of one: --eval LABEL=ENV",
+            )
+        suites[file_name(suite.name)] = suite
     return tuple(suites.values())
 
 
@@ -219,7 +231,12 @@ def _suite(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return EvalSuite(name=label or registration.name, plan=build_plan(merged, name, options, registry))
+    return EvalSuite(name=label or _label(name, registration.name), plan=build_plan(merged, name, options, registry))
+
+
+def _label(name: str, registered: str) -> str:
+    """What a suite is called by default; of a file the class, since paths are no names for metrics."""
+    return name.rpartition(":")[2].lower() if names_a_file(name) else registered
 
 
 def _value(text: str) -> Any:
@@ -230,6 +247,10 @@ def _value(text: str) -> Any:
 
 
 def derived(trainer: Trainer, plan: TrainPlan) -> dict[str, Any]:
-    """What the trainer derives from the plan, after checking it. Raises ConfigError for what cannot work."""
+    """What the trainer derives from the plan, after checking it and the data.
+
+    Raises ConfigError or DataError for what cannot work.
+    """
+    check_data(plan)
     found = trainer.check(plan)
     return {key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in found.items()}

@@ -6,75 +6,184 @@ already (what sft-gen and dpo-gen write, or any data set of that shape) pass thr
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.errors import DataError
+from atropos_cli.domain.training import Method, TrainPlan
+from atropos_cli.errors import ConfigError, DataError
+from atropos_cli.io.formats import RowError, detect, read_as
+from atropos_cli.io.formats.trl import COMPLETION
+from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects, read_records
 from atropos_cli.io.sources import Source, find_sources
+from atropos_cli.io.values import Item
+
+Warn = Callable[[str], None]
 
 _SFT = ({"input_ids", "labels"}, {"messages"}, {"prompt", "completion"}, {"text"}, {"conversations"})
 _DPO = ({"chosen", "rejected"},)
-_LOOKED_AT = 20
+_WANTED = {
+    "sft": "sft rows have messages, or prompt and completion, or text, or input_ids and labels, or conversations",
+    "dpo": "dpo rows have prompt, chosen and rejected",
+    "grpo": "rows need `prompt`, and what the rewards look at, e.g. `answer`",
+}
+_OPTIONS = ReadOptions(switches=False)
 
 
-def stored_groups(paths: Sequence[str]) -> Iterator[ScoredGroup]:
-    """The groups of run folders and rollout files, in order. Raises DataError."""
-    for record in read_records(_sources(paths)):
+def check_data(plan: TrainPlan) -> None:
+    """Look at the first row of each file, so that what cannot be trained on is said before a model is loaded.
+
+    Raises DataError, and ConfigError for prompts that nothing would score.
+    """
+    for source in _sources(plan.data):
+        first = _first(source)
+        if plan.method != "grpo":
+            if not _is_rows(first, plan.method):
+                _check_rollout(first, source, plan.method)
+            else:
+                _check_row(first, source, plan.method)
+        elif detect(first.value) is None:
+            _check_prompt(first, source)
+            if not plan.rewards:
+                raise ConfigError(
+                    f"{source.name} holds prompts, and no reward is named to score completions with",
+                    hint="--reward NAME (atropos reward list)",
+                )
+        elif plan.rewards and "prompt" in first.value:
+            _check_prompt(first, source)
+
+
+def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
+    """The groups of run folders and rollout files, in order. warn: told of rows left out. Raises DataError."""
+    for record in read_records(_sources(paths), _OPTIONS, ReadLog(warn=warn)):
         yield ScoredGroup.model_validate(record.to_native())
 
 
-def stored_rows(paths: Sequence[str], method: Literal["sft", "dpo"]) -> Iterator[JsonDict]:
-    """Rows for the method; rollouts become rows by the defaults of sft-gen and dpo-gen. Raises DataError."""
+def stored_rows(paths: Sequence[str], method: Method, warn: Warn = lambda text: None) -> Iterator[JsonDict]:
+    """Rows for sft or dpo; rollouts become rows by the defaults of sft-gen and dpo-gen. Raises DataError."""
     for source in _sources(paths):
-        if _is_rows(source, method):
-            for item in read_objects(source, ReadOptions(), ReadLog()):
+        first = _first(source)
+        if _is_rows(first, method):
+            for item in _objects(source, warn):
+                _check_row(item, source, method)
                 yield item.value
         else:
-            yield from _converted(source, method)
+            _check_rollout(first, source, method)
+            yield from _converted(source, method, warn)
 
 
-def prompt_rows(paths: Sequence[str]) -> Iterator[JsonDict]:
+def prompt_rows(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[JsonDict]:
     """Rows that hold at least a prompt, for `train grpo --data`. Raises DataError for a row without one."""
     for source in _sources(paths):
-        for item in read_objects(source, ReadOptions(), ReadLog()):
-            if "prompt" not in item.value:
-                keys = ", ".join(list(item.value)[:8]) or "none"
-                raise DataError(
-                    f"{source.name}:{item.number} has no prompt (its keys: {keys})",
-                    hint="rows need `prompt`, and what the rewards look at, e.g. `answer`",
-                )
+        for item in _objects(source, warn):
+            _check_prompt(item, source)
             yield item.value
 
 
 def _sources(paths: Sequence[str]) -> list[Source]:
     if "-" in paths:
         raise DataError("standard input cannot be trained on: it can be read once only", hint="give a file")
-    return find_sources(paths)
+    if not paths:
+        return []
+    try:
+        return find_sources(paths)
+    except DataError as error:
+        raise DataError(error.message, hint="give a file, a run folder or a glob in quotes with --data") from error
 
 
-def _is_rows(source: Source, method: Literal["sft", "dpo"]) -> bool:
+def _objects(source: Source, warn: Warn) -> Iterator[Item]:
+    log = ReadLog(warn=warn)
+    yield from read_objects(source, _OPTIONS, log)
+    log.close()
+
+
+def _first(source: Source) -> Item:
+    for item in read_objects(source, _OPTIONS, ReadLog()):
+        return item
+    raise DataError(f"{source.name} holds no rows", hint="give another file with --data")
+
+
+def _is_rows(first: Item, method: Method) -> bool:
     """Are these the trainer's own rows? Rollouts have `rollouts`, or scores beside their tokens."""
-    shapes = _SFT if method == "sft" else _DPO
-    for item in itertools.islice(read_objects(source, ReadOptions(), ReadLog()), _LOOKED_AT):
-        keys = set(item.value)
-        if "rollouts" in keys or {"tokens", "scores"} <= keys:
-            return False
-        return any(shape <= keys for shape in shapes)
-    return False
+    keys = set(first.value)
+    if "rollouts" in keys or {"tokens", "scores"} <= keys:
+        return False
+    return any(shape <= keys for shape in (_SFT if method == "sft" else _DPO))
 
 
-def _converted(source: Source, method: Literal["sft", "dpo"]) -> Iterator[JsonDict]:
+def _check_row(item: Item, source: Source, method: Method) -> None:
+    for key in ("messages", "conversations"):
+        if key in item.value and not isinstance(item.value[key], list):
+            kind = kind_of(item.value[key])
+            raise _unfit(item, source, method, f": {key} is {kind}, not a list of messages")
+
+
+def _check_rollout(first: Item, source: Source, method: Method) -> None:
+    """Raises DataError for what is of no known format; a completion needs a question too, under whatever name."""
+    form = detect(first.value)
+    if form is None:
+        raise _unfit(first, source, method, "")
+    if form.name != COMPLETION.name:
+        return
+    try:
+        record = read_as(form, first.value, source.name, first.number)
+    except RowError as error:
+        raise _unfit(first, source, method, f": {error}") from error
+    if not any(attempt.prompt_length for attempt in record.attempts):
+        raise _unfit(first, source, method, ": a completion without its prompt")
+
+
+def _check_prompt(item: Item, source: Source) -> None:
+    if "prompt" not in item.value:
+        raise DataError(f"{source.name}:{item.number} has no prompt (its keys: {_keys(item)})", hint=_WANTED["grpo"])
+    prompt: Any = item.value["prompt"]
+    turns = prompt if isinstance(prompt, list) else None
+    if isinstance(prompt, str) or (turns and all(isinstance(turn, dict) and "role" in turn for turn in turns)):
+        return
+    found = "a list, but not of messages" if turns else kind_of(prompt)
+    raise DataError(
+        f"{source.name}:{item.number}: its prompt is {found}",
+        hint='a prompt is a text, or a list of messages: [{"role": "user", "content": "..."}]',
+    )
+
+
+def _unfit(item: Item, source: Source, method: Method, why: str) -> DataError:
+    return DataError(
+        f"{source.name}:{item.number} is no row for {method} and no rollout (its keys: {_keys(item)}){why}",
+        hint=_WANTED[method],
+    )
+
+
+def _keys(item: Item) -> str:
+    return ", ".join(list(item.value)[:8]) or "none"
+
+
+def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]:
+    left_out: Counter[str]
     if method == "sft":
         from atropos_cli.engine.convert.sft import SftConverter, SftOptions
 
-        make = SftConverter(SftOptions()).rows
+        sft = SftConverter(SftOptions())
+        make, left_out = sft.rows, sft.report.left_out
     else:
         from atropos_cli.engine.convert.dpo import PairConverter, PairOptions
 
-        make = PairConverter(PairOptions()).rows
-    for record in read_records([source]):
-        yield from make(record)
+        pairs = PairConverter(PairOptions())
+        make, left_out = pairs.rows, pairs.report.left_out_groups
+    made = 0
+    log = ReadLog(warn=warn)
+    for record in read_records([source], _OPTIONS, log):
+        for row in make(record):
+            made += 1
+            yield row
+    if not made:
+        reasons = left_out + Counter({"unreadable": log.rejected.total()})
+        why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(4)) or "no group has a reward"
+        raise DataError(
+            f"{source.name} makes no rows for {method} (first row has the keys: {_keys(_first(source))}; "
+            f"left out: {why})",
+            hint=f"{_WANTED[method]}; atropos {method}-gen tells what becomes of rollouts",
+        )

@@ -67,18 +67,22 @@ class Player:
         self._run: Run | None = None
 
     async def open(self, backend: InferenceBackend) -> None:
-        """Open the environment and get ready to ask the backend."""
+        """Open the rewards and the environment, and get ready to ask the backend."""
+        for reward in self.rewards:
+            await reward.open()
         plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
         await self.environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
         self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards))
 
     async def close(self) -> None:
-        """Close the environment; the backend stays open."""
+        """Close the environment and the rewards; the backend stays open."""
         if self._run is not None:
             await self._run.dispatcher.close()
             self._run = None
         await close_part(self.environment)
+        for reward in self.rewards:
+            await close_part(reward)
 
     async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
         """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""

@@ -5,16 +5,29 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ConfigError
 from atropos_cli.ports.environment import Environment, TaskStream
 
+Turn = tuple[str, str]
+"""Role and text of a message."""
+
 
 def task_digest(task: Task) -> bytes:
     """What two tasks that ask the same thing share: their prompt, or their id where they have none."""
-    text = "\x00".join(f"{message.role}\x01{message.text}" for message in task.prompt) or f"id\x01{task.id}"
+    if not task.prompt:
+        return _digest(f"id\x01{task.id}")
+    return digest_of((message.role, message.text) for message in task.prompt)
+
+
+def digest_of(turns: Iterable[Turn]) -> bytes:
+    """The digest of a task with this prompt."""
+    return _digest("\x00".join(f"{role}\x01{text}" for role, text in turns))
+
+
+def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 

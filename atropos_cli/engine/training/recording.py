@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from atropos_cli.engine.training.records.curves import draw_curves
 from atropos_cli.engine.training.records.health import Health
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
 from atropos_cli.engine.training.records.samples import Samples
-from atropos_cli.engine.training.records.summary import FILE, checkpoints, git_commit, summary
+from atropos_cli.engine.training.records.summary import EVALUATIONS, FILE, checkpoints, git_commit, summary
 from atropos_cli.engine.training.records.trackers import Trackers, open_trackers
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.append import atomic_write
@@ -49,8 +50,16 @@ class Recording:
 
     def begin(self, *, resume: bool) -> None:
         """The run starts, or goes on."""
+        if not resume:
+            self._forget()
         self._trackers = open_trackers(self.plan, self.run_dir.folder, self.warn, resume=resume)
         self._write_state("running", None, None, None)
+
+    def _forget(self) -> None:
+        """A start that failed may have left an evaluation: it is none of this run's."""
+        for log in (self._metrics, self._samples):
+            log.rewind(-1)
+        shutil.rmtree(self.run_dir.folder / EVALUATIONS, ignore_errors=True)
 
     def resumed(self, step: int, *, evaluated: bool) -> None:
         """The run goes on behind this step: what is recorded of later ones is made again.
@@ -80,7 +89,7 @@ class Recording:
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """What the suites found after a step."""
         self._trackers.metrics(step, self._metrics.evaluation(step, values))
-        shown = ", ".join(f"{name.removeprefix('eval/')} {value:.3f}" for name, value in values.items() if _told(name))
+        shown = ", ".join(_shown(name, value) for name, value in values.items() if _told(name, value))
         self._say(f"step {step}: {shown}")
 
     def warn(self, message: str) -> None:
@@ -152,5 +161,13 @@ class Recording:
         atomic_write(self.run_dir.folder / FILE, text)
 
 
-def _told(name: str) -> bool:
-    return name.endswith(("/accuracy", "/accuracy_low", "/accuracy_high", "/reward"))
+def _told(name: str, value: float) -> bool:
+    """An error is worth its place where there is one."""
+    return (name.endswith("/errors") and value > 0) or name.endswith(
+        ("/accuracy", "/accuracy_low", "/accuracy_high", "/reward")
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    name = name.removeprefix("eval/")
+    return f"{name} {value:.0f}" if name.endswith("/errors") else f"{name} {value:.3f}"

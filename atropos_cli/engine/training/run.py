@@ -9,6 +9,7 @@ goes on from the newest complete checkpoint. Under torchrun or accelerate every 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -16,14 +17,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from atropos_cli.domain.job import JOB_FILE
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_cli.engine.training.recording import Recording
+from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
 from atropos_cli.engine.training.records.summary import checkpoints
 from atropos_cli.engine.training.session import TrainSession
-from atropos_cli.errors import AtroposError, ExitCode, TrainerError
-from atropos_cli.io.rundir import RunDir, check_same_identity, open_run, read_stored
+from atropos_cli.errors import AtroposError, DataError, ExitCode, RunExists, TrainerError
+from atropos_cli.io.rundir import RunDir, check_alone, check_same_identity, holds_training, open_run, read_stored
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
@@ -44,15 +47,28 @@ def run_train(
 ) -> TrainResult:
     """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
     trainer.check(plan)
+    if begin == "resume":
+        check_there_is_a_run(folder)
+        if (result := finished(folder, plan)) is not None:
+            say(f"{folder} is finished: nothing is left to do")
+            return result
     if rank():
         return _help(plan, trainer, folder, registry, begin=begin)
+    stored = folder / "plan.json"
+    # What a failed start left is no run: it does not stop a new one.
+    left = begin == "new" and not holds_training(folder) and _is_training(stored)
     resume = begin == "resume"
-    run_dir = open_run(folder, resume=resume, overwrite=begin == "overwrite")
+    run_dir = open_run(folder, resume=resume or left, overwrite=begin == "overwrite")
     try:
-        begun = (run_dir.folder / "plan.json").exists()
+        begun = holds_training(run_dir.folder)
+        if begun and not resume:  # somebody was faster
+            raise RunExists(f"{folder} already holds a run", hint="--resume goes on with it")
         if begun:
-            check_same_identity(read_train_plan(run_dir.folder / "plan.json"), plan, run_dir.folder)
-        if resume and begun and _requeued() and not checkpoints(run_dir.folder):
+            check_same_identity(read_train_plan(stored), plan, folder)
+        elif resume and stored.exists():
+            read_train_plan(stored)
+            say(f"nothing was done in {folder} yet: the run begins")
+        if begun and _requeued() and not checkpoints(folder):
             say("the cluster ended this run before its first checkpoint: it begins again")
             resume = False
         result = _train(plan, trainer, run_dir, registry, resume=resume and begun, say=say)
@@ -61,6 +77,51 @@ def run_train(
         return result
     finally:
         run_dir.close()
+
+
+def check_there_is_a_run(folder: Path) -> None:
+    """Refuse to go on with what never began, or with one of two. Raises DataError.
+
+    A job of a launcher says --resume in its first attempt too: its folder holds the job. A start that was killed
+    before it wrote the plan leaves the lock and the log alone; nothing else is there to be taken for a run.
+    """
+    check_alone(folder)
+    if (folder / "plan.json").exists() or (folder / JOB_FILE).exists():
+        return
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names and names <= {"lock", "log.jsonl"}:
+        return
+    raise DataError(
+        f"{folder} holds no run to go on with" if folder.exists() else f"{folder} does not exist: no run to go on with",
+        hint="leave out --resume to begin one, or name the folder of a run with --output",
+    )
+
+
+def finished(folder: Path, plan: TrainPlan) -> TrainResult | None:
+    """The result of a run that is done already, as asked for now; None while something is left to do.
+
+    Raises PlanChanged for one that was made by another plan.
+    """
+    try:
+        state: Any = json.loads((folder / STATE_FILE).read_bytes())
+        if state.get("state") != "finished" or not (folder / "model").is_dir():
+            return None
+    except (OSError, ValueError, AttributeError):
+        return None
+    stored = read_train_plan(folder / "plan.json")
+    if stored.steps != plan.steps:
+        return None
+    check_same_identity(stored, plan, folder)
+    metrics = {str(name): float(value) for name, value in (state.get("metrics") or {}).items()}
+    return TrainResult(output=str(folder / "model"), steps=int(state.get("step") or 0), metrics=metrics)
+
+
+def _is_training(path: Path) -> bool:
+    try:
+        read_train_plan(path)
+    except DataError:
+        return False
+    return True
 
 
 def _requeued() -> bool:
@@ -89,6 +150,7 @@ def _train(
         with _signals(session, say):
             result = trainer.train(plan, session)
         if result.stopped is None:
+            result = _at_its_place(result, run_dir)
             state, code = "finished", int(ExitCode.OK)
         else:
             state = "interrupted" if result.stopped == "interrupted" else "stopped"
@@ -104,14 +166,28 @@ def _train(
         error = problem
         raise TrainerError(
             f"trainer {plan.trainer.name!r} failed: {type(problem).__name__}: {problem}",
-            hint="--debug shows where; the last checkpoint is complete: go on with --resume",
+            hint=_where_and_how(run_dir.folder),
         ) from problem
     finally:
+        session.account()
         # In the order of what must not be lost: the records first, then what only has to be closed.
         if (run_dir.folder / "plan.json").exists():
             recording.end(state, code, result, session.results, error=error)
             run_dir.log("ended", state=state)
         session.close()
+
+
+def _at_its_place(result: TrainResult, run_dir: RunDir) -> TrainResult:
+    """The result with the path that the weights have once an --overwrite run has taken the old one's place."""
+    if run_dir.final is None or not Path(result.output).is_relative_to(run_dir.folder):
+        return result
+    output = run_dir.final / Path(result.output).relative_to(run_dir.folder)
+    return result.model_copy(update={"output": str(output)})
+
+
+def _where_and_how(folder: Path) -> str:
+    hint, saved = "--debug shows where", checkpoints(folder)
+    return f"{hint}; {saved[-1]} is complete: go on with --resume --output {folder}" if saved else hint
 
 
 def _help(plan: TrainPlan, trainer: Trainer, folder: Path, registry: Registry, *, begin: Begin) -> TrainResult:

@@ -11,20 +11,21 @@ from typing import Any
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup, make_group_id
-from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.rollout import Rollout, RolloutFailure
+from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.components import close_part, make_backend, open_backend
 from atropos_cli.engine.dispatch import Abort
 from atropos_cli.engine.planner import component_rewards
-from atropos_cli.engine.scoring import Scorer
-from atropos_cli.engine.training.data import prompt_rows, stored_groups, stored_rows
+from atropos_cli.engine.training.answers import Answers, Failures
+from atropos_cli.engine.training.data import check_data, prompt_rows, stored_groups, stored_rows
 from atropos_cli.engine.training.live import LoopThread, OnFailure, Player
 from atropos_cli.engine.training.order import TaskOrder, task_digest
+from atropos_cli.engine.training.overlap import HeldOut
 from atropos_cli.engine.training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_cli.engine.training.recording import Recording
+from atropos_cli.engine.training.records.samples import PER_STEP, spaced
 from atropos_cli.engine.training.suites import SuiteResults, sample_row
 from atropos_cli.errors import BackendError, ConfigError, TrainerError
 from atropos_cli.io.append import atomic_write
@@ -32,9 +33,6 @@ from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
-
-SHOWN_PER_STEP = 4
-"""Completions of a step that go to the records."""
 
 
 class TrainSession:
@@ -56,7 +54,7 @@ class TrainSession:
         self.resume = resume
         self.tasks: int | None = None
         self.recording = recording
-        self.results = SuiteResults(self.folder)
+        self.results = SuiteResults(self.folder, [suite.name for suite in plan.suites])
         self._run_dir = run_dir
         self._registry = registry
         self._stop = threading.Event()
@@ -72,9 +70,13 @@ class TrainSession:
         self._writer: Writer | None = None
         self._make_writer: Callable[[Plan], Writer] | None = None
         self._written: set[int] = set()
-        self._scorer: Scorer | None = None
+        self._answers: Answers | None = None
+        self._scoring = asyncio.Runner()
+        self._held_out = HeldOut(frozenset(), self.warn)
+        self._told_skipped = False
         self._located = not resume
         self._evaluated: dict[int, dict[str, float]] = {}
+        self._warned_suites: set[str] = set()
 
     # What the trainer calls -------------------------------------------------------------------------------------------
 
@@ -117,34 +119,28 @@ class TrainSession:
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
+        if self._order.skipped and not self._told_skipped:
+            self._told_skipped = True
+            self.warn("a training task is also a task of an evaluation: such tasks are left out")
         return [found[place] for place in places]
 
     def groups(self) -> Iterator[ScoredGroup]:
         """See TrainContext."""
-        return stored_groups(self.plan.data)
+        return self._held_out.groups(stored_groups(self.plan.data, self.warn))
 
     def rows(self) -> Iterator[JsonDict]:
         """See TrainContext. For grpo: rows with a prompt."""
-        if self.plan.method == "grpo":
-            return prompt_rows(self.plan.data)
-        return stored_rows(self.plan.data, self.plan.method)
+        data, method = self.plan.data, self.plan.method
+        return self._held_out.rows(
+            prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
+        )
 
     def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
         """See TrainContext."""
-        if self._scorer is None:
-            raise TrainerError("there is no reward to score completions with")
-        scorer = self._scorer
-
-        async def score() -> list[float | None]:
-            values: list[float | None] = []
-            for number, (row, text) in enumerate(zip(rows, completions, strict=True)):
-                task = _task_of(row, number)
-                reply = Message(role="assistant", content=text)
-                rollout = Rollout(id=f"{task.id}/0", task_id=task.id, messages=(*task.prompt, reply))
-                values.append((await scorer.score(task, [rollout]))[0].reward)
-            return values
-
-        return asyncio.run(score())
+        if self._answers is None:
+            raise TrainerError("there is no reward to score completions with", hint="--reward NAME")
+        # In the trainer's thread, which is the main one: a reward may want signals for its time limit.
+        return self._scoring.run(self._answers.score(rows, completions))
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """See TrainContext."""
@@ -157,7 +153,7 @@ class TrainSession:
 
     def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
         """See TrainContext. Another rank than 0 has nothing to do."""
-        if not self._suites or self._loop is None or self._helps:
+        if not self._suites or self._backend is None or self._helps:
             return {}
         if step in self._evaluated:  # the last step may be one that was due anyway
             return self._evaluated[step]
@@ -165,14 +161,30 @@ class TrainSession:
         values: dict[str, float] = {}
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
-            found = self._sample(player, tasks, lambda *failed: None, step)
-            evaluation, rows = self.results.count(name, step, player.plan, tasks, found)
+            failures = Failures(player.plan.group_size)
+            found = self._sample(player, tasks, failures, step)
+            self._judge_failures(name, step, failures, len(tasks) * player.plan.group_size)
+            evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.counts)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
         self.results.settle(step, values)
         self.recording.evaluation(step, values)
         self._evaluated[step] = values
         return values
+
+    def _judge_failures(self, suite: str, step: int, failures: Failures, attempts: int) -> None:
+        """Say once why rollouts of a suite fail. Raises ConfigError when all do before anything was learnt."""
+        if not failures.total:
+            return
+        what = f"evaluation {suite!r}: {failures.total} of {attempts} rollouts failed"
+        if failures.total >= attempts and not self.results.history:
+            raise ConfigError(
+                f"{what} before training: {failures.commonest}",
+                hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",
+            )
+        if suite not in self._warned_suites:
+            self._warned_suites.add(suite)
+            self.warn(f"{what} at step {step}; they count as wrong. Most often: {failures.commonest}")
 
     def should_evaluate(self, step: int) -> bool:
         """See TrainContext."""
@@ -190,7 +202,8 @@ class TrainSession:
     # What the engine calls --------------------------------------------------------------------------------------------
 
     def prepare(self, open_writer: Callable[[Plan], Writer]) -> None:
-        """Find what needs no model: tasks, overlap with the suites, rewards. Raises ConfigError."""
+        """Find what needs no model: data, tasks, overlap with the suites, rewards. Raises ConfigError, DataError."""
+        check_data(self.plan)
         self._forget_weights()
         self._make_writer = open_writer
         plan = self.plan.rollouts
@@ -198,8 +211,10 @@ class TrainSession:
         held_out: set[bytes] = set()
         for name, player in self._suites.items():
             held_out |= {task_digest(task) for task in self.results.tasks_of(name, player).values()}
+        self._held_out = HeldOut(frozenset(held_out), self.warn)
         if self.plan.rewards:
-            self._scorer = Scorer(component_rewards(self.plan.rewards, {}, self._registry))
+            rewards = component_rewards(self.plan.rewards, {}, self._registry)
+            self._answers = Answers(rewards, self.plan.digest, self._run_dir.failure, self.warn)
         if plan is None:
             return
         self._player = Player(plan, self._registry, self._event)
@@ -208,6 +223,7 @@ class TrainSession:
         )
         self.tasks = self._order.length
         if self._order.skipped:
+            self._told_skipped = True
             self.warn(f"{self._order.skipped} training tasks are also tasks of an evaluation: they are left out")
         if not self._helps:  # another rank's folder is made when all have met
             self._open_writer()
@@ -217,6 +233,11 @@ class TrainSession:
         if plan is not None and self._make_writer is not None:
             self._writer = self._make_writer(plan)
             self._written = set(self._writer.open(self._own, prefix=plan.digest[:10], fsync=plan.execution.fsync))
+
+    def account(self) -> None:
+        """The run is over: say what was only counted."""
+        if self._order is not None and self._order.length is None and self._order.skipped:
+            self.warn(f"{self._order.skipped} training tasks were also tasks of an evaluation: they were left out")
 
     def stop(self) -> None:
         """Ask the trainer to save and return."""
@@ -229,6 +250,11 @@ class TrainSession:
             with contextlib.suppress(Exception):
                 loop.call(self._close())
             loop.close()
+        if self._answers is not None:
+            with contextlib.suppress(Exception):
+                self._scoring.run(self._answers.close())
+            self._answers = None
+        self._scoring.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -312,12 +338,9 @@ class TrainSession:
             self._written.add(place)
 
     def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
-        rows = [
-            sample_row(group.task, rollout, () if self._player is None else self._player.rewards)
-            for group in groups[:SHOWN_PER_STEP]
-            for rollout in group.rollouts[:1]
-            if rollout.failure is None
-        ]
+        alive = [(group, one) for group in groups for one in group.rollouts if one.failure is None]
+        rewards = () if self._player is None else self._player.rewards
+        rows = [sample_row(group.task, one, rewards) for group, one in spaced(alive, PER_STEP)]
         if rows:
             self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
 
@@ -327,12 +350,3 @@ class TrainSession:
 
     def _event(self, kind: str, message: str) -> None:
         self.warn(message)
-
-
-def _task_of(row: JsonDict, number: int) -> Task:
-    prompt = row.get("prompt")
-    turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    messages = tuple(Message.model_validate(turn) for turn in turns)
-    answer = next((row[name] for name in ("answer", "solution", "ground_truth") if row.get(name) is not None), None)
-    info = {key: value for key, value in row.items() if key not in ("prompt", "answer")}
-    return Task(id=str(row.get("id", number)), prompt=messages, answer=answer, info=info)

@@ -23,12 +23,10 @@ from atropos_cli.domain.task import Task
 from atropos_cli.engine.evaluation import Evaluation, evaluate, own_verdict, succeeded, success_threshold
 from atropos_cli.engine.tasks import TaskReader
 from atropos_cli.engine.training.live import Player
-from atropos_cli.engine.training.records.samples import plain_cell
+from atropos_cli.engine.training.records.samples import PER_STEP, plain_cell, spaced
+from atropos_cli.engine.training.records.summary import EVALUATIONS
 from atropos_cli.io.append import atomic_write
 from atropos_cli.ports.reward import Reward
-
-SHOWN = 16
-"""Completions of an evaluation that go to the records."""
 
 MOST_EXTRACTED = 2000
 """Characters of an extracted answer in a row of the records; it may be a whole program."""
@@ -37,11 +35,12 @@ MOST_EXTRACTED = 2000
 class SuiteResults:
     """What the suites of one training run found, read from the run folder again after a resume."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "evals"
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder = folder / EVALUATIONS
+        self._names = {file_name(name): name for name in names}
         self._tasks: dict[str, dict[int, Task]] = {}
         self._rewards: dict[str, Sequence[Reward]] = {}
-        self._first: str | None = None
+        self._first = names[0] if names else None
         self.best_step: int | None = None
         self.best_value = float("-inf")
         self.history: dict[int, dict[str, float]] = {}
@@ -49,7 +48,6 @@ class SuiteResults:
     def tasks_of(self, name: str, player: Player) -> dict[int, Task]:
         """The suite's tasks by place; read once."""
         if name not in self._tasks:
-            self._first = self._first or name
             reader = TaskReader(player.environment, player.plan.split, player.plan.limit)
             tasks: dict[int, Task] = {}
             index = 0
@@ -61,21 +59,32 @@ class SuiteResults:
         return self._tasks[name]
 
     def count(
-        self, name: str, step: int, plan: Plan, tasks: Mapping[int, Task], found: Mapping[int, list[ScoredGroup]]
+        self,
+        name: str,
+        step: int,
+        plan: Plan,
+        tasks: Mapping[int, Task],
+        found: Mapping[int, list[ScoredGroup]],
+        failures: Mapping[str, int],
     ) -> tuple[dict[str, float], list[JsonDict]]:
-        """Metrics of one evaluation and some of its completions; keeps the whole of it in a file."""
+        """Metrics of one evaluation and some of its completions; keeps the whole of it in a file.
+
+        failures: failed rollouts by "stage:type", those of tasks that failed as a whole among them.
+        """
         groups = [group for place in tasks for group in found[place]]
-        summary = _summary(plan, len(tasks), groups)
+        summary = _summary(plan, len(tasks), groups, failures)
         result = evaluate(plan, groups, summary, ks=sorted({1, plan.group_size}))
         self._folder.mkdir(exist_ok=True)
-        path = self._folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}-step-{step}.json"
+        path = self._folder / f"{file_name(name)}-step-{step}.json"
         atomic_write(path, result.model_dump_json(indent=2).encode() + b"\n")
-        shown = [
-            sample_row(group.task, rollout, self._rewards.get(name, ()))
-            for group in groups[:SHOWN]
+        first = [
+            (group.task, rollout)
+            for group in groups
             for rollout in group.rollouts[:1]
             if group.last and rollout.failure is None
         ]
+        rewards = self._rewards.get(name, ())
+        shown = [sample_row(task, rollout, rewards) for task, rollout in spaced(first, PER_STEP)]
         return _metrics(result), shown
 
     def settle(self, step: int, values: Mapping[str, float]) -> None:
@@ -93,13 +102,19 @@ class SuiteResults:
             if not number.isdigit() or int(number) > upto:
                 continue
             result = Evaluation.model_validate(json.loads(path.read_bytes()))
+            name = self._names.get(name, name)
             values = {f"eval/{name}/{key}": value for key, value in _metrics(result).items()}
             steps.setdefault(int(number), {}).update(values)
         for step in sorted(steps):
             self.settle(step, steps[step])
 
 
-def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup]) -> RunSummary:
+def file_name(suite: str) -> str:
+    """The suite's name as part of a file's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", suite)
+
+
+def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup], failures: Mapping[str, int]) -> RunSummary:
     reasons: Counter[str] = Counter()
     for group in groups:
         reasons.update(rollout.stop_reason for rollout in group.rollouts if rollout.stop_reason is not None)
@@ -110,6 +125,7 @@ def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup]) -> RunSummary:
         model=plan.model,
         groups_total=tasks,
         groups_done=len(groups),
+        failures=dict(failures),
         stop_reasons=dict(reasons),
     )
 

@@ -16,10 +16,15 @@ from atropos_cli.engine.evaluation import Evaluation, read_evaluation
 from atropos_cli.engine.evaluation_report import cell, estimate
 from atropos_cli.engine.training.records.reevaluations import read_reevaluations
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
+from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
+from atropos_cli.io.rundir import being_written
 
 MARK = "<!-- written by atropos journal -->"
 """First line of a written journal: such a file may be written again."""
+
+DIED = "died"
+"""State of a training run that was to run on, and that no process writes any more: killed, or its machine ended."""
 
 _DEEPEST = 6
 
@@ -74,6 +79,10 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 def _training(run: Path, root: Path) -> JournalEntry:
     state: dict[str, Any] = json.loads((run / STATE_FILE).read_bytes())
     plan = json.loads((run / "plan.json").read_bytes()) if (run / "plan.json").exists() else {}
+    if state.get("state") == "running":  # the state is of the start; the records know how far it got
+        state |= summary(run)
+        if not being_written(run):
+            state["state"] = DIED
     results = {}
     for name, curve in (state.get("curves") or {}).items():
         if name == "reward" or name.endswith("/accuracy"):

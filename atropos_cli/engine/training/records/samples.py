@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.engine.training.records.steplog import StepLog, read_steps
+
+T = TypeVar("T")
 
 FILE = "samples.jsonl"
 COLUMNS = ("prompt", "completion", "extracted", "expected", "reward", "correct")
@@ -49,8 +51,8 @@ def read_samples(folder: Path) -> list[JsonDict]:
     return list(read_steps(folder / FILE))
 
 
-def spaced(rows: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """At most `most` rows, from the whole length of the list: a step's first rows are often one task's."""
+def spaced(rows: Sequence[T], most: int) -> list[T]:
+    """At most `most` items, from the whole length of the list: a step's first rows are often one task's."""
     if len(rows) <= most:
         return list(rows)
     return [rows[i * len(rows) // most] for i in range(most)]

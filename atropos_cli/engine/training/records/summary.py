@@ -11,6 +11,8 @@ from atropos_cli.engine.training.records.metrics import Values, read_metrics, se
 from atropos_cli.engine.training.records.trackers import read_ids
 
 FILE = "train.json"
+EVALUATIONS = "evals"
+"""Folder of the evaluations made while training."""
 
 
 class Curve(Frozen):
