@@ -22,7 +22,9 @@ RUNS = {
     "dr_grpo-2": ["--algorithm", "dr_grpo", "--seed", "2"],
     "grpo-0": ["--algorithm", "grpo", "--seed", "0"],
     "grpo-kl-0": ["--algorithm", "grpo", "--beta", "0.1", "--seed", "0"],
+    "two-turns-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
 }
+GAME = f"{Path(__file__).with_name('second_chance.py')}:SecondChance"
 
 
 def command(folder: Path, name: str, given: argparse.Namespace) -> list[str]:
@@ -34,13 +36,15 @@ def command(folder: Path, name: str, given: argparse.Namespace) -> list[str]:
         "--env.few-shot": "1",
         "--env.data-seed": "1",  # its example is 12+12=24; that of seed 0, 0+10=10, teaches the wrong thing
     }
+    game = ["--env", GAME, "--eval", f"arithmetic={GAME}:limit={given.limit}"]
+    sums = ["--env", "arithmetic", *(word for pair in environment.items() for word in pair)]
+    sums += ["--eval", f"arithmetic:limit={given.limit}"]
     return [
-        *(sys.executable, "-m", "atropos_cli", "train", "grpo", "--env", "arithmetic"),
-        *(word for pair in environment.items() for word in pair),
+        *(sys.executable, "-m", "atropos_cli", "train", "grpo", *(game if name.startswith("two-turns") else sums)),
         *("--model", "smollm2", "--backend.chat-template", "plain"),
         *("--group-size", "4", "--prompts-per-step", "8", "--max-tokens", "4", "--stop", "\n"),
         *("--learning-rate", "1e-5", "--steps", str(given.steps), "--save-every", str(given.steps)),
-        *("--eval", f"arithmetic:limit={given.limit}", "--eval-every", str(given.eval_every)),
+        *("--eval-every", str(given.eval_every)),
         *("--keep-checkpoints", "1", "--output", str(folder / name), *RUNS[name]),
     ]
 
