@@ -16,6 +16,7 @@ from typing import Any
 from atropos_cli.sdk import DataError, JsonDict
 
 IGNORED = -100
+_WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 _ROLES |= {"tool": "tool", "function_response": "tool", "observation": "tool"}
 
@@ -31,19 +32,26 @@ class Demonstrations:
     """Rows whose last trained token is no end token: the model does not learn to stop from them."""
 
 
-def demonstrations(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | None) -> Demonstrations:
-    """Raises DataError for a row of no known shape, and when no row has a trained token."""
+def demonstrations(
+    rows: Iterable[JsonDict],
+    tokenizer: Any,
+    *,
+    max_length: int | None,
+    vocabulary: int | None = None,
+) -> Demonstrations:
+    """Raises DataError for a row of no known shape, and when no row has a trained token.
+
+    vocabulary: ids from there on are refused.
+    """
     found = Demonstrations()
     seen = 0
     for number, row in enumerate(rows, start=1):
         seen = number
         try:
             ids, labels = ids_and_labels(row, tokenizer)
+            _check_ids(ids, labels, vocabulary)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"row {number} cannot be trained on: {error}",
-                hint="rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)",
-            ) from error
+            raise DataError(f"row {number} cannot be trained on: {error} ({_keys(row)})", hint=_WANTED) from error
         if max_length is not None and len(ids) > max_length:
             found.too_long += 1
         elif all(label == IGNORED for label in labels):
@@ -51,6 +59,8 @@ def demonstrations(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int 
         else:
             found.rows.append({"input_ids": ids, "labels": labels})
             found.open_ended += next(label for label in reversed(labels) if label != IGNORED) != tokenizer.eos_token_id
+    if not seen:
+        raise DataError("the data have no row to train on", hint=_WANTED)
     if not found.rows:
         raise DataError(
             f"none of {seen} rows has a token to train on: {found.untrained} are masked all through, "
@@ -70,6 +80,8 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
     if "messages" in row:
         return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
     if "completion" in row:
+        if row.get("prompt") is None:
+            raise ValueError("it has a completion, but no prompt")
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
             return _text(prompt, completion, tokenizer)
@@ -77,7 +89,23 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
         return _rendered([*turns, *_turns(completion, role="assistant")], len(turns), tokenizer, tools)
     if "text" in row:
         return _text("", str(row["text"]), tokenizer)
-    raise ValueError(f"it has none of the known keys, only {', '.join(list(row)[:8]) or 'nothing'}")
+    raise ValueError("it has none of the known keys")
+
+
+def _keys(row: JsonDict) -> str:
+    return f"its keys: {', '.join(list(row)[:8]) or 'none'}"
+
+
+def _check_ids(ids: Sequence[int], labels: Sequence[int], vocabulary: int | None) -> None:
+    """Raises ValueError for what the embedding has no row for."""
+    if vocabulary is None:
+        return
+    for name, values in (("input_ids", ids), ("labels", [label for label in labels if label != IGNORED])):
+        odd = next((value for value in values if not 0 <= value < vocabulary), None)
+        if odd is not None:
+            raise ValueError(
+                f"{name} has {odd}, the model's tokens are 0 to {vocabulary - 1}: another tokenizer's row?"
+            )
 
 
 def _given(row: JsonDict) -> tuple[list[int], list[int]]:
@@ -111,8 +139,10 @@ def _turns(value: Any, role: str = "user") -> list[JsonDict]:
 
 def from_sharegpt(value: Any) -> list[JsonDict]:
     """ShareGPT's turns as messages. Raises ValueError for what cannot be read."""
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"conversations is no list of turns, but {str(value)[:40]!r}")
     turns: list[JsonDict] = []
-    for turn in value if isinstance(value, list) else ():
+    for turn in value:
         if not isinstance(turn, dict) or "value" not in turn:
             raise ValueError("a turn of the conversation is not {from, value}")
         role = _ROLES.get(str(turn.get("from")))
@@ -134,18 +164,26 @@ def _text(prompt: str, completion: str, tokenizer: Any) -> tuple[list[int], list
     return ids, labels
 
 
+def render_dialogue(messages: Sequence[JsonDict], tokenizer: Any, **options: Any) -> str:
+    """The text of messages by the model's chat template. Raises ValueError, whatever the template raises."""
+    try:
+        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, **options))
+    except Exception as error:
+        raise ValueError(
+            f"the chat template refuses it: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error
+
+
 def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: Any) -> tuple[list[int], list[int]]:
     """Assistant turns from number `first` on are trained, from after the template's opening to their end token."""
 
     def render(count: int, *, opening: bool) -> str:
-        return str(
-            tokenizer.apply_chat_template(
-                list(messages[:count]), tools=tools, tokenize=False, add_generation_prompt=opening
-            )
-        )
+        return render_dialogue(messages[:count], tokenizer, tools=tools, add_generation_prompt=opening)
 
     if tokenizer.chat_template is None:
         raise ValueError("the model has no chat template; give prompt and completion as text")
+    if messages[0]["role"] == "assistant" and first == 0:
+        raise ValueError("its first turn is the assistant's, who has nothing to answer; put a user's turn before it")
     whole = render(len(messages), opening=False)
     spans = []
     for number, message in enumerate(messages):

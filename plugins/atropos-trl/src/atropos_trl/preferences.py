@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
-from atropos_trl.demonstrations import from_sharegpt
+from atropos_trl.demonstrations import from_sharegpt, render_dialogue
+
+_WANTED = "rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts"
 
 
 @dataclass
@@ -30,12 +32,15 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
     for number, row in enumerate(rows, start=1):
         seen = number
         pair = _pair(row, number)
+        length = _length(pair, tokenizer, number)
         if pair["chosen"] == pair["rejected"]:
             found.identical += 1
-        elif max_length is not None and _length(pair, tokenizer) > max_length:
+        elif max_length is not None and length > max_length:
             found.too_long += 1
         else:
             found.rows.append(pair)
+    if not seen:
+        raise DataError("the data have no pair to train on", hint=_WANTED)
     if not found.rows:
         raise DataError(
             f"none of {seen} pairs can be trained on: {found.identical} have the same text on both sides, "
@@ -50,7 +55,7 @@ def _pair(row: JsonDict, number: int) -> JsonDict:
     if missing:
         raise DataError(
             f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})",
-            hint="rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts",
+            hint=_WANTED,
         )
     if "conversations" in row:
         return _sharegpt(row, number)
@@ -58,7 +63,7 @@ def _pair(row: JsonDict, number: int) -> JsonDict:
     for name in names:
         if not (isinstance(row[name], str) or _are_messages(row[name])):
             raise DataError(
-                f"row {number}: {name!r} is neither a text nor a list of messages with a role",
+                f"row {number}: {name!r} is neither a text nor a list of messages with a role and content",
                 hint="make prompt, chosen and rejected all texts, or all lists of {role, content}",
             )
     if len({isinstance(row[name], str) for name in names}) > 1:
@@ -70,7 +75,14 @@ def _pair(row: JsonDict, number: int) -> JsonDict:
 
 
 def _are_messages(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, dict) and "role" in item for item in value)
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    """With a role and content; one that only calls tools needs no content."""
+    if not isinstance(value, dict) or "role" not in value:
+        return False
+    return isinstance(value.get("content"), str | list) or bool(value.get("tool_calls"))
 
 
 def _sharegpt(row: JsonDict, number: int) -> JsonDict:
@@ -87,14 +99,22 @@ def _sharegpt(row: JsonDict, number: int) -> JsonDict:
     return pair
 
 
-def _length(pair: JsonDict, tokenizer: Any) -> int:
+def _length(pair: JsonDict, tokenizer: Any, number: int) -> int:
     prompt: Any = pair.get("prompt")
     lengths = []
     for side in ("chosen", "rejected"):
         value: Any = pair[side]
         if isinstance(value, str):
             lengths.append(len(tokenizer((prompt or "") + value)["input_ids"]) + 1)
-        else:
-            text = tokenizer.apply_chat_template([*(prompt or []), *value], tokenize=False)
-            lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+            continue
+        if tokenizer.chat_template is None:
+            raise DataError(
+                f"row {number} has lists of messages, but the model has no chat template",
+                hint="give prompt, chosen and rejected as texts, or a model with a chat template",
+            )
+        try:
+            text = render_dialogue([*(prompt or []), *value], tokenizer)
+        except ValueError as error:
+            raise DataError(f"row {number} cannot be trained on: {error}", hint=_WANTED) from error
+        lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
     return max(lengths)

@@ -97,14 +97,46 @@ def test_rows_without_trained_tokens(tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"question": "x"}, "row 1 cannot be trained on: it has none of the known keys, only question"),
+        ({"question": "x"}, r"row 1 cannot be trained on: it has none of the known keys \(its keys: question\)"),
         ({"conversations": [{"from": "alien", "value": "x"}]}, "a turn is from 'alien'"),
         ({"input_ids": [1, 2], "labels": [1]}, "2 input_ids but 1 labels"),
+        ({"input_ids": [1, 999], "labels": [1, 999]}, "input_ids has 999, the model's tokens are 0 to 299"),
+        ({"input_ids": [1, 2], "labels": [1, -5]}, "labels has -5"),
+        ({"completion": "ab"}, r"a completion, but no prompt \(its keys: completion\)"),
+        ({"conversations": "abc"}, "conversations is no list of turns, but 'abc'"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "its first turn is the assistant's"),
     ],
 )
 def test_rows_that_cannot_be_read(tokenizer: Any, row: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        demonstrations([row], tokenizer, max_length=None)
+    with pytest.raises(DataError, match=words) as caught:
+        demonstrations([row], tokenizer, max_length=None, vocabulary=300)
+    assert "row 1" in caught.value.message
+    assert "rows need messages" in str(caught.value.hint)
+
+
+def test_data_without_a_row(tokenizer: Any) -> None:
+    with pytest.raises(DataError, match="no row to train on") as caught:
+        demonstrations([], tokenizer, max_length=None)
+    assert "messages, prompt and completion" in str(caught.value.hint)
+    with pytest.raises(DataError, match="no pair to train on"):
+        preferences([], tokenizer, max_length=None)
+
+
+def test_pairs_that_cannot_be_read(tokenizer: Any) -> None:
+    import copy
+
+    user, reply = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    row = {"prompt": [user], "chosen": [reply], "rejected": [{"role": "assistant", "content": None}]}
+    with pytest.raises(DataError, match=r"row 1: 'rejected' is neither .* with a role and content"):
+        preferences([row], tokenizer, max_length=None)
+    bare = copy.deepcopy(tokenizer)
+    bare.chat_template = None
+    good = {**row, "rejected": [{**reply, "content": "b"}]}
+    with pytest.raises(DataError, match="row 1 has lists of messages, but the model has no chat template"):
+        preferences([good], bare, max_length=None)
+    bare.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(DataError, match=r"row 1 cannot be trained on: .*roles must alternate"):
+        preferences([good], bare, max_length=None)
 
 
 def test_a_template_that_rewrites_turns(tokenizer: Any) -> None:
