@@ -7,13 +7,13 @@ from typing import Any
 
 from atropos_cli.sdk import ConfigError, DataError, JsonDict
 
-from .checks import completion_limit, temperature
+from .checks import check_constant
 from .common.lora import lora_config
-from .common.models import facts
 from .demonstrations import demonstrations
 from .grpo import GrpoMixin, Live, environment, everywhere
 from .job import Job
 from .loop import bring_in
+from .options import completion_limit, temperature
 from .preferences import preferences
 
 WAIT_SECONDS = 24 * 3600
@@ -65,6 +65,8 @@ def build_grpo(job: Job) -> Any:
     live = plan.rollouts is not None
     rows = None if live else prompt_rows(job)
     steps = grpo_steps(job, None if rows is None else len(rows))
+    if rows is not None and resolved.same_batch:
+        rows = rows[: job.sizes.prompts]
     arguments = common_arguments(job, steps) | {
         "num_generations": job.sizes.generations,
         "max_completion_length": completion_limit(config, plan),
@@ -116,38 +118,42 @@ class Scored:
     def __init__(self, job: Job, rows: list[JsonDict]) -> None:
         self._job = job
         self._rows = rows
-        self._checked = job.context.resume
+        self._checked = job.hooks.begun > 0
         self.trainer: Any = None
 
     def __call__(self, completions: list[Any], row: list[int], **columns: Any) -> list[float | None]:
         texts = [text if isinstance(text, str) else str(text[-1]["content"]) for text in completions]
         rows = [self._rows[number] for number in row]
         values = self._job.context.rewards(rows, texts)
-        first = values if self._checked else everywhere(values, self.trainer.accelerator)
-        known = [value for value in first if value is not None]
-        if not self._checked and not self._job.config.allow_constant_reward and len(set(known)) < 2:
-            what = f"have reward {known[0]:g}" if known else "could not be scored"
-            raise ConfigError(
-                f"all {len(first)} completions of the first batch {what}: every advantage is 0",
-                hint="check --reward against the data's columns and the completions in samples.jsonl; "
-                "--allow-constant-reward goes on all the same",
-            )
-        self._checked = True
-        self.trainer._last_rewards = list(values)
         shown = [
             {"prompt": str(one["prompt"]), "completion": text, "expected": one.get("answer"), "reward": value}
             for one, text, value in list(zip(rows, texts, values, strict=True))[:: max(1, len(rows) // 4)]
         ]
-        self._job.context.samples(self.trainer.state.global_step, shown)
+        self._job.context.samples(self.trainer.state.global_step + 1, shown)  # the step that learns from them
+        if not self._checked:
+            self._check_first(values)
+        self._checked = True
+        self.trainer._last_rewards = list(values)
         return values
+
+    def _check_first(self, values: list[float | None]) -> None:
+        first = everywhere(values, self.trainer.accelerator)
+        known = [value for value in first if value is not None]
+        allowed = self._job.config.allow_constant_reward
+        if not known and not allowed:
+            names = ", ".join(reward.name for reward in self._job.plan.rewards)
+            raise ConfigError(
+                f"none of the {len(first)} completions of the first batch could be scored: --reward {names} fails",
+                hint="compare what it needs with the data's columns; the completions are in samples.jsonl",
+            )
+        check_constant(known, len(first), 0, allowed=allowed)
 
 
 def prompt_rows(job: Job) -> list[JsonDict]:
     """The rows of --data whose prompts are short enough. Raises DataError when too few are left."""
     limit, tokenizer = job.config.max_prompt_tokens, job.tokenizer
-    context = facts(job.plan.model).context
-    if limit is None and context is not None:
-        limit = context - completion_limit(job.config, job.plan)
+    if limit is None and job.length is not None:
+        limit = job.length - completion_limit(job.config, job.plan)
     kept, long = [], 0
     for row in job.context.rows():
         prompt: Any = row["prompt"]
@@ -194,8 +200,8 @@ def build_sft(job: Job) -> Any:
     """SFT on rows whose ids and labels are made here."""
     from trl import SFTConfig, SFTTrainer
 
-    limit = job.config.max_length or facts(job.plan.model).context
-    found = demonstrations(job.context.rows(), job.tokenizer, max_length=limit)
+    limit = job.config.max_length or job.length
+    found = demonstrations(job.context.rows(), job.tokenizer, max_length=limit, vocabulary=job.vocabulary)
     if found.too_long or found.untrained:
         job.context.warn(
             f"{found.too_long} rows left out as longer than {limit} tokens, {found.untrained} without a trained token"
@@ -220,7 +226,7 @@ def build_dpo(job: Job) -> Any:
     """DPO on checked pairs; the reference is the model as it was (LoRA: without its adapter)."""
     from trl import DPOConfig, DPOTrainer
 
-    limit = job.config.max_length or facts(job.plan.model).context
+    limit = job.config.max_length or job.length
     found = preferences(job.context.rows(), job.tokenizer, max_length=limit)
     if found.identical or found.too_long:
         job.context.warn(

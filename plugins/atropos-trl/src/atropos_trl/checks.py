@@ -1,29 +1,67 @@
-"""What can be refused before a model is loaded (contradictions, sizes, memory, disk), or once its tokenizer is."""
+"""What can be refused before a model is loaded (contradictions, sizes, memory, disk), or once it and its tokenizer are.
+
+Both trainers call these.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import ConfigError, JsonDict, TrainContext, TrainPlan
 
-from .common import models
+from .common import checkpoints
 from .common.machine import free_disk, free_memory, human
+from .common.models import Facts, facts
 from .config import TrlConfig
 from .extra import check_extra
 from .loop import ADAM_BYTES, FLOAT_BYTES, STATE_BYTES
+from .options import check_options, completion_limit, temperature
 from .presets import Resolved, preset_differences
 from .sizes import Sizes
 
-DATA_COMPLETION = 256
+SAVES_IN_A_RUN = 10
 _LORA_SHARE = 0.05
 _GPU = Path("/proc/driver/nvidia")
+_ROW_BYTES = 4096
+"""A rollout's own objects, at least."""
+_TOKEN_BYTES = 48
+"""Id, mask and log-probability of a sampled token as Python objects."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a trainer keeps of a model: are only adapters trained, is there a reference model beside it?"""
+
+    lora: bool
+    reference: bool
+
+    def memory(self, parameters: int) -> int:
+        """Bytes of weights, gradients, Adam's moments and a reference model; activations come on top."""
+        weights = parameters * FLOAT_BYTES
+        if self.lora:
+            return int(weights * (1 + _LORA_SHARE * (1 + ADAM_BYTES / FLOAT_BYTES)))
+        return 2 * weights + parameters * ADAM_BYTES + (weights if self.reference else 0)
+
+    def checkpoint(self, parameters: int) -> int:
+        """Bytes of one checkpoint."""
+        trained = parameters * (_LORA_SHARE if self.lora else 1.0)
+        return int(trained * (FLOAT_BYTES + ADAM_BYTES)) + STATE_BYTES
+
+
+def footprint(config: TrlConfig, plan: TrainPlan, resolved: Resolved) -> Footprint:
+    """That of the trainer `trl`."""
+    lora = config.lora_r is not None
+    return Footprint(lora, bool(resolved.beta) and plan.method in ("grpo", "dpo") and not lora)
 
 
 def check_all(config: TrlConfig, plan: TrainPlan, resolved: Resolved, sizes: Sizes) -> JsonDict:
     """Everything that needs no model. Raises ConfigError; returns what --dry-run shows."""
     check_extra(config.extra, plan.method)
-    facts = models.facts(plan.model)
+    check_options(config, plan)
+    known = facts(plan.model)
     shown: JsonDict = {**sizes.describe(), "learning_rate": resolved.learning_rate, "beta": resolved.beta}
     if plan.method == "grpo":
         shown |= {
@@ -35,113 +73,119 @@ def check_all(config: TrlConfig, plan: TrainPlan, resolved: Resolved, sizes: Siz
             "mask_truncated": config.mask_truncated,
         }
         _check_rollouts(config, plan)
-        _check_context(config, plan, facts.context)
+        check_batch_memory(sizes.rows, completion_limit(config, plan))
         different = preset_differences(config, plan)
         if different:
-            shown["differs_from_preset"] = different
-    elif config.max_length is not None and facts.context is not None and config.max_length > facts.context:
-        raise ConfigError(
-            f"--max-length {config.max_length} is more than the model's context of {facts.context} tokens",
-            hint=f"--max-length {facts.context}",
-        )
-    if facts.parameters is not None:
-        estimate = memory_estimate(facts.parameters, config, plan, resolved)
-        shown |= {"parameters": facts.parameters, "memory_estimate": human(estimate)}
-        free = free_memory()
-        if free is not None and not _GPU.exists() and estimate > free:
-            raise ConfigError(_memory_text(estimate, free, facts.parameters), hint=_memory_hint(config))
+            shown["differs_from_preset"] = {name: list(pair) for name, pair in different.items()}
+    check_lengths(config, plan, known.context)
+    if known.parameters is not None:
+        shown |= check_memory(known.parameters, footprint(config, plan, resolved))
     return shown
 
 
-def completion_limit(config: TrlConfig, plan: TrainPlan) -> int:
-    """Tokens a completion may have; dr_grpo's constant."""
-    if config.max_completion_length is not None:
-        return config.max_completion_length
-    if plan.rollouts is None:
-        return DATA_COMPLETION
-    return plan.rollouts.sampling.max_tokens or DATA_COMPLETION
-
-
-def temperature(config: TrlConfig, plan: TrainPlan) -> float:
-    """The temperature completions are sampled at."""
-    if plan.rollouts is None:
-        return config.temperature
-    value = plan.rollouts.sampling.temperature
-    return 1.0 if value is None else value
-
-
-def _check_rollouts(config: TrlConfig, plan: TrainPlan) -> None:
-    if temperature(config, plan) == 0:
-        raise ConfigError(
-            "--temperature 0: all completions of a prompt would be the same, and every advantage 0",
-            hint="--temperature 1.0",
-        )
-    rollouts = plan.rollouts
-    if rollouts is None:
+def check_lengths(config: TrlConfig, plan: TrainPlan, context: int | None) -> None:
+    """Do rows fit the model's context, as far as it is known? Raises ConfigError."""
+    if plan.method != "grpo":
+        if config.max_length is not None and context is not None and config.max_length > context:
+            raise ConfigError(
+                f"--max-length {config.max_length} is more than the model's context of {context} tokens",
+                hint=f"--max-length {context}",
+            )
         return
-    if rollouts.sampling.max_tokens is None and config.max_completion_length is None:
-        raise ConfigError("no limit of completion tokens is set", hint="--max-tokens 512, or what the task needs")
-    wanted = rollouts.backend.config.get("logprobs")
-    if config.behaviour_logprobs and rollouts.sampling.temperature not in (None, 1.0) and wanted != "tempered":
-        raise ConfigError(
-            f"--behaviour-logprobs at temperature {rollouts.sampling.temperature}: the backend's log-probabilities are "
-            "not tempered, as the trainer's are",
-            hint="--backend.logprobs tempered (local), a server started for processed logprobs, or --temperature 1",
-        )
+    live = plan.rollouts is not None
+    completion = plan.rollouts.sampling.max_tokens if plan.rollouts else completion_limit(config, plan)
+    option = "--max-tokens" if live else "--max-completion-length"
+    check_context(plan, context, completion or 0, config.max_prompt_tokens, option=option)
 
 
-def _check_context(config: TrlConfig, plan: TrainPlan, context: int | None) -> None:
+def check_context(
+    plan: TrainPlan, context: int | None, completion: int, prompt: int | None, *, option: str = "--max-tokens"
+) -> None:
+    """Do a prompt and a completion fit? option: the one that limits completions. Raises ConfigError."""
     own = plan.rollouts.backend.config.get("context") if plan.rollouts is not None else None
     if isinstance(own, int):
         context = min(own, context) if context is not None else own
-    if context is None:
+    least = prompt or 1
+    if context is None or least + completion <= context:
         return
-    completion = plan.rollouts.sampling.max_tokens if plan.rollouts is not None else completion_limit(config, plan)
-    completion, prompt = completion or 0, config.max_prompt_tokens or 1
-    if prompt + completion > context:
-        asked = f"prompts of up to {prompt} tokens and " if config.max_prompt_tokens is not None else ""
+    asked = f"prompts of up to {prompt} tokens and " if prompt is not None else ""
+    raise ConfigError(
+        f"{asked}completions of up to {completion} tokens ({least + completion} together) do not fit the model's "
+        f"context of {context}",
+        hint=f"{option} {max(1, context - least)}"
+        + (f", or --max-prompt-tokens {context - completion}" if prompt is not None and completion < context else ""),
+    )
+
+
+def check_memory(parameters: int, what: Footprint) -> JsonDict:
+    """The estimate against free memory, from the number of parameters alone. Raises ConfigError."""
+    estimate = what.memory(parameters)
+    free = free_memory()
+    if free is not None and not _GPU.exists() and estimate > free:
+        raise _no_memory(estimate, free, parameters, what)
+    return {"parameters": parameters, "memory_estimate": human(estimate)}
+
+
+def check_batch_memory(rows: int, completion: int) -> None:
+    """Can a step's rollouts be held at all? Raises ConfigError."""
+    needed, free = rows * (_ROW_BYTES + _TOKEN_BYTES * completion), free_memory()
+    if free is not None and needed > free:
         raise ConfigError(
-            f"{asked}completions of up to {completion} tokens ({prompt + completion} together) do not fit the model's "
-            f"context of {context}",
-            hint=f"--max-tokens {max(1, context - prompt)}"
-            + (f", or --max-prompt-tokens {context - completion}" if completion < context else ""),
+            f"{rows} completions of up to {completion} tokens in one step take about {human(needed)}; "
+            f"{human(free)} are free",
+            hint="a smaller --prompts-per-step or --group-size",
         )
 
 
-def memory_estimate(parameters: int, config: TrlConfig, plan: TrainPlan, resolved: Resolved) -> int:
-    """Bytes of weights, gradients, Adam's moments and a reference model; activations come on top."""
-    weights = parameters * FLOAT_BYTES
-    if config.lora_r is not None:
-        return int(weights * (1 + _LORA_SHARE * (1 + ADAM_BYTES / FLOAT_BYTES)))
-    reference = weights if resolved.beta and plan.method in ("grpo", "dpo") else 0
-    return 2 * weights + parameters * ADAM_BYTES + reference
+def check_disk(folder: Path, parameters: int, what: Footprint, plan: TrainPlan) -> None:
+    """Is there room for all checkpoints that exist at one time, and the final weights? Raises ConfigError.
 
-
-def checkpoint_estimate(parameters: int, config: TrlConfig) -> int:
-    """Bytes of one checkpoint."""
-    trained = parameters * (_LORA_SHARE if config.lora_r is not None else 1.0)
-    return int(trained * (FLOAT_BYTES + ADAM_BYTES)) + STATE_BYTES
-
-
-def check_disk(folder: Path, parameters: int, config: TrlConfig) -> None:
-    """Is there room for two checkpoints (the old one stays until the new one is whole) and the final weights?"""
-    needed = 2 * checkpoint_estimate(parameters, config) + parameters * FLOAT_BYTES
+    An old one goes only after the new one is whole: those to keep, the best where there are suites, and the new one.
+    """
+    copies = plan.keep_checkpoints + 1 + bool(plan.suites)
+    if plan.steps is not None:
+        saves = -(-plan.steps // plan.save_every) if plan.save_every else min(plan.steps, SAVES_IN_A_RUN + 1)
+        if plan.suites and plan.eval_every:
+            saves += plan.steps // plan.eval_every
+        copies = min(copies, saves)
+    there = min(copies - 1, len(checkpoints.checkpoints(folder)))
+    needed = (copies - there) * what.checkpoint(parameters) + parameters * FLOAT_BYTES
     free = free_disk(folder)
     if free < needed:
+        also = f" beside the {there} that are there" if there else ""
         raise ConfigError(
-            f"{folder}: {human(free)} are free; two checkpoints and the final weights take {human(needed)}",
-            hint="make room, choose another --output, or train LoRA adapters: --lora-r 16",
+            f"{folder}: {human(free)} are free; up to {copies - there} checkpoints at a time{also} and the final "
+            f"weights take {human(needed)}",
+            hint="make room, choose another --output"
+            + (", --keep-checkpoints 1" if plan.keep_checkpoints > 1 else "")
+            + ("" if what.lora else ", or train LoRA adapters: --lora-r 16"),
         )
 
 
-def check_gpu_memory(model: Any, device: Any, config: TrlConfig, plan: TrainPlan, resolved: Resolved) -> None:
-    """The estimate against the GPU's free memory, once torch is there."""
-    if device.type != "cuda":
-        return
-    parameters = sum(p.numel() for p in model.parameters())
-    estimate, free = memory_estimate(parameters, config, plan, resolved), free_memory(device)
-    if free is not None and estimate > free:
-        raise ConfigError(_memory_text(estimate, free, parameters), hint=_memory_hint(config))
+def check_loaded(model: Any, device: Any, what: Footprint, plan: TrainPlan, folder: Path) -> Facts:
+    """Memory and disk once the model is there: the GPU's, and all of a model that had no headers to look at.
+
+    Returns the facts, now certain. Raises ConfigError.
+    """
+    known = facts(plan.model)
+    parameters = sum(math.prod(p.shape) for p in model.parameters())
+    if known.parameters is None:
+        check_disk(folder, parameters, what, plan)
+    estimate = what.memory(parameters)
+    if device.type == "cuda":
+        free = free_memory(device)
+        if free is not None and estimate > free:
+            raise _no_memory(estimate, free, parameters, what)
+    elif known.parameters is None:
+        free = free_memory()
+        if free is not None and estimate - parameters * FLOAT_BYTES > free:  # the weights themselves are there
+            raise _no_memory(estimate, free + parameters * FLOAT_BYTES, parameters, what)
+    context = known.context
+    if context is None:
+        text = getattr(model.config, "text_config", None) or model.config
+        value = getattr(text, "max_position_embeddings", None)
+        context = value if isinstance(value, int) else None
+    return Facts(context, parameters)
 
 
 def check_tokenizer(tokenizer: Any, model_name: str, context: TrainContext) -> None:
@@ -166,12 +210,41 @@ def check_tokenizer(tokenizer: Any, model_name: str, context: TrainContext) -> N
         )
 
 
-def _memory_text(estimate: int, free: int, parameters: int) -> str:
-    return (
-        f"weights, gradients and optimiser of {parameters / 1e6:.0f}M parameters take about {human(estimate)}, without "
-        f"activations; {human(free)} are free"
+def check_constant(rewards: list[float], rows: int, cut: int, *, allowed: bool) -> None:
+    """The first batch is the dry run of the rewards: a constant one teaches nothing. Raises ConfigError."""
+    if allowed or not rewards or len(set(rewards)) > 1:
+        return
+    reason = f"; {cut} of {rows} completions are cut off by the token limit" if cut else ""
+    raise ConfigError(
+        f"all {len(rewards)} completions of the first batch have reward {rewards[0]:g}: every advantage is 0{reason}",
+        hint="look at samples.jsonl: answer format, --max-tokens, an easier task, a larger --group-size; "
+        "--allow-constant-reward goes on all the same",
     )
 
 
-def _memory_hint(config: TrlConfig) -> str:
-    return "a smaller model" if config.lora_r is not None else "train LoRA adapters: --lora-r 16, or a smaller model"
+def _check_rollouts(config: TrlConfig, plan: TrainPlan) -> None:
+    if temperature(config, plan) == 0:
+        raise ConfigError(
+            "--temperature 0: all completions of a prompt would be the same, and every advantage 0",
+            hint="--temperature 1.0",
+        )
+    rollouts = plan.rollouts
+    if rollouts is None:
+        return
+    if rollouts.sampling.max_tokens is None and config.max_completion_length is None:
+        raise ConfigError("no limit of completion tokens is set", hint="--max-tokens 512, or what the task needs")
+    wanted = rollouts.backend.config.get("logprobs")
+    if config.behaviour_logprobs and rollouts.sampling.temperature not in (None, 1.0) and wanted != "tempered":
+        raise ConfigError(
+            f"--behaviour-logprobs at temperature {rollouts.sampling.temperature}: the backend's log-probabilities are "
+            "not tempered, as the trainer's are",
+            hint="--backend.logprobs tempered (local), a server started for processed logprobs, or --temperature 1",
+        )
+
+
+def _no_memory(estimate: int, free: int, parameters: int, what: Footprint) -> ConfigError:
+    return ConfigError(
+        f"weights, gradients and optimiser of {parameters / 1e6:.0f}M parameters take about {human(estimate)}, without "
+        f"activations; {human(free)} are free",
+        hint="a smaller model" if what.lora else "train LoRA adapters: --lora-r 16, or a smaller model",
+    )

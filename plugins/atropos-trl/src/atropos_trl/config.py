@@ -22,8 +22,8 @@ class TrlConfig(Config):
     )
     preset: PresetName = Field(
         default="none",
-        description="arithmetic: grpo, beta 0.1, learning rate 5e-6, for temperature 0.7, 16 generations and 64 rows a "
-        "step; overfit: one batch again and again, to see that a set-up learns at all.",
+        description="arithmetic: grpo, beta 0.1, learning rate 5e-6, temperature 0.7, groups of 16, 64 rows a step, "
+        "each where nothing else is given; overfit: one batch again and again, to see that a set-up learns at all.",
     )
     learning_rate: float | None = Field(
         default=None, gt=0, description="Default: 1e-6 for grpo, 2e-5 for sft, 1e-6 for dpo; ten times that with LoRA."
@@ -84,10 +84,16 @@ class TrlConfig(Config):
         default=None,
         ge=1,
         description="dr_grpo's constant normaliser, and the limit of completions for --data. Default: --max-tokens; "
-        "256 for --data.",
+        "256 for --data where that is not given.",
     )
-    num_generations: int = Field(default=8, ge=2, description="Completions per prompt for --data (else --group-size).")
-    temperature: float = Field(default=1.0, gt=0, description="Sampling temperature for --data (else --temperature).")
+    num_generations: int | None = Field(
+        default=None, ge=1, description="Completions per prompt for --data. Default: --group-size where given, else 8."
+    )
+    temperature: float | None = Field(
+        default=None,
+        ge=0,
+        description="Sampling temperature for --data. Default: --temperature where given, else 1.0.",
+    )
     max_nonfinite_steps: int = Field(
         default=5, ge=1, description="Stop after this many steps with a loss or gradient that is not a finite number."
     )

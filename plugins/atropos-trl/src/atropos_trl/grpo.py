@@ -15,6 +15,7 @@ from typing import Any
 
 from atropos_cli.sdk import ConfigError, TrainerError
 
+from .checks import check_constant
 from .common.seeding import same_random_state
 from .loop import Hooks
 from .presets import Resolved
@@ -39,7 +40,7 @@ class Live:
         self.allow_constant: bool = options["allow_constant_reward"]
         self.batch: Batch | None = None
         self.rollout_time = 0.0
-        self._checked = hooks.context.resume
+        self._checked = hooks.begun > 0
 
     def places(self, step: int, prompts: list[str]) -> list[int]:
         """The places of the training order of this process's prompts at an optimiser step."""
@@ -85,21 +86,20 @@ class Live:
             return
         self._checked = True
         rows = everywhere([(row.reward, row.truncated) for row in batch.rows], accelerator)
+        (long,) = zip(*everywhere([(batch.long_prompts,)], accelerator), strict=True)
         scored = [reward for reward, _ in rows if reward is not None]
+        if not scored and sum(long):
+            raise ConfigError(
+                f"none of the {len(rows)} rollouts of the first batch can be trained on: {sum(long)} have prompts of "
+                f"more than {self.max_prompt_tokens} tokens (--max-prompt-tokens)",
+                hint=f"raise --max-prompt-tokens; the shortest prompt here has {batch.shortest} tokens",
+            )
         if not scored:
             raise TrainerError(
                 f"all {len(rows)} rollouts of the first batch failed: there is nothing to learn from",
                 hint="see failures.jsonl in the run folder for the reasons",
             )
-        if not self.allow_constant and len(set(scored)) == 1:
-            cut = sum(truncated for _, truncated in rows)
-            reason = f"; {cut} of {len(rows)} completions are cut off by the token limit" if cut else ""
-            raise ConfigError(
-                f"all {len(scored)} completions of the first batch have reward {scored[0]:g}: "
-                f"every advantage is 0{reason}",
-                hint="look at samples.jsonl: answer format, --max-tokens, an easier task, a larger --group-size; "
-                "--allow-constant-reward goes on all the same",
-            )
+        check_constant(scored, len(rows), sum(cut for _, cut in rows), allowed=self.allow_constant)
 
 
 def everywhere(values: list[Any], accelerator: Any) -> list[Any]:

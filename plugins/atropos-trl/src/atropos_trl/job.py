@@ -28,3 +28,7 @@ class Job:
     tokenizer: Any = None
     model: Any = None
     peft: Any = None
+    length: int | None = None
+    """The model's context, where it is known."""
+    vocabulary: int | None = None
+    """Rows of the embedding."""

@@ -9,9 +9,10 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from atropos_cli.sdk import AtroposError, TrainContext, TrainerError, TrainPlan
@@ -33,6 +34,8 @@ class Hooks:
     context: TrainContext
     max_nonfinite: int
     save_every: int
+    begun: int = 0
+    """The step that the run goes on behind; 0: it is at its beginning."""
     extra_state: Callable[[Any], dict[str, bytes]] | None = None
     """Further files of a checkpoint, by name; of every process."""
 
@@ -48,8 +51,10 @@ class LoopMixin:
     hooks: Hooks
     stopped: str | None = None
     failure: AtroposError | None = None
+    failed = False
+    """Has any rank failed?"""
     skipped_steps = 0
-    last_metrics: dict[str, float]
+    last_metrics: Mapping[str, float] = MappingProxyType({})
 
     args: Any
     state: Any
@@ -75,6 +80,11 @@ class LoopMixin:
 
         mine = torch.tensor([flags], dtype=torch.int32, device=self.accelerator.device)
         return tuple(bool(flag) for flag in self.accelerator.gather(mine).amax(0).tolist())
+
+    def is_stopping(self) -> bool:
+        """Is the run asked to stop, on any rank? A collective operation."""
+        (stopping,) = self.agree(self.hooks.context.stopping)
+        return stopping
 
     def is_first(self) -> bool:
         """Is this rank 0, which writes?"""
@@ -112,30 +122,33 @@ class LoopMixin:
         self._began = time.perf_counter()
 
     def _after(self, step: int) -> None:
+        """Save, evaluate, stop: in this order, and decided alike on all ranks."""
         context, last = self.hooks.context, step >= self.state.max_steps
-        best = False
-        (failed,) = self.agree(self.failure is not None)
+        failed, stopping = self.agree(self.failure is not None, context.stopping)
+        self.failed = failed
         if failed and self.failure is None:  # a stop rule on rank 0, which says which
             self.stopped = "stopped"
             self.control.should_training_stop = True
-        if not last and not failed and context.should_evaluate(step):
-            self.evaluate_now(step)
-            best = context.is_best(step)
-        best, stopping = self.agree(best, context.stopping)
-        if stopping and not last:
-            self.stopped = self.stopped or "interrupted"
-            self.control.should_training_stop = True
-        due = step % self.hooks.save_every == 0 or best or last or self.stopped is not None or failed
-        if due:
+        if stopping:
+            self._interrupt()
+        due = not last and not failed and not stopping and context.should_evaluate(step)
+        if due or failed or last or self.stopped is not None or step % self.hooks.save_every == 0:
             self.save_now()
+        if due:
+            self.evaluate_now(step)
+            if self.is_stopping():
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        self.stopped = self.stopped or "interrupted"
+        self.control.should_training_stop = True
 
     def begin(self) -> None:
         """Called just before train()."""
         self._began = time.perf_counter()
-        self.last_metrics = {}
 
     def settle_best(self, step: int) -> None:
-        """After the final evaluation: let the checkpoint go that was the best until then."""
+        """After an evaluation: let the checkpoint go that was the best until then."""
         if self.is_first() and self.hooks.context.is_best(step):
             checkpoints.prune(self.hooks.context.folder, keep=self.hooks.plan.keep_checkpoints, best=step)
 
@@ -146,8 +159,26 @@ class LoopMixin:
         """
         with same_random_state():
             found = self.hooks.context.evaluate(step, final=final)
+        if self.is_first():
+            checkpoints.note_evaluated(self.hooks.context.folder, step)
+        self.settle_best(step)
         self.accelerator.wait_for_everyone()
         return found
+
+    def load_weights(self, folder: Path, step: int) -> None:
+        """A checkpoint's weights alone, with no further step in view."""
+        self._load_from_checkpoint(str(folder))  # type: ignore[attr-defined]
+        self.state.global_step = step
+
+    def evaluate_failed(self, step: int) -> None:
+        """A run that a rule ends is evaluated too, if its weights are numbers; its own error is the one that counts."""
+        (broken,) = self.agree(not self.weights_finite())
+        if broken:
+            return
+        try:
+            self.evaluate_now(step, final=True)
+        except AtroposError as error:
+            self.hooks.context.warn(f"no final evaluation: {error.message}")
 
     def _stop_for(self, error: AtroposError) -> None:
         self.failure = error

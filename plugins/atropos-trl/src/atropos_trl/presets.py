@@ -16,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from atropos_cli.sdk import ConfigError, JsonDict, TrainPlan
+from atropos_cli.sdk import ConfigError, TrainPlan
 
 from .config import AlgorithmName, TrlConfig
+from .options import ARITHMETIC, generations, temperature
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,6 @@ ALGORITHMS: dict[AlgorithmName, Algorithm] = {
 _LEARNING_RATES = {"grpo": 1e-6, "sft": 2e-5, "dpo": 1e-6}
 _LORA_FACTOR = 10.0
 OVERFIT_RATE = 1e-5
-
-ARITHMETIC = {"temperature": 0.7, "group_size": 16, "rows": 64}
-"""What the arithmetic preset expects of the rollouts, which are not the trainer's own."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +100,10 @@ def resolve(config: TrlConfig, plan: TrainPlan) -> Resolved:
     )
 
 
-def preset_differences(config: TrlConfig, plan: TrainPlan) -> JsonDict:
-    """Where the rollouts differ from what the arithmetic preset stands for: name -> [as it is, as expected]."""
-    rollouts = plan.rollouts
-    if config.preset != "arithmetic" or rollouts is None:
+def preset_differences(config: TrlConfig, plan: TrainPlan) -> dict[str, list[float]]:
+    """Where what was given differs from the arithmetic preset: name -> [as it is, as expected]."""
+    if config.preset != "arithmetic":
         return {}
-    found = {
-        "temperature": rollouts.sampling.temperature,
-        "group_size": rollouts.group_size,
-        "rows": rollouts.group_size * plan.prompts_per_step,
-    }
+    size = generations(config, plan)
+    found = {"temperature": temperature(config, plan), "group_size": size, "rows": size * plan.prompts_per_step}
     return {name: [found[name], expected] for name, expected in ARITHMETIC.items() if found[name] != expected}

@@ -40,6 +40,8 @@ class Batch:
     failed: int = 0
     masked_truncated: int = 0
     long_prompts: int = 0
+    shortest: int = 0
+    """Tokens of the shortest prompt among those."""
     split: int = 0
 
 
@@ -87,6 +89,7 @@ def batch_of(
                 row.trained = [False] * len(row.trained)
             if max_prompt_tokens is not None and len(row.prompt_ids) > max_prompt_tokens:
                 batch.long_prompts += 1
+                batch.shortest = min(batch.shortest or len(row.prompt_ids), len(row.prompt_ids))
                 row = Row([filler], [filler], [False], [0.0], None, False)
             row.check()
             batch.rows.append(row)

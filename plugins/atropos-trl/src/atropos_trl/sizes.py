@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atropos_cli.sdk import ConfigError, JsonDict, TrainPlan
 
 from .config import TrlConfig
+from .options import generations
 
 _MOST_ROWS = 32
 
@@ -47,45 +50,53 @@ def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None)
     world: number of processes; None: as WORLD_SIZE says (torchrun and accelerate set it).
     """
     world = world or int(os.environ.get("WORLD_SIZE", "1"))
-    prompts, generations = plan.prompts_per_step, 1
+    prompts, size = plan.prompts_per_step, 1
     if plan.method == "grpo":
-        generations = plan.rollouts.group_size if plan.rollouts is not None else config.num_generations
-        if generations < 2:
+        size = generations(config, plan)
+        if size < 2:
             raise ConfigError(
-                f"group size {generations}: an advantage compares at least 2 completions of a prompt",
+                f"group size {size}: an advantage compares at least 2 completions of a prompt",
                 hint="--group-size 4 (8 is usual)",
             )
     if prompts % world:
-        near = _nearest(prompts, [world * n for n in range(1, prompts // world + 2)])
+        below = prompts // world * world
+        near = _nearest(prompts, [n for n in (below, below + world) if n])
         raise ConfigError(
             f"--prompts-per-step {prompts} cannot be split over {world} processes: whole prompts go to each",
             hint=f"--prompts-per-step {near}",
         )
-    local = prompts * generations // world
-    divisors = [n for n in range(1, local + 1) if local % n == 0]
+    local = prompts * size // world
+    divisors = _divisors(local)
     micro = config.per_device_train_batch_size
     if micro is None:
         micro = max(n for n in divisors if n <= _MOST_ROWS)
     elif local % micro:
         per = "" if world == 1 else f" / {world} processes"
-        what = f"{prompts} prompts x {generations} completions{per}"
+        what = f"{prompts} prompts x {size} completions{per}"
         raise ConfigError(
             f"--per-device-train-batch-size {micro} does not divide the {local} rows of a step ({what}); "
             f"rows are counted in completions",
             hint=f"--per-device-train-batch-size {_nearest(micro, divisors)}"
-            + _other_prompts(micro, prompts, generations, world),
+            + _other_prompts(micro, prompts, size, world),
         )
-    return Sizes(prompts, generations, world, micro, local // micro)
+    return Sizes(prompts, size, world, micro, local // micro)
 
 
-def _nearest(wanted: int, fitting: list[int]) -> str:
+def _divisors(number: int) -> list[int]:
+    """In ascending order."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def _nearest(wanted: int, fitting: Sequence[int]) -> str:
     """The fitting values on both sides of the wanted one, in words."""
     below = [n for n in fitting if n < wanted]
     above = [n for n in fitting if n > wanted]
     return " or ".join(str(n) for n in [*below[-1:], *above[:1]])
 
 
-def _other_prompts(micro: int, prompts: int, generations: int, world: int) -> str:
-    """Numbers of prompts with which the wanted micro batch would fit."""
-    fitting = [n for n in range(world, 4 * prompts + micro * world + 1, world) if n * generations // world % micro == 0]
-    return f", or --prompts-per-step {_nearest(prompts, fitting)}" if fitting else ""
+def _other_prompts(micro: int, prompts: int, size: int, world: int) -> str:
+    """Numbers of prompts with which the wanted micro batch would fit: whole numbers of micro batches per process."""
+    unit = world * micro // math.gcd(size, micro)
+    below = (prompts - 1) // unit * unit
+    return f", or --prompts-per-step {_nearest(prompts, [n for n in (below, below + unit, below + 2 * unit) if n])}"

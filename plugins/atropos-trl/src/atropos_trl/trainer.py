@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar
 
 from atropos_cli.sdk import (
@@ -22,10 +23,10 @@ from atropos_cli.sdk import (
     wait_passively,
 )
 
-from . import REQUIRES, building, checks
+from . import REQUIRES, building, checks, options
 from .common import checkpoints, models
 from .common.machine import pick_device, pick_precision
-from .common.publishing import publish
+from .common.publishing import publish, published_step
 from .common.seeding import seed_everything
 from .config import TrlConfig
 from .job import Job
@@ -37,7 +38,8 @@ for _package in REQUIRES:
     if find_spec(_package) is None:  # found out here, the plan already fails, with the command that installs it
         raise ModuleNotFoundError(f"No module named {_package!r}", name=_package)
 
-_SAVES_IN_A_RUN = 10
+_STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth", "trainer_state.json")
+"""Without these a checkpoint is no more than weights."""
 _BUILD = {"grpo": building.build_grpo, "sft": building.build_sft, "dpo": building.build_dpo}
 
 
@@ -49,6 +51,12 @@ class TrlTrainer(Trainer):
     Config = TrlConfig
     config: TrlConfig
 
+    def propose(
+        self, method: str, given: Mapping[str, Any], *, live: bool
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What the preset means for the run's sampling and batch, and what that means for --data."""
+        return options.propose(self.config, method, given, live=live)
+
     def check(self, plan: TrainPlan) -> JsonDict:
         """Batch arithmetic, contexts, memory and names, from headers alone; torch is not imported."""
         resolved = resolve(self.config, plan)
@@ -59,28 +67,55 @@ class TrlTrainer(Trainer):
         self.check(plan)
         wait_passively()
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-        start = checkpoints.newest(context.folder) if context.resume else None
+        start = checkpoints.resumable(context.folder, _STATE) if context.resume else None
         job = self._prepare(plan, context)
+        job.hooks.begun = 0 if start is None else start[0]
         with models.quiet(), warnings.catch_warnings():
             # What TRL and transformers will rename in their next major version is not the user's to change.
             warnings.filterwarnings("ignore", category=FutureWarning)
             trainer = self._build(job)
-            step = 0 if start is None else start[0]
-            if start is not None:
-                context.warn(
-                    f"resumed from step {step} (weights, optimizer, scheduler, random state and data position restored)"
-                )
-                if hasattr(trainer, "load_generation"):
-                    trainer.load_generation(start[1], step)
-            if step >= trainer.args.max_steps:
-                raise TrainerError(
-                    f"the run has all its {trainer.args.max_steps} steps already", hint="give more --steps to go on"
-                )
-            return self._run(job, trainer, None if start is None else str(start[1]))
+            if start is None or not start[0]:  # stopped before its first step: all but an evaluation lies ahead
+                evaluated = start is not None and checkpoints.is_evaluated(start[1])
+                return self._begin(job, trainer, evaluated=evaluated)
+            return self._resume(job, trainer, *start)
+
+    def _begin(self, job: Job, trainer: Any, *, evaluated: bool) -> TrainResult:
+        if not evaluated and not trainer.is_stopping():
+            trainer.evaluate_now(0)
+            evaluated = True
+        if trainer.is_stopping():
+            if trainer.is_first():
+                model = trainer.accelerator.unwrap_model(trainer.model)
+                checkpoints.save_start(job.context.folder, model, job.tokenizer, evaluated=evaluated)
+            return TrainResult(output=str(job.context.folder), steps=0, stopped="interrupted")
+        trainer.begin()
+        trainer.train()
+        return self._finish(job, trainer, trainer.state.global_step)
+
+    def _resume(self, job: Job, trainer: Any, step: int, folder: Path) -> TrainResult:
+        context, all_steps = job.context, trainer.args.max_steps
+        if step >= all_steps and published_step(context.folder / "model") == step:
+            raise TrainerError(f"the run has all its {all_steps} steps already", hint="give more --steps to go on")
+        context.warn(
+            f"resumed from step {step} (weights, optimizer, scheduler, random state and data position restored)"
+        )
+        if step >= all_steps:  # all but the end of it is there
+            trainer.load_weights(folder, step)
+            return self._finish(job, trainer, step)
+        if context.should_evaluate(step) and not checkpoints.is_evaluated(folder) and not trainer.is_stopping():
+            trainer.load_weights(folder, step)  # the run was stopped before that evaluation was done
+            trainer.evaluate_now(step)
+        if trainer.is_stopping():
+            return TrainResult(output=str(folder), steps=step, stopped="interrupted")
+        if hasattr(trainer, "load_generation"):
+            trainer.load_generation(folder, step)
+        trainer.begin()
+        trainer.train(resume_from_checkpoint=str(folder))
+        return self._finish(job, trainer, trainer.state.global_step)
 
     def _prepare(self, plan: TrainPlan, context: TrainContext) -> Job:
         resolved, sizes = resolve(self.config, plan), batch_sizes(self.config, plan)
-        for name, (found, expected) in preset_differences(self.config, plan).items():  # type: ignore[misc, str-unpack]
+        for name, (found, expected) in preset_differences(self.config, plan).items():
             context.warn(f"preset {self.config.preset}: {name} is {found}, the preset stands for {expected}")
         hooks = Hooks(plan, context, self.config.max_nonfinite_steps, save_every=plan.save_every or 1)
         job = Job(self.config, plan, context, resolved, sizes, hooks)
@@ -89,7 +124,7 @@ class TrlTrainer(Trainer):
         checks.check_tokenizer(job.tokenizer, plan.model, context)
         known = models.facts(plan.model).parameters
         if known is not None:
-            checks.check_disk(context.folder, known, self.config)
+            checks.check_disk(context.folder, known, checks.footprint(self.config, plan, resolved), plan)
         job.device = pick_device()
         job.precision = pick_precision(self.config.precision, job.device)
         return job
@@ -97,15 +132,25 @@ class TrlTrainer(Trainer):
     def _build(self, job: Job) -> Any:
         from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-        job.model = models.load_model(job.plan.model)
-        checks.check_gpu_memory(job.model, job.device, job.config, job.plan, job.resolved)
+        plan = job.plan
+        job.model = models.load_model(plan.model)
+        job.vocabulary = models.check_pair(job.model, job.tokenizer, plan.model)
+        what = checks.footprint(job.config, plan, job.resolved)
+        job.length = checks.check_loaded(job.model, job.device, what, plan, job.context.folder).context
+        checks.check_lengths(job.config, plan, job.length)
         job.peft = building.make_peft(job)
-        trainer = _BUILD[job.plan.method](job)
+        try:
+            trainer = _BUILD[plan.method](job)
+        except ImportError as error:
+            raise ConfigError(
+                f"TRL needs a package that is not installed: {str(error).splitlines()[0]}",
+                hint="install it, or leave out the name in --extra that asks for it",
+            ) from error
         for callback in (PrinterCallback, ProgressCallback):  # standard output is data
             trainer.remove_callback(callback)
         trainer.hooks = job.hooks
-        if job.plan.save_every is None:
-            job.hooks.save_every = max(1, trainer.args.max_steps // _SAVES_IN_A_RUN)
+        if plan.save_every is None:
+            job.hooks.save_every = max(1, trainer.args.max_steps // checks.SAVES_IN_A_RUN)
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
             raise ConfigError(
                 "the weights are split over the processes; here each process holds all of them and samples with them",
@@ -114,25 +159,23 @@ class TrlTrainer(Trainer):
         job.context.adopt(trainer.model, job.tokenizer)
         return trainer
 
-    def _run(self, job: Job, trainer: Any, checkpoint: str | None) -> TrainResult:
-        context, evaluated = job.context, {}
-        if checkpoint is None:
-            evaluated = trainer.evaluate_now(0)
-        trainer.begin()
-        trainer.train(resume_from_checkpoint=checkpoint)
-        step = trainer.state.global_step
+    def _finish(self, job: Job, trainer: Any, step: int) -> TrainResult:
+        """After the last step, whichever that was: the final evaluation and the model, or the error."""
+        context = job.context
         trainer.accelerator.wait_for_everyone()
-        if trainer.failure is not None:
-            if trainer.is_first():
+        if trainer.failed:
+            if trainer.stopped != "interrupted":
+                trainer.evaluate_failed(step)
+            if trainer.is_first() and trainer.failure is not None:
                 raise trainer.failure
             # A launcher ends all processes when one fails: rank 0, which says why, must not be ended by another.
             return TrainResult(output=str(context.folder), steps=step, stopped="failed")
-        if trainer.stopped is not None:
+        if trainer.is_stopping() or trainer.stopped is not None:
             saved = checkpoints.newest(context.folder)[1]
-            return TrainResult(output=str(saved), steps=step, metrics=trainer.last_metrics, stopped=trainer.stopped)
-        evaluated = trainer.evaluate_now(step, final=True) or evaluated
-        trainer.settle_best(step)
+            stopped = trainer.stopped or "interrupted"
+            return TrainResult(output=str(saved), steps=step, metrics=dict(trainer.last_metrics), stopped=stopped)
+        evaluated = trainer.evaluate_now(step, final=True)
         output = context.folder / "model"
         if trainer.is_first():
-            publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer)
+            publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer, step=step)
         return TrainResult(output=str(output), steps=step, metrics={**trainer.last_metrics, **evaluated})

@@ -160,7 +160,8 @@ def test_the_kl_term_pulls_back_to_the_reference(tiny: Path, tmp_path: Path) -> 
     """All rewards equal: what moves is only the KL, which is 0 at the start and falls again after a push."""
     groups = [g.replace(rollouts=tuple(r.replace(reward=0.0) for r in g.rollouts)) for g in make_groups(4)]
     context = Folder(tmp_path, groups)
-    train(make_plan(tiny, config={"beta": 0.1, "old_policy": "current"}, prompts_per_step=4), context)
+    config = {"beta": 0.1, "old_policy": "current", "allow_constant_reward": True}
+    train(make_plan(tiny, config=config, prompts_per_step=4), context)
     assert context.reports[0][1]["kl"] == pytest.approx(0.0, abs=1e-7)
     assert context.reports[0][1]["grad_norm"] == pytest.approx(0.0, abs=1e-6)
     assert context.reports[0][1]["frac_reward_zero_std"] == 1.0

@@ -130,6 +130,7 @@ def test_rloo_is_on_policy(folder: Path) -> None:
 
 
 def test_arithmetic_preset() -> None:
+    """The trainer's part of it; what it proposes for the rollouts is in test_options."""
     plan = make_plan("m", environment=ENV, group_size=16, temperature=0.7, config={"preset": "arithmetic"})
     found = resolve(TrlConfig(preset="arithmetic"), plan)
     assert (found.algorithm, found.beta, found.learning_rate) == ("grpo", 0.1, 5e-6)

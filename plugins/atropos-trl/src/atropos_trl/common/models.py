@@ -87,17 +87,15 @@ def load_model(name: str, *, attention: str | None = None) -> Any:
     return model
 
 
-def load(name: str) -> tuple[Any, Any]:
-    """(model, tokenizer); see load_model and load_tokenizer. Raises TrainerError when they do not belong together."""
-    tokenizer = load_tokenizer(name)
-    model = load_model(name)
-    rows = model.get_input_embeddings().weight.shape[0]
+def check_pair(model: Any, tokenizer: Any, name: str) -> int:
+    """Do weights and tokenizer belong together? Returns the rows of the embedding. Raises ConfigError."""
+    rows = int(model.get_input_embeddings().weight.shape[0])
     if len(tokenizer) > rows:
-        raise TrainerError(
+        raise ConfigError(
             f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the embedding only {rows} rows",
             hint="they do not belong together: use the tokenizer that came with the model",
         )
-    return model, tokenizer
+    return rows
 
 
 @contextlib.contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, TrainPlan
+from atropos_trl import checks
+from atropos_trl.common import models
 from atropos_trl.config import AlgorithmName
 
 from .loss import ALGORITHMS, LossSpec
@@ -41,8 +44,14 @@ class NativeConfig(Config):
     max_completion_length: int | None = Field(
         default=None, ge=1, description="dr_grpo's constant normaliser. Default: --max-tokens."
     )
-    temperature: float = Field(
-        default=1.0, gt=0, description="The temperature that stored groups were sampled with (live: --temperature)."
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        description="The temperature that stored groups were sampled with (live: --temperature). "
+        "Default: --temperature where given, else 1.0.",
+    )
+    allow_constant_reward: bool = Field(
+        default=False, description="Go on when every completion of the first batch has the same reward."
     )
     micro_batch_tokens: int = Field(
         default=8192, ge=1, description="Tokens computed at a time, padding counted. Does not change the gradient."
@@ -82,8 +91,38 @@ def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
     spec, live = loss_spec(config, plan), plan.rollouts
     if live is not None and not live.sampling.temperature:
         raise ConfigError("greedy rollouts of a task are all the same", hint="--temperature 1")
+    if live is not None and config.temperature is not None:
+        raise ConfigError(
+            "--trainer.temperature means nothing to grpo --env", hint=f"--temperature {config.temperature:g}"
+        )
     rows = f"{plan.prompts_per_step} groups" + ("" if live is None else f" of {live.group_size} rollouts")
-    return {"rows_per_step": rows, "loss": dict(vars(spec)), "old_policy": old_policy(config, plan)}
+    shown: JsonDict = {"rows_per_step": rows, "loss": dict(vars(spec)), "old_policy": old_policy(config, plan)}
+    known = models.facts(plan.model)
+    if live is not None:
+        checks.check_context(plan, known.context, live.sampling.max_tokens or 0, None)
+        checks.check_batch_memory(plan.prompts_per_step * live.group_size, live.sampling.max_tokens or 0)
+    if known.parameters is not None:
+        shown |= checks.check_memory(known.parameters, footprint(config, spec))
+    return shown
+
+
+def footprint(config: NativeConfig, spec: LossSpec) -> checks.Footprint:
+    """What is kept of the model. With LoRA, the reference is the model without its adapters."""
+    lora = config.lora_r is not None
+    return checks.Footprint(lora, bool(spec.beta) and not lora)
+
+
+def propose(
+    config: NativeConfig, given: Mapping[str, Any], *, live: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Stored groups: the run's sampling settings say how they were sampled, where own options do not."""
+    if live:
+        return {}, {}
+    names = {"temperature": "temperature"}
+    if config.algorithm == "dr_grpo":
+        names["max_tokens"] = "max_completion_length"
+    own = {name: given[setting] for setting, name in names.items() if given.get(setting) is not None}
+    return {}, {name: value for name, value in own.items() if getattr(config, name) is None}
 
 
 def loss_spec(config: NativeConfig, plan: TrainPlan) -> LossSpec:

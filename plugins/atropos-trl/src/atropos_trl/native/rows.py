@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from atropos_cli.sdk import ScoredGroup, TrainerError, token_sequences
+from atropos_cli.sdk import DataError, ScoredGroup, TrainerError, token_sequences
 
 if TYPE_CHECKING:
     import torch
@@ -49,8 +49,11 @@ def advantages(rewards: Sequence[float | None], kind: Kind) -> list[float]:
     return [0.0 if value is None else (value - mean) * scale for value in rewards]
 
 
-def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[Row]:
-    """The rows of a step, without advantages. Raises TrainerError when a rollout carries no tokens."""
+def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: int | None = None) -> list[Row]:
+    """The rows of a step, without advantages. Raises TrainerError when a rollout carries no tokens.
+
+    vocabulary: ids from there on are a DataError.
+    """
     rows = []
     for g, group in enumerate(groups):
         for r, rollout in enumerate(group.rollouts):
@@ -64,6 +67,11 @@ def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[Row]
                 )
             off = mask_truncated and rollout.truncated
             for sequence in sequences:
+                if vocabulary is not None and not 0 <= min(sequence.ids) <= max(sequence.ids) < vocabulary:
+                    raise DataError(
+                        f"rollout {rollout.id!r} has token {max(sequence.ids)}, the model's are 0 to {vocabulary - 1}",
+                        hint="groups of another tokenizer: --model must be that which sampled them",
+                    )
                 trained = (False, *((kept and not off) for kept in sequence.mask[1:]))
                 rows.append(Row(sequence.ids, trained, sequence.logprobs, (g, r)))
     return rows

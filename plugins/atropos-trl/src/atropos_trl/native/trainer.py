@@ -10,16 +10,27 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import JsonDict, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult, wait_passively
+from atropos_cli.sdk import (
+    AtroposError,
+    JsonDict,
+    ScoredGroup,
+    TrainContext,
+    Trainer,
+    TrainerError,
+    TrainPlan,
+    TrainResult,
+    wait_passively,
+)
+from atropos_trl import checks
 from atropos_trl.common import checkpoints, machine, models
 from atropos_trl.common.publishing import publish
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import weights
-from .config import NativeConfig, check, loss_spec, old_policy, rate_factor, save_every
+from .config import NativeConfig, check, footprint, loss_spec, old_policy, propose, rate_factor, save_every
 from .loss import policy_loss, row_weights, token_logps
 from .rows import Row, group_advantages, micro_batches, pack, rows_of, summary
 from .supply import Supply
@@ -37,6 +48,12 @@ class NativeTrainer(Trainer):
     name = "native"
     methods = ("grpo",)
     Config = NativeConfig
+
+    def propose(
+        self, method: str, given: Mapping[str, Any], *, live: bool
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """How stored groups were sampled, by the run's own settings."""
+        return propose(self.config, given, live=live)
 
     def check(self, plan: TrainPlan) -> JsonDict:
         """See Trainer."""
@@ -57,23 +74,34 @@ class _Loop:
         self.plan, self.context, self.config = plan, context, config
         self.spec, self.old_policy = loss_spec(config, plan), old_policy(config, plan)
         sampling = plan.rollouts.sampling if plan.rollouts else None
-        self.temperature = (sampling.temperature or 1.0) if sampling else config.temperature
+        self.temperature = (sampling.temperature if sampling else config.temperature) or 1.0
         self.device = machine.pick_device()
         self.bf16 = machine.pick_precision(config.precision, self.device) == "bf16"
         seed_everything(plan.seed)
-        self.step, self.skipped, self.best, self.metrics = 0, 0, -1, dict[str, float]()
-        start = checkpoints.newest(context.folder)[1] if context.resume else None
+        self.step, self.skipped, self.metrics = 0, 0, dict[str, float]()
+        self.saved, self.checked = -1, False
+        start = checkpoints.resumable(context.folder, weights.NEEDED)[1] if context.resume else None
+        what = footprint(config, self.spec)
+        known = models.facts(plan.model).parameters
+        if known is not None:
+            checks.check_disk(context.folder, known, what, plan)
         model, self.tokenizer = weights.load(plan.model, config, start)
+        checks.check_tokenizer(self.tokenizer, plan.model, context)
+        self.vocabulary = models.check_pair(model, self.tokenizer, plan.model)
+        length = checks.check_loaded(model, self.device, what, plan, context.folder).context
+        if plan.rollouts is not None:
+            checks.check_context(plan, length, plan.rollouts.sampling.max_tokens or 0, None)
         self.model = model.to(self.device)
         apart = bool(self.spec.beta) and config.lora_r is None  # with LoRA, the reference is the model without adapters
         self.reference = models.load_model(plan.model).to(self.device).eval() if apart else None
         self.rate = config.learning_rate or (1e-5 if config.lora_r else 1e-6)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=self.rate, weight_decay=config.weight_decay)
-        taken = 0
+        taken, self.evaluated = 0, start is not None and checkpoints.is_evaluated(start)
         if start is not None:
             counts = weights.restore(start, self.optimizer)
-            self.step, self.skipped, self.best, taken = (counts[n] for n in ("step", "skipped", "best", "taken"))
+            self.step, self.skipped, taken = (counts[name] for name in ("step", "skipped", "taken"))
+            self.saved = self.step
             context.warn(f"resumed from step {self.step} (weights, optimizer, random state, place in the data)")
         live, size = plan.rollouts is not None, plan.prompts_per_step
         self.supply = Supply(context, live=live, size=size, taken=taken, endless=plan.steps is not None)
@@ -81,10 +109,13 @@ class _Loop:
     def run(self) -> TrainResult:
         """To the end of the plan or of the data, or until stopped."""
         self.context.adopt(self.model, self.tokenizer)
-        if self.step == 0:
+        self.checked = self.step > 0 or self.config.advantages == "own"
+        if not self.evaluated and self._due and not self.context.stopping:
             self._evaluate()
-        empty, saved = 0, self.step
+        empty = 0
         while self.plan.steps is None or self.step < self.plan.steps:
+            if self.context.stopping:
+                return self._interrupted()
             with same_random_state():
                 groups = self.supply.next(self.step)
             if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
@@ -92,46 +123,71 @@ class _Loop:
             empty = 0 if groups else empty + 1
             if empty == _EMPTY_STEPS:
                 raise TrainerError(f"no rollout of {empty} steps came out", hint="failures.jsonl tells why")
+            before = self.step
             try:
                 self._batch(groups)
-            except TrainerError:  # a stop rule: what was learnt up to here is kept
-                if self.step > saved and self.step % self.config.num_iterations == 0:
-                    self._save()
+            except AtroposError:  # what was learnt up to here is kept; after a stop rule, it is judged too
+                self._end_failed(stopped=self.step > before)
                 raise
-            if self._after() or self.context.stopping:
-                self._save()
-                saved = self.step
-            if self.context.stopping:
-                output = str(self.context.folder / "checkpoints" / f"step-{self.step}")
-                return TrainResult(output=output, steps=self.step, metrics=self.metrics, stopped="interrupted")
-        if saved != self.step or self.step == 0:
-            self._save()
+            self._after()
+        self._save()
+        if self.context.stopping:
+            return self._interrupted()
         self.metrics |= self._evaluate(final=True)
-        published = publish(self.context.folder / "model", self.model, self.tokenizer)
+        published = publish(self.context.folder / "model", self.model, self.tokenizer, step=self.step)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
+
+    def _interrupted(self) -> TrainResult:
+        """The last step is saved, or is now."""
+        self._save()
+        output = str(self.context.folder / "checkpoints" / f"step-{self.step}")
+        return TrainResult(output=output, steps=self.step, metrics=self.metrics, stopped="interrupted")
+
+    def _end_failed(self, *, stopped: bool) -> None:
+        import torch
+
+        if not self.step or not all(bool(torch.isfinite(p).all()) for p in self.model.parameters() if p.requires_grad):
+            return
+        if self.step % self.config.num_iterations == 0:
+            self._save()
+        try:
+            if stopped and not self.context.stopping:
+                self._evaluate(final=True)
+        except AtroposError as error:  # the rule's error is the one that counts
+            self.context.warn(f"no final evaluation: {error.message}")
 
     @property
     def _at_end(self) -> bool:
         return self.context.tasks is not None and self.supply.taken >= self.context.tasks
 
-    def _after(self) -> bool:
-        """Evaluate if it is time; is a checkpoint wanted?"""
-        best = False
-        if self.context.should_evaluate(self.step) and self.step != self.plan.steps:
+    @property
+    def _due(self) -> bool:
+        """Is an evaluation due at the step at hand, other than the final one?"""
+        return self.step == 0 or (self.context.should_evaluate(self.step) and self.step != self.plan.steps)
+
+    def _after(self) -> None:
+        """Save, then evaluate, unless the run is asked to stop."""
+        due = self._due and not self.context.stopping
+        if due or self.step % save_every(self.config, self.plan) == 0:
+            self._save()
+        if due:
             self.metrics |= self._evaluate()
-            best = self.context.is_best(self.step)
-        return best or self.step % save_every(self.config, self.plan) == 0
 
     def _evaluate(self, *, final: bool = False) -> dict[str, float]:
         with same_random_state():
-            return self.context.evaluate(self.step, final=final)
+            found = self.context.evaluate(self.step, final=final)
+        self.evaluated = True
+        checkpoints.note_evaluated(self.context.folder, self.step)
+        self._prune()
+        return found
 
     # The optimiser step -----------------------------------------------------------------------------------------------
 
-    def _batch(self, groups: Sequence[Any]) -> None:
+    def _batch(self, groups: Sequence[ScoredGroup]) -> None:
         """All optimiser steps on one batch of groups."""
         began = time.perf_counter()
-        rows = rows_of(groups, mask_truncated=self.config.mask_truncated)
+        rows = rows_of(groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary)
+        self._check_first(groups)
         old = self._old(rows)
         charge: dict[tuple[int, int], float] = {}
         reference: list[torch.Tensor] | None = None
@@ -153,6 +209,15 @@ class _Loop:
             self.metrics |= {"skipped_steps": float(self.skipped), "step_time": time.perf_counter() - began}
             self.context.report(self.step, self.metrics)
             began = time.perf_counter()
+
+    def _check_first(self, groups: Sequence[ScoredGroup]) -> None:
+        if self.checked:
+            return
+        known = [rollout for group in groups for rollout in group.rollouts if rollout.reward is not None]
+        rewards = [rollout.reward for rollout in known if rollout.reward is not None]
+        cut = sum(rollout.truncated for rollout in known)
+        checks.check_constant(rewards, len(known), cut, allowed=self.config.allow_constant_reward)
+        self.checked = bool(rewards)
 
     def _old(self, rows: Sequence[Row]) -> list[torch.Tensor] | None:
         """What the ratio is taken against; None: the weights at the time of the one update."""
@@ -241,12 +306,21 @@ class _Loop:
     # Weights and state ------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        if self.context.is_best(self.step):
-            self.best = self.step
-        counts = {"step": self.step, "taken": self.supply.taken, "skipped": self.skipped, "best": self.best}
+        """Once a step."""
+        if self.saved == self.step:
+            return
+        self.saved = self.step
+        counts = {"step": self.step, "taken": self.supply.taken, "skipped": self.skipped}
         needed = _BYTES * sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         fill = functools.partial(
             weights.write, model=self.model, tokenizer=self.tokenizer, optimizer=self.optimizer, counts=counts
         )
         checkpoints.save(self.context.folder, self.step, fill, needed=needed)
-        checkpoints.prune(self.context.folder, keep=self.plan.keep_checkpoints, best=self.best)
+        if self.step == 0 and self.evaluated:
+            checkpoints.note_evaluated(self.context.folder, 0)
+        self._prune()
+
+    def _prune(self) -> None:
+        found = [step for step, _ in checkpoints.checkpoints(self.context.folder)]
+        best = next((step for step in found if self.context.is_best(step)), None)
+        checkpoints.prune(self.context.folder, keep=self.plan.keep_checkpoints, best=best)

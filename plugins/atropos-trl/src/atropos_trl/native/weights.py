@@ -10,6 +10,8 @@ from atropos_trl.common import models
 from .config import NativeConfig
 
 _STATE = "native.pt"
+NEEDED = (_STATE,)
+"""Without it a checkpoint is no more than weights."""
 
 
 def load(name: str, config: NativeConfig, start: Path | None) -> tuple[Any, Any]:
