@@ -62,7 +62,9 @@ def build_train_plan(
         model=settings.model or "",
         data=tuple(str(Path(path)) for path in train.data),
         rollouts=rollouts,
-        rewards=find_rewards(settings.rewards, (), registry) if train.data and method == "grpo" else (),
+        rewards=find_rewards(settings.rewards, (), registry, settings.reward_options)
+        if train.data and method == "grpo"
+        else (),
         seed=settings.seed,
         steps=train.steps,
         prompts_per_step=train.prompts_per_step,
