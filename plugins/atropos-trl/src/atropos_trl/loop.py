@@ -124,15 +124,13 @@ class LoopMixin:
     def _after(self, step: int) -> None:
         """Save, evaluate, stop: in this order, and decided alike on all ranks."""
         context, last = self.hooks.context, step >= self.state.max_steps
-        failed, stopping = self.agree(self.failure is not None, context.stopping)
-        self.failed = failed
-        if failed and self.failure is None:  # a stop rule on rank 0, which says which
-            self.stopped = "stopped"
+        self.failed, stopping = self.agree(self.failure is not None, context.stopping)
+        if self.failed:  # by a stop rule on rank 0, which says which
             self.control.should_training_stop = True
         if stopping:
             self._interrupt()
-        due = not last and not failed and not stopping and context.should_evaluate(step)
-        if due or failed or last or self.stopped is not None or step % self.hooks.save_every == 0:
+        due = not (last or self.failed or stopping) and context.should_evaluate(step)
+        if due or last or self.failed or stopping or step % self.hooks.save_every == 0:
             self.save_now()
         if due:
             self.evaluate_now(step)
@@ -140,7 +138,7 @@ class LoopMixin:
                 self._interrupt()
 
     def _interrupt(self) -> None:
-        self.stopped = self.stopped or "interrupted"
+        self.stopped = "interrupted"
         self.control.should_training_stop = True
 
     def begin(self) -> None:

@@ -102,8 +102,11 @@ class TrlTrainer(Trainer):
         if step >= all_steps:  # all but the end of it is there
             trainer.load_weights(folder, step)
             return self._finish(job, trainer, step)
-        if context.should_evaluate(step) and not checkpoints.is_evaluated(folder) and not trainer.is_stopping():
-            trainer.load_weights(folder, step)  # the run was stopped before that evaluation was done
+        # Rank 0 will change what the others look at here: they decide together.
+        left_out = context.should_evaluate(step) and not checkpoints.is_evaluated(folder)
+        left_out, stopping = trainer.agree(left_out, context.stopping)
+        if left_out and not stopping:  # the run was stopped before that evaluation was done
+            trainer.load_weights(folder, step)
             trainer.evaluate_now(step)
         if trainer.is_stopping():
             return TrainResult(output=str(folder), steps=step, stopped="interrupted")
@@ -164,7 +167,7 @@ class TrlTrainer(Trainer):
         context = job.context
         trainer.accelerator.wait_for_everyone()
         if trainer.failed:
-            if trainer.stopped != "interrupted":
+            if trainer.stopped is None:
                 trainer.evaluate_failed(step)
             if trainer.is_first() and trainer.failure is not None:
                 raise trainer.failure
@@ -172,8 +175,8 @@ class TrlTrainer(Trainer):
             return TrainResult(output=str(context.folder), steps=step, stopped="failed")
         if trainer.is_stopping() or trainer.stopped is not None:
             saved = checkpoints.newest(context.folder)[1]
-            stopped = trainer.stopped or "interrupted"
-            return TrainResult(output=str(saved), steps=step, metrics=dict(trainer.last_metrics), stopped=stopped)
+            numbers = dict(trainer.last_metrics)
+            return TrainResult(output=str(saved), steps=step, metrics=numbers, stopped="interrupted")
         evaluated = trainer.evaluate_now(step, final=True)
         output = context.folder / "model"
         if trainer.is_first():
