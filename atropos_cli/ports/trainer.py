@@ -68,7 +68,10 @@ class TrainContext(Protocol):
         """
 
     def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
-        """Score completions of --data rows by the run's --reward (grpo on data). None: the reward failed."""
+        """Score completions of --data rows by the run's --reward (grpo on data). None: the reward failed.
+
+        rows: that of each completion; neighbours of the same row are scored as one group.
+        """
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record one optimiser step: named numbers (names as TRL gives them: loss, reward, grad_norm, kl, entropy ...).

@@ -123,9 +123,9 @@ class Recording:
         return found[-1] if found else None
 
     def _tell(self, step: int, values: Mapping[str, float | None]) -> None:
-        """The first steps, and then one now and then."""
+        """The first steps, then one now and then, and the last."""
         moment = time.monotonic()
-        if step > 3 and moment - self._told_at < _EVERY:
+        if 3 < step != self.plan.steps and moment - self._told_at < _EVERY:
             return
         self._told_at = moment
         total = f"/{self.plan.steps}" if self.plan.steps else ""

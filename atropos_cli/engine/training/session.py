@@ -177,7 +177,7 @@ class TrainSession:
         if not failures.total:
             return
         what = f"evaluation {suite!r}: {failures.total} of {attempts} rollouts failed"
-        if failures.total >= attempts and not self.results.history:
+        if failures.total >= attempts and step == 0:
             raise ConfigError(
                 f"{what} before training: {failures.commonest}",
                 hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",

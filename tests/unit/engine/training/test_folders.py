@@ -199,3 +199,9 @@ def test_the_journal_knows_a_killed_run_and_how_far_it_got(train: Callable[..., 
     (entry,) = json.loads(cli("journal", "--json").stdout)
     assert (entry["state"], entry["steps"]) == ("running", 2)
     held.close()
+
+
+def test_the_last_step_is_told(train: Callable[..., Any]) -> None:
+    result = train("--steps", "9")
+    told = [line.partition(":")[0] for line in result.stderr.splitlines() if line.startswith("step ")]
+    assert told == ["step 1/9", "step 2/9", "step 3/9", "step 9/9"]
