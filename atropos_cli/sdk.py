@@ -54,6 +54,7 @@ from atropos_cli.isolation.worker import (
 )
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
+from atropos_cli.models.prompts import Prompts, StopText, TokenLimits
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
 from atropos_cli.plugins.backends import make_backend
@@ -114,6 +115,7 @@ __all__ = [
     "ParsedCall",
     "Plan",
     "PluginError",
+    "Prompts",
     "RateLimited",
     "RequestRejected",
     "Resources",
@@ -129,8 +131,10 @@ __all__ = [
     "Series",
     "ServerUnavailable",
     "SingleTurn",
+    "StopText",
     "Task",
     "TaskStream",
+    "TokenLimits",
     "TokenSequence",
     "TokenSpan",
     "ToolCall",

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from atropos_local.prompts import Prompts, StopText
 
 from atropos_cli.sdk import (
     FatalBackendError,
     FunctionCall,
     Message,
+    Prompts,
     RequestRejected,
+    StopText,
     TokenSpan,
     ToolCall,
     assistant,

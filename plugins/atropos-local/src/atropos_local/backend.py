@@ -20,7 +20,6 @@ from atropos_cli.sdk import (
     Completion,
     Config,
     ConfigError,
-    ContextOverflow,
     FatalBackendError,
     Field,
     GenerateRequest,
@@ -29,7 +28,10 @@ from atropos_cli.sdk import (
     JsonDict,
     Message,
     ModelSource,
+    Prompts,
     RequestRejected,
+    StopText,
+    TokenLimits,
     TokenSpan,
     clean_text,
     wait_passively,
@@ -39,7 +41,6 @@ from . import REQUIRES
 from .batching import Batch, GenerateJob, Sample, ScoreJob
 from .decoder import Decoder
 from .models import Loaded, load, load_weights, resolve
-from .prompts import AUTO, Prompts, StopText
 from .runtime import free_memory, pick_device, pick_dtype, pick_threads
 from .sampling import Choice
 from .scheduler import Scheduler
@@ -68,7 +69,7 @@ class LocalConfig(Config):
         description="CPU threads; default: the CPUs not busy at the start, or what torch takes above 8 CPUs.",
     )
     chat_template: str = Field(
-        default=AUTO,
+        default="auto",
         description="auto: the model's own; plain: contents joined by blank lines, for base models and few-shot "
         "prompts; or the path of a Jinja template.",
     )
@@ -113,8 +114,7 @@ class LocalBackend(InferenceBackend):
         self._scheduler: Scheduler | None = None
         self._prompts: Prompts | None = None
         self._facts: JsonDict = {}
-        self._context = 0
-        self._ids = 0
+        self._limits = TokenLimits(0, 0)
         self._adopted: Loaded | None = None
 
     def adopt(self, model: Any, tokenizer: Any) -> None:
@@ -166,7 +166,7 @@ class LocalBackend(InferenceBackend):
         prompt = request.prompt_ids
         if prompt is None:
             prompt = prompts.encode(request.messages, request.prefill)
-        limit = self._limit(prompt, request.sampling.max_tokens)
+        limit = self._limits.room(prompt, request.sampling.max_tokens)
         stop = StopText(prompts, request.sampling.stop)
         choice = Choice.of(request.sampling)
         job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop)
@@ -185,14 +185,7 @@ class LocalBackend(InferenceBackend):
         prefix, continuation = tuple(prefix_ids), tuple(continuation_ids)
         if not continuation:
             return []
-        self._check_ids(prefix, "prefix")
-        self._check_ids(continuation, "continuation")
-        length = len(prefix) + len(continuation)
-        if length > self._context:
-            raise ContextOverflow(
-                f"prefix and continuation have {length} tokens, the context holds {self._context}",
-                hint="shorten them, or use a model with a longer context",
-            )
+        self._limits.check_score(prefix, continuation)
         job = ScoreJob(prefix, continuation)
         scheduler.submit(job)
         return await asyncio.wrap_future(job.future)
@@ -214,28 +207,6 @@ class LocalBackend(InferenceBackend):
         if self._scheduler is None or self._prompts is None:
             raise FatalBackendError("the local backend is not open")
         return self._scheduler, self._prompts
-
-    def _limit(self, prompt: tuple[int, ...], max_tokens: int | None) -> int:
-        """Most tokens of the completion. Raises ContextOverflow when prompt and completion do not fit."""
-        self._check_ids(prompt, "prompt")
-        left = self._context - len(prompt)
-        if left < (max_tokens or 1):
-            asked = f" and {max_tokens} for the completion" if max_tokens else ""
-            raise ContextOverflow(
-                f"the prompt has {len(prompt)} tokens{asked}; the context holds {self._context}",
-                hint="lower --max-tokens, shorten the prompt, or use a model with a longer context",
-            )
-        return max_tokens or left
-
-    def _check_ids(self, ids: tuple[int, ...], what: str) -> None:
-        if not ids:
-            raise RequestRejected(f"the {what} is empty", hint="a model needs at least one token to go on from")
-        wrong = next((token for token in ids if not 0 <= token < self._ids), None)
-        if wrong is not None:
-            raise RequestRejected(
-                f"token id {wrong} of the {what} is not in the model's vocabulary (0 to {self._ids - 1})",
-                hint="use ids made by this model's tokenizer",
-            )
 
     def _loaded(self, source: ModelSource | None) -> Loaded:
         """The adopted model, or the one that `source` names. Threads are the trainer's choice for an adopted one."""
@@ -261,17 +232,17 @@ class LocalBackend(InferenceBackend):
         device, dtype = loaded.model.device, loaded.model.dtype
         label = source.label if source is not None else str(self.model)
         self._prompts = Prompts(loaded.tokenizer, config.chat_template, model=label)
-        self._context = _context(loaded, config.context)
-        decoder = Decoder(loaded.model, device=device, context=self._context, max_tokens=_UNLIMITED)
+        context = _context(loaded, config.context)
+        decoder = Decoder(loaded.model, device=device, context=context, max_tokens=_UNLIMITED)
         decoder.check()
-        self._ids = min(decoder.embedded, decoder.vocabulary)
+        self._limits = TokenLimits(context, min(decoder.embedded, decoder.vocabulary))
         batch = self._batch(decoder, loaded)
         self._facts = {
             "model": label,
             "device": str(device) if device.type != "cuda" else torch.cuda.get_device_name(device),
             "threads": torch.get_num_threads(),
             "dtype": str(dtype).removeprefix("torch."),
-            "context": self._context,
+            "context": context,
             "chat_template": config.chat_template if self._prompts.plain else "chat",
             "max_batch": batch.max_rows,
             "max_batch_tokens": decoder.rows.max_tokens,

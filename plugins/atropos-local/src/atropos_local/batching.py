@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import BackendError
+from atropos_cli.sdk import BackendError, StopText
 
 from .decoder import CHUNK_TOKENS, Decoder
-from .prompts import StopText
 from .rows import MIN_SHARED, PrefixStore, Saved, common_prefix
 from .sampling import Choice, choose, stream
 

@@ -1,4 +1,4 @@
-"""From messages to prompt ids, and from sampled ids to text.
+"""From messages to prompt ids, and from sampled ids to text, for backends that run a model in this process.
 
 Chat prompts go through the model's chat template. Where the messages carry the exact tokens of an
 earlier turn, these are kept and only what follows is tokenised: tokenising a sampled reply again may
@@ -10,13 +10,57 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import FatalBackendError, Message, RequestRejected
+from atropos_cli.domain.messages import Message
+from atropos_cli.errors import ContextOverflow, FatalBackendError, RequestRejected
 
 AUTO, PLAIN = "auto", "plain"
 BLANK_LINE = "\n\n"
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """What fits a model. context: most tokens of prompt and completion together. vocabulary: number of token ids."""
+
+    context: int
+    vocabulary: int
+
+    def room(self, prompt: Sequence[int], max_tokens: int | None) -> int:
+        """Most tokens of the completion. Raises ContextOverflow when prompt and completion do not fit."""
+        self.check(prompt, "prompt")
+        left = self.context - len(prompt)
+        if left < (max_tokens or 1):
+            asked = f" and {max_tokens} for the completion" if max_tokens else ""
+            raise ContextOverflow(
+                f"the prompt has {len(prompt)} tokens{asked}; the context holds {self.context}",
+                hint="lower --max-tokens, shorten the prompt, or use a model with a longer context",
+            )
+        return max_tokens or left
+
+    def check_score(self, prefix: Sequence[int], continuation: Sequence[int], *, spare: int = 0) -> None:
+        """Both must be ids of the model that fit its context. spare: tokens that the backend needs behind them."""
+        self.check(prefix, "prefix")
+        self.check(continuation, "continuation")
+        length = len(prefix) + len(continuation)
+        if length + spare > self.context:
+            raise ContextOverflow(
+                f"prefix and continuation have {length} tokens, the context holds {self.context - spare}",
+                hint="shorten them, or use a model with a longer context",
+            )
+
+    def check(self, ids: Sequence[int], what: str) -> None:
+        """Raises RequestRejected for no ids, and for ids that the model does not have."""
+        if not ids:
+            raise RequestRejected(f"the {what} is empty", hint="a model needs at least one token to go on from")
+        wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
+        if wrong is not None:
+            raise RequestRejected(
+                f"token id {wrong} of the {what} is not in the model's vocabulary (0 to {self.vocabulary - 1})",
+                hint="use ids made by this model's tokenizer",
+            )
 
 
 class Prompts:
@@ -125,7 +169,7 @@ def _text(message: Message) -> str:
         for part in message.content:
             if part.get("type") != "text":
                 raise RequestRejected(
-                    f"a {message.role} message holds a part of type {part.get('type')!r}; the local backend takes text",
+                    f"a {message.role} message holds a part of type {part.get('type')!r}; this backend takes text",
                     hint="use a text-only environment, or a server for multimodal models with --base-url",
                 )
     return message.text
