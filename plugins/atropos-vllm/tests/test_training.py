@@ -1,0 +1,73 @@
+"""Real GRPO steps by TRL with vLLM beside the trainer. Runs where both are installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_support import byte_tokenizer, logprobs_by_torch, small_llama
+
+from atropos_cli.testing.trainers import DIGITS
+
+for _package in ("vllm", "torch", "trl", "peft"):
+    pytest.importorskip(_package, reason=f"{_package} is not installed here")
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+STEPS, PROMPTS, SAMPLES = 3, 2, 4
+
+
+def train(folder: Path, model: Path, **options: Any) -> None:
+    from atropos_cli.config.settings import GenSettings, TrainSettings
+    from atropos_cli.domain.plan import Sampling
+    from atropos_cli.engine.training.build import build_train_plan
+    from atropos_cli.engine.training.run import run_train
+    from atropos_cli.plugins.discovery import load_registry
+
+    settings = GenSettings(
+        model=str(model),
+        backend="vllm",
+        backend_options={"chat_template": "plain", "enforce_eager": True, "max_num_seqs": 16},
+        group_size=SAMPLES,
+        sampling=Sampling(max_tokens=6, temperature=0.9),
+    )
+    train = TrainSettings(
+        env=DIGITS, trainer="trl", steps=STEPS, prompts_per_step=PROMPTS, save_every=1, keep_checkpoints=STEPS
+    )
+    given = {"trainer": {"learning_rate": 1e-2, **options}, "env": {}}
+    plan, trainer = build_train_plan("grpo", settings, train, given, load_registry())
+    run_train(plan, trainer, folder=folder, registry=load_registry(), begin="new")
+
+
+def weights_after(step: int, run: Path, model: Path) -> Any:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    if step == 0:
+        return AutoModelForCausalLM.from_pretrained(model, dtype="float32")
+    checkpoint = run / "checkpoints" / f"step-{step}"
+    if (checkpoint / "adapter_config.json").is_file():
+        return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model, dtype="float32"), checkpoint)
+    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype="float32")
+
+
+@pytest.mark.parametrize("options", [{}, {"lora_r": 4}], ids=["whole", "lora"])
+def test_each_step_samples_from_the_weights_that_the_one_before_left(options: dict[str, Any], tmp_path: Path) -> None:
+    model, run = tmp_path / "model", tmp_path / "run"
+    small_llama(tie_word_embeddings=True).save_pretrained(model)
+    byte_tokenizer().save_pretrained(model)
+    train(run, model, **options)
+    groups = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
+    assert len(groups) == STEPS * PROMPTS
+    moved = []
+    for step in range(STEPS):
+        now, first = weights_after(step, run, model), weights_after(0, run, model)
+        for group in groups[step * PROMPTS : (step + 1) * PROMPTS]:
+            for rollout in group["rollouts"]:
+                prompt, reply = (message["tokens"] for message in rollout["messages"][-2:])
+                expected = logprobs_by_torch(now, prompt["ids"], reply["ids"], temperature=0.9)
+                assert reply["logprobs"] == pytest.approx(expected, abs=2e-3), f"step {step}"
+                old = logprobs_by_torch(first, prompt["ids"], reply["ids"], temperature=0.9)
+                moved.append((step, max(abs(a - b) for a, b in zip(expected, old, strict=True))))
+    assert max(change for step, change in moved if step == STEPS - 1) > 0.05, "the weights hardly changed"
