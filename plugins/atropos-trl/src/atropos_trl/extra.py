@@ -50,6 +50,7 @@ OURS: dict[str, str] = {
     "save_strategy": "--save-every",
     "save_total_limit": "--keep-checkpoints",
     "seed": "--seed",
+    "shuffle_dataset": "--seed: --data is shuffled by it",
     "report_to": "--track",
     "run_name": "--run-name",
     "resume_from_checkpoint": "--resume",

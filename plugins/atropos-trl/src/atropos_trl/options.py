@@ -46,7 +46,6 @@ _GENERATING = {
     "transformers_continuous_batching_config": None,
     "max_tool_calling_iterations": None,
     "chat_template_kwargs": None,
-    "shuffle_dataset": "--seed",
 }
 """Names of TRL's config that are for its own generation, and what counts instead where the engine samples."""
 
