@@ -68,6 +68,14 @@ def test_the_network_of_the_profile_is_that_of_the_processes(cli: Callable[..., 
         assert item["env"]["NCCL_SOCKET_IFNAME"] == item["env"]["GLOO_SOCKET_IFNAME"] == "ib0"
 
 
+def test_data_that_an_earlier_job_makes_need_not_be_there(cli: Callable[..., Any]) -> None:
+    words = ("train", "sft", "--data", "rows.jsonl", "--model", "M")
+    refused = cli("slurm", "submit", "--dry-run", "--", *words)
+    assert refused.code == 3
+    assert "rows.jsonl" in refused.stderr
+    assert cli("slurm", "submit", "--dry-run", "--after", "17", "--", *words).code == 0
+
+
 def test_idle_gpus_are_told(cli: Callable[..., Any]) -> None:
     done = cli("slurm", "submit", "--dry-run", "--no-check", "--gpus-per-node", "8", "--", *TRAIN)
     assert "--processes 8 uses them" in done.stderr

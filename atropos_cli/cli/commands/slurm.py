@@ -159,6 +159,8 @@ def submit(
         start_timeout=start_timeout,
         max_requeues=max_requeues,
     )
+    # What a training reads may be made by the job it waits for.
+    check = check and not (after and command[0] == "train")
     manner = Manner(check=check, wait=wait, dry_run=dry_run, as_json=as_json)
     return carry_on(session, launcher, request, manner)
 
