@@ -86,6 +86,8 @@ class TrainContext(Protocol):
         """Run every suite with the weights as they are now; returns and records eval/<suite>/<metric> values.
 
         A step is evaluated once: asked again, the same values come back. final: this is the last one.
+        When the run is asked to stop meanwhile, the evaluation is broken off: {} comes back and the step counts as
+        not evaluated.
         """
 
     def should_evaluate(self, step: int) -> bool:

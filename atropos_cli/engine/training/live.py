@@ -26,6 +26,7 @@ from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.reward import Reward
 
 T = TypeVar("T")
+_LOOK = 0.1
 OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
 """Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
 
@@ -46,6 +47,21 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def call_unless(self, stopping: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T | None:
+        """As call(), but the work is cancelled as soon as `stopping` is true: then None, when it has ended."""
+
+        async def watched() -> T | None:
+            job = asyncio.ensure_future(work)
+            while not job.done():
+                if stopping():
+                    job.cancel()
+                    await asyncio.gather(job, return_exceptions=True)
+                    return None
+                await asyncio.wait({job}, timeout=_LOOK)
+            return job.result()
+
+        return self.call(watched())
 
     def close(self) -> None:
         """Stop the loop and its thread."""

@@ -116,6 +116,7 @@ class TrainSession:
         self._locate(step)
         tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
         found = self._sample(self._player, tasks, self._on_failure, step)
+        assert found is not None, "nothing stops it"
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
@@ -162,7 +163,10 @@ class TrainSession:
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
             failures = Failures(player.plan.group_size)
-            found = self._sample(player, tasks, failures, step)
+            found = self._sample(player, tasks, failures, step, unless=lambda: self.stopping)
+            if found is None:
+                self.warn(f"step {step}: evaluation {name!r} is broken off, --resume makes it again")
+                return {}
             self._judge_failures(name, step, failures, len(tasks) * player.plan.group_size)
             evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.counts)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
@@ -302,15 +306,24 @@ class TrainSession:
                 self._model.train()
 
     def _sample(
-        self, player: Player, tasks: Mapping[int, Task], on_failure: OnFailure, step: int
-    ) -> dict[int, list[ScoredGroup]]:
-        """Roll with the weights as they are now. In process nothing of them is kept behind it, and no memory."""
+        self,
+        player: Player,
+        tasks: Mapping[int, Task],
+        on_failure: OnFailure,
+        step: int,
+        *,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> dict[int, list[ScoredGroup]] | None:
+        """Roll with the weights as they are now. In process nothing of them is kept behind it, and no memory.
+
+        None when `unless` became true meanwhile.
+        """
         assert self._backend is not None
         assert self._loop is not None
         if not self._in_process and self._pushed != step:
             self._push(self._backend, self._loop, step)
         with self._evaluating():
-            found = self._loop.call(player.roll(tasks, on_failure))
+            found = self._loop.call_unless(unless, player.roll(tasks, on_failure))
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))
         return found

@@ -66,6 +66,7 @@ class LoopMixin:
 
     _settled = 0
     _saved = -1
+    broken_off = False
     _skip = False
     _began = 0.0
     _writing = False
@@ -153,13 +154,15 @@ class LoopMixin:
     def evaluate_now(self, step: int, *, final: bool = False) -> dict[str, float]:
         """The run's suites with the weights as they are; what is drawn meanwhile does not change training.
 
-        Rank 0 evaluates, the others wait for it.
+        Rank 0 evaluates, the others wait for it. `broken_off` says whether a stop came in between.
         """
+        context = self.hooks.context
         with same_random_state():
-            found = self.hooks.context.evaluate(step, final=final)
-        if self.is_first():
-            checkpoints.note_evaluated(self.hooks.context.folder, step)
-        self.settle_best(step)
+            found = context.evaluate(step, final=final)
+        (self.broken_off,) = self.agree(self.is_first() and context.stopping and not found)
+        if self.is_first() and not self.broken_off:
+            checkpoints.note_evaluated(context.folder, step)
+            self.settle_best(step)
         self.accelerator.wait_for_everyone()
         return found
 

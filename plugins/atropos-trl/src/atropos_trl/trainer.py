@@ -82,7 +82,7 @@ class TrlTrainer(Trainer):
     def _begin(self, job: Job, trainer: Any, *, evaluated: bool) -> TrainResult:
         if not evaluated and not trainer.is_stopping():
             trainer.evaluate_now(0)
-            evaluated = True
+            evaluated = not trainer.broken_off
         if trainer.is_stopping():
             if trainer.is_first():
                 model = trainer.accelerator.unwrap_model(trainer.model)
@@ -173,11 +173,14 @@ class TrlTrainer(Trainer):
                 raise trainer.failure
             # A launcher ends all processes when one fails: rank 0, which says why, must not be ended by another.
             return TrainResult(output=str(context.folder), steps=step, stopped="failed")
-        if trainer.is_stopping() or trainer.stopped is not None:
+        evaluated: dict[str, float] = {}
+        stopped = trainer.is_stopping() or trainer.stopped is not None
+        if not stopped:
+            evaluated = trainer.evaluate_now(step, final=True)
+        if stopped or trainer.broken_off:
             saved = checkpoints.newest(context.folder)[1]
             numbers = dict(trainer.last_metrics)
             return TrainResult(output=str(saved), steps=step, metrics=numbers, stopped="interrupted")
-        evaluated = trainer.evaluate_now(step, final=True)
         output = context.folder / "model"
         if trainer.is_first():
             publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer, step=step)

@@ -21,9 +21,9 @@ REWARDS = [[0.0, 1.0, 0.0, 1.0]]
 
 
 class Story(Given):
-    """What happens, in order; `on` is called with each event and may ask to stop."""
+    """What happens, in order; `on` is told of each event and may ask to stop. breaks: evaluations break off then."""
 
-    stopping = False
+    stopping = breaks = False
 
     def __init__(self, folder: Path, *, every: int | None = None, resume: bool = False) -> None:
         super().__init__(folder, REWARDS * 100)
@@ -42,7 +42,7 @@ class Story(Given):
     def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
         saved = sorted(int(path.name[5:]) for path in self.folder.glob("checkpoints/step-*"))
         self._tell(f"{'final ' if final else ''}evaluation {step}, saved {saved[-1] if saved else '-'}")
-        return {}
+        return {} if self.stopping and self.breaks else {"eval/small/accuracy": 1.0}
 
     def should_evaluate(self, step: int) -> bool:
         return self.every is not None and step > 0 and step % self.every == 0
@@ -76,6 +76,26 @@ def test_asked_to_stop_during_the_first_evaluation(small: Path, tmp_path: Path) 
     again = Story(tmp_path, resume=True)
     assert train(plan, again).stopped is None
     assert again.told == ["step 1", "final evaluation 1, saved 1"]
+
+
+def test_an_evaluation_that_is_broken_off_is_made_again(small: Path, tmp_path: Path) -> None:
+    """The first one, one on the way, and the last: each time the run goes on with it."""
+    plan, told = plan_of(small, steps=2, save_every=1), []
+    for event in ("evaluation 0, saved -", "evaluation 1, saved 1", "final evaluation 2, saved 2"):
+        story = Story(tmp_path, every=1, resume=bool(told))
+        story.breaks = True
+        stop_at(story, event)
+        assert train(plan, story).stopped == "interrupted"
+        assert story.told[-1] == event
+        told += story.told
+    assert not (tmp_path / "model").exists()
+    story = Story(tmp_path, every=1, resume=True)
+    assert train(plan, story).stopped is None
+    assert story.told == ["final evaluation 2, saved 2"]
+    assert told == [
+        *("evaluation 0, saved -", "evaluation 0, saved 0", "step 1", "evaluation 1, saved 1"),
+        *("evaluation 1, saved 1", "step 2", "final evaluation 2, saved 2"),
+    ]
 
 
 def test_asked_to_stop_at_a_step_whose_evaluation_is_due(small: Path, tmp_path: Path) -> None:

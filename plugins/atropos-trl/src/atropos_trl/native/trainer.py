@@ -134,6 +134,8 @@ class _Loop:
         if self.context.stopping:
             return self._interrupted()
         self.metrics |= self._evaluate(final=True)
+        if not self.evaluated:
+            return self._interrupted()
         published = publish(self.context.folder / "model", self.model, self.tokenizer, step=self.step)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
 
@@ -176,9 +178,10 @@ class _Loop:
     def _evaluate(self, *, final: bool = False) -> dict[str, float]:
         with same_random_state():
             found = self.context.evaluate(self.step, final=final)
-        self.evaluated = True
-        checkpoints.note_evaluated(self.context.folder, self.step)
-        self._prune()
+        self.evaluated = bool(found) or not self.context.stopping  # else it was broken off
+        if self.evaluated:
+            checkpoints.note_evaluated(self.context.folder, self.step)
+            self._prune()
         return found
 
     # The optimiser step -----------------------------------------------------------------------------------------------
