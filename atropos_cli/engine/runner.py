@@ -29,6 +29,7 @@ from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.tasks import Shard, TaskReader
 from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import AtroposError, DataError
+from atropos_cli.io.git import git_commit
 from atropos_cli.io.rundir import RunDir, check_same_plan, open_run, read_plan
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
@@ -118,7 +119,8 @@ class Runner:
         self.total = self.shard.size(self.reader.total)
         if self.run_dir is not None:
             self.run_dir.write_plan(plan)
-            self.run_dir.log("started", attempt=self.run_dir.attempt, done=self.done.count, total=self.total)
+            attempt, done = self.run_dir.attempt, self.done.count
+            self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
         self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
         self.reporter.started(plan, self.total, self.done.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,16 @@ def test_what_there_is_to_evaluate(isolation: Path, capsys: pytest.CaptureFixtur
     assert run(["reevaluate", "s"]) == 6
     assert "trained without suites" in capsys.readouterr().err
     assert run(["reevaluate", "nowhere"]) == 6
+
+
+def test_an_evaluation_has_the_commit_it_was_made_with(isolation: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    player = ("--backend", "scripted", "--backend.replies", "Answer: 7")
+    assert run(["eval", "arithmetic", *player, "--limit", "2", "--output", "runs/judged"]) == 0
+    capsys.readouterr()
+    assert run(["journal", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["git_commit"] == head

@@ -15,10 +15,11 @@ from atropos_cli.engine.training.records.curves import draw_curves
 from atropos_cli.engine.training.records.health import Health
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
 from atropos_cli.engine.training.records.samples import Samples
-from atropos_cli.engine.training.records.summary import EVALUATIONS, FILE, checkpoints, git_commit, summary
+from atropos_cli.engine.training.records.summary import EVALUATIONS, FILE, checkpoints, summary
 from atropos_cli.engine.training.records.trackers import Trackers, open_trackers
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.git import git_commit
 from atropos_cli.io.rundir import RunDir, now
 from atropos_cli.ports.trainer import TrainResult
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,20 +69,3 @@ def summary(folder: Path) -> JsonDict:
         "checkpoints": list(checkpoints(folder)),
         "trackers": read_ids(folder),
     }
-
-
-def git_commit(folder: Path | None = None) -> str | None:
-    """The commit that is checked out in a folder (default: the working directory), "+" behind it for local changes.
-
-    None when it is no git repository or git is not there.
-    """
-    command = ["git", "-C", str(folder or Path.cwd())]
-    try:
-        head = subprocess.run([*command, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)  # noqa: S603
-        if head.returncode != 0:
-            return None
-        status = [*command, "status", "--porcelain", "--untracked-files=no"]
-        changed = subprocess.run(status, capture_output=True, text=True, timeout=10)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

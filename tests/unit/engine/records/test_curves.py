@@ -11,8 +11,9 @@ import pytest
 
 from atropos_cli.engine.training.records.curves import charts_of, draw_curves
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
-from atropos_cli.engine.training.records.summary import git_commit, summary
+from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
+from atropos_cli.io.git import git_commit
 
 EVIL = "<script>alert(1)</script>"
 
