@@ -259,6 +259,9 @@ async def test_options_that_vllm_lacks_are_named(opened: Any) -> None:
         await opened(engine={"max_nun_seqs": 3})
     with pytest.raises(ConfigError, match="there is none"):
         await opened(sleep=True)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="cannot sleep"):
+            await opened(adopt=small_llama(), sleep=True)
     with pytest.raises(FatalBackendError, match="did not start"):
         await opened(max_model_len=100_000)
 

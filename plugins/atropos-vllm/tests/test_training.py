@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +54,57 @@ def weights_after(step: int, run: Path, model: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(checkpoint, dtype="float32")
 
 
-@pytest.mark.parametrize("options", [{}, {"lora_r": 4}], ids=["whole", "lora"])
-def test_each_step_samples_from_the_weights_that_the_one_before_left(options: dict[str, Any], tmp_path: Path) -> None:
-    model, run = tmp_path / "model", tmp_path / "run"
-    small_llama(tie_word_embeddings=True).save_pretrained(model)
-    byte_tokenizer().save_pretrained(model)
-    train(run, model, **options)
-    groups = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
-    assert len(groups) == STEPS * PROMPTS
-    moved = []
+def groups_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
+
+
+def compare(groups: list[dict[str, Any]], run: Path, model: Path) -> None:
+    """Each step's log-probabilities are those of the weights that were saved after the one before."""
+    each = len(groups) // STEPS
+    moved = 0.0
+    first = weights_after(0, run, model)
     for step in range(STEPS):
-        now, first = weights_after(step, run, model), weights_after(0, run, model)
-        for group in groups[step * PROMPTS : (step + 1) * PROMPTS]:
+        now = weights_after(step, run, model)
+        for group in groups[step * each : (step + 1) * each]:
             for rollout in group["rollouts"]:
                 prompt, reply = (message["tokens"] for message in rollout["messages"][-2:])
                 expected = logprobs_by_torch(now, prompt["ids"], reply["ids"], temperature=0.9)
                 assert reply["logprobs"] == pytest.approx(expected, abs=2e-3), f"step {step}"
                 old = logprobs_by_torch(first, prompt["ids"], reply["ids"], temperature=0.9)
-                moved.append((step, max(abs(a - b) for a, b in zip(expected, old, strict=True))))
-    assert max(change for step, change in moved if step == STEPS - 1) > 0.05, "the weights hardly changed"
+                moved = max(moved, *(abs(a - b) for a, b in zip(expected, old, strict=True)))
+    assert moved > 0.05, "the weights hardly changed, so that this would prove nothing"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    small_llama(tie_word_embeddings=True).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("options", [{}, {"lora_r": 4}], ids=["whole", "lora"])
+def test_each_step_samples_from_the_weights_that_the_one_before_left(
+    options: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "run", model, **options)
+    groups = groups_of(tmp_path / "run")
+    assert len(groups) == STEPS * PROMPTS
+    compare(groups, tmp_path / "run", model)
+
+
+def test_two_processes_have_an_engine_each_with_the_weights_of_both(model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = (
+        f"train grpo --env {DIGITS} --model {model} --backend vllm --backend.chat-template plain "
+        "--backend.enforce-eager --backend.max-num-seqs 16 --max-tokens 6 --temperature 0.9 --learning-rate 1e-2 "
+        f"--group-size {SAMPLES} --prompts-per-step {2 * PROMPTS} --steps {STEPS} --save-every 1 "
+        f"--keep-checkpoints {STEPS} --processes 2 --output {run}"
+    )
+    command = [sys.executable, "-m", "atropos_cli", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for folder in (run, run / "ranks" / "1"):
+        groups = groups_of(folder)
+        assert len(groups) == STEPS * PROMPTS
+        compare(groups, run, model)

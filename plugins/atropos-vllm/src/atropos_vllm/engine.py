@@ -70,6 +70,7 @@ class VllmEngine:
         began = time.perf_counter()
         _synchronize()  # the optimiser's last kernels
         if self._asleep:
+            _release_cached()  # what the trainer's allocator keeps for itself is where the engine was
             self._engine.wake_up(tags=["weights"])
         self._load(weights_iterator=named_weights(self._model))
         if self._asleep:
@@ -187,11 +188,6 @@ def describe_model(model: Any, tokenizer: Any, folder: str) -> None:
 
 
 def _build(config: VllmConfig, folder: str, *, adopted: bool) -> Any:
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise ConfigError(
-            "the vllm backend runs in a training of one process",
-            hint="leave out --processes; or serve the model with vLLM and give --base-url; or leave out --backend vllm",
-        )
     wait_passively()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -203,6 +199,10 @@ def _build(config: VllmConfig, folder: str, *, adopted: bool) -> Any:
 
         arguments = engine_arguments(config, folder, adopted=adopted)
         check_known(arguments, EngineArgs.__dataclass_fields__)
+        if adopted and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+            arguments["distributed_executor_backend"] = (
+                "external_launcher"  # one engine for each of the trainer's ranks
+            )
         if current_platform.is_cpu() and arguments["dtype"] == "auto":
             arguments["dtype"] = "float32"
         if config.sleep:
@@ -265,6 +265,13 @@ def _synchronize() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _release_cached() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _first_line(error: BaseException) -> str:
