@@ -111,6 +111,9 @@ async def test_sampling_parameters_do_what_they_say(opened: Any) -> None:
     assert greedy[0] == greedy[1] == greedy[2]
     for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
         assert ids_of(await backend.generate(request(**narrow))) == greedy[:1], narrow
+    bare = await backend.generate(request(temperature=0.0).model_copy(update={"logprobs": "off"}))
+    assert (bare.prompt_ids, bare.completions[0].message.tokens) == (None, None)
+    assert bare.completions[0].message.text == byte_tokenizer().decode(greedy[0], skip_special_tokens=True)
     unseeded = [ids_of(await backend.generate(request(n=2, seed=None))) for _ in range(3)]
     assert len({tuple(ids) for ids in unseeded}) > 1
 

@@ -70,6 +70,7 @@ def test_sampling_parameters_keep_their_values() -> None:
     assert (found["temperature"], found["top_p"], found["top_k"], found["min_p"]) == (0.7, 0.9, 40, 0.05)
     assert (found["stop"], found["detokenize"]) == (["\n"], True)
     assert sampling_arguments(Sampling(top_k=-1), limit=1, seed=0, end_ids=())["top_k"] == 0
+    assert sampling_arguments(Sampling(), limit=1, seed=0, end_ids=(), logprobs=False)["logprobs"] is None
     assert sampling_arguments(Sampling(temperature=0.0), limit=1, seed=0, end_ids=())["temperature"] == 0.0
 
 

@@ -115,13 +115,11 @@ class VllmBackend(InferenceBackend):
             prompt = prompts.encode(request.messages, request.prefill)
         limit = self._limits.room(prompt, request.sampling.max_tokens)
         seed = secrets.randbits(31) if request.seed is None else request.seed
-        arguments = [
-            sampling_arguments(request.sampling, limit=limit, seed=(seed + number) % _SEEDS, end_ids=self._end_ids)
-            for number in range(request.n)
-        ]
+        keep = request.logprobs != "off"
+        asked = partial(sampling_arguments, request.sampling, limit=limit, end_ids=self._end_ids, logprobs=keep)
+        arguments = [asked(seed=(seed + number) % _SEEDS) for number in range(request.n)]
         samples = await self._run(Job(prompt, arguments))
         stop = StopText(prompts, request.sampling.stop)
-        keep = request.logprobs != "off"
         return Generation(
             completions=tuple(_completion(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,

@@ -124,7 +124,9 @@ def check_known(arguments: Mapping[str, Any], known: Collection[str]) -> None:
             )
 
 
-def sampling_arguments(sampling: Sampling, *, limit: int, seed: int, end_ids: Collection[int]) -> dict[str, Any]:
+def sampling_arguments(
+    sampling: Sampling, *, limit: int, seed: int, end_ids: Collection[int], logprobs: bool = True
+) -> dict[str, Any]:
     """The arguments of vLLM's SamplingParams for one sample; left-out values mean temperature 1, no truncation."""
     top_k = sampling.top_k or 0
     stop = [text for text in sampling.stop if text]
@@ -138,7 +140,7 @@ def sampling_arguments(sampling: Sampling, *, limit: int, seed: int, end_ids: Co
         "stop": stop,
         "stop_token_ids": sorted(end_ids),
         "seed": seed,
-        "logprobs": 0,
+        "logprobs": 0 if logprobs else None,  # 0: of the sampled token alone
         "detokenize": bool(stop),
     }
 
