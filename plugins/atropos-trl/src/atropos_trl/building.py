@@ -90,7 +90,7 @@ def build_grpo(job: Job) -> Any:
             job.sizes,
             resolved,
             filler=job.tokenizer.eos_token_id,
-            options={name: getattr(config, name) for name in names},
+            options={**{name: getattr(config, name) for name in names}, "vocabulary": job.vocabulary},
         )
         places: list[JsonDict] = [{"prompt": str(number)} for number in range(job.sizes.prompts)]
         parts = {"reward_funcs": environment, "rollout_func": source, "train_dataset": dataset(places)}

@@ -38,6 +38,7 @@ class Live:
         self.max_prompt_tokens: int | None = options["max_prompt_tokens"]
         self.num_iterations: int = options["num_iterations"]
         self.allow_constant: bool = options["allow_constant_reward"]
+        self.vocabulary: int | None = options["vocabulary"]
         self.batch: Batch | None = None
         self.rollout_time = 0.0
         self._checked = hooks.begun > 0
@@ -85,6 +86,12 @@ class Live:
         if self._checked:
             return
         self._checked = True
+        highest = max((max(*row.prompt_ids, *row.completion_ids, 0) for row in batch.rows), default=0)
+        if self.vocabulary is not None and highest >= self.vocabulary:
+            raise ConfigError(
+                f"the rollouts have token {highest}, the model's are 0 to {self.vocabulary - 1}",
+                hint="let the server serve the model that is trained",
+            )
         rows = everywhere([(row.reward, row.truncated) for row in batch.rows], accelerator)
         (long,) = zip(*everywhere([(batch.long_prompts,)], accelerator), strict=True)
         scored = [reward for reward, _ in rows if reward is not None]

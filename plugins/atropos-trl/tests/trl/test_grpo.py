@@ -11,6 +11,7 @@ import pytest
 from trl_support import make_plan, metrics, run, shared
 
 from atropos_cli.sdk import ConfigError, TrainerError
+from atropos_cli.testing.mock_server import MockServer
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -236,3 +237,17 @@ def test_shared_advantages(
     for case, values in zip(ours, found, strict=True):
         # TRL computes in single precision: 0.500001 - 0.5 has three digits there
         assert values == pytest.approx(case["expected"], abs=1e-3 if "tiny" in case["id"] else 1e-6), case["id"]
+
+
+def test_a_server_of_another_model_is_told(small: Path, tmp_path: Path) -> None:
+    """Its token ids would be looked up in the wrong table, or outside of it."""
+    from atropos_cli.cli.app import run as atropos
+
+    (tmp_path / "digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    with MockServer(flavor="vllm", models=(str(small),), reply="12") as server:
+        server.model.weight_updates = True
+        words = ["train", "grpo", "--env", f"{tmp_path}/digits.py:Digits", "--model", str(small), "--max-tokens", "8"]
+        words += ["--steps", "1", "--prompts-per-step", "1", "--group-size", "2", "--output", str(tmp_path / "run")]
+        assert atropos([*words, "--base-url", server.base_url]) == 3
+    state = json.loads((tmp_path / "run" / "train.json").read_text())
+    assert "the model's are 0 to 19" in state["error"]

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from test_resume import wait_for_step
-from trl_support import metrics, run
+from trl_support import make_tiny, metrics, run
 
 from atropos_cli.engine.jobs.processes import descendants
 from atropos_cli.engine.training.run import read_train_plan
+from atropos_cli.testing.mock_server import MockServer
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -153,6 +154,30 @@ def test_killed_then_stopped_then_finished(small: Path, env_file: str, both: Pat
     assert groups(folder, folder / "ranks" / "1") == groups(both / "run", both / "run" / "ranks" / "1")
     wanted = {row["step"]: (row["loss"], row["grad_norm"]) for row in metrics(both / "run")}
     assert {row["step"]: (row["loss"], row["grad_norm"]) for row in metrics(folder)} == wanted
+
+
+@pytest.mark.slow
+def test_one_process_gives_a_server_the_weights_and_all_sample_from_it(tmp_path: Path) -> None:
+    """The server takes new weights once a step, when no process has a request there; each keeps its own groups."""
+    model = make_tiny(tmp_path / "model", vocab_size=512)
+    (tmp_path / "letters.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    with MockServer(flavor="vllm", models=(str(model),), reply=lambda body, index: "ab1"[index % 3 :]) as server:
+        server.model.weight_updates = True
+        environment = f"{tmp_path}/letters.py:Digits"
+        process = start(
+            [
+                *("-m", "atropos_cli", "train", "grpo", "--env", environment, "--model", str(model)),
+                *("--base-url", server.base_url, "--max-tokens", "8", "--group-size", "4", "--processes", "2"),
+                *("--prompts-per-step", "2", "--steps", "3", "--output", str(tmp_path / "run")),
+            ]
+        )
+        _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert [Path(folder).parent.name for folder in server.model.weights] == ["sync"] * 3
+    assert len(set(server.model.weights[:2])) == 2
+    run_folder = tmp_path / "run"
+    assert [(f / "groups.jsonl").read_bytes().count(b"\n") for f in (run_folder, run_folder / "ranks" / "1")] == [3, 3]
+    assert not (run_folder / "sync").exists()
 
 
 def _rank(pid: int) -> str:
