@@ -54,7 +54,7 @@ from atropos_cli.isolation.worker import (
 )
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
-from atropos_cli.models.prompts import Prompts, StopText, TokenLimits
+from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
 from atropos_cli.plugins.backends import make_backend
@@ -159,8 +159,10 @@ __all__ = [
     "assistant",
     "bubblewrap_command",
     "clean_text",
+    "completion_of",
     "cpu_count",
     "encode_group",
+    "end_ids",
     "escape_placeholders",
     "find_model",
     "gguf_folder",

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from atropos_cli.domain.messages import Message
+from atropos_cli.domain.base import clean_text
+from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.errors import ContextOverflow, FatalBackendError, RequestRejected
+from atropos_cli.ports.backend import Completion
 
 AUTO, PLAIN = "auto", "plain"
 BLANK_LINE = "\n\n"
@@ -228,3 +230,34 @@ class StopText:
         """The text before the first stop text."""
         ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
         return text[: min(ends)] if ends else text
+
+
+class SampledReply(Protocol):
+    """What a model sampled: token ids, the end token included, their log-probabilities, and why it ended."""
+
+    @property
+    def ids(self) -> tuple[int, ...]: ...
+    @property
+    def logprobs(self) -> tuple[float, ...] | None: ...
+    @property
+    def finish_reason(self) -> str | None: ...
+
+
+def completion_of(sample: SampledReply, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
+    """The reply as a message, its text cut at a stop text; with_tokens: with ids and log-probabilities."""
+    text = clean_text(stop.cut(prompts.decode(sample.ids)))
+    tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
+    return Completion(
+        message=Message(role="assistant", content=text, finish_reason=sample.finish_reason, tokens=tokens),
+        finish_reason=sample.finish_reason,
+        completion_tokens=len(sample.ids),
+    )
+
+
+def end_ids(*owners: Any) -> set[int]:
+    """The tokens that end a reply, as a generation config, a model's config and a tokenizer name them."""
+    found: set[int] = set()
+    for owner in owners:
+        ids: Any = getattr(owner, "eos_token_id", None)
+        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return {int(token) for token in found}

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal
 
 from atropos_cli.sdk import (
     Capabilities,
-    Completion,
     Config,
     ConfigError,
     FatalBackendError,
@@ -26,19 +25,18 @@ from atropos_cli.sdk import (
     Generation,
     InferenceBackend,
     JsonDict,
-    Message,
     ModelSource,
     Prompts,
     RequestRejected,
     StopText,
     TokenLimits,
-    TokenSpan,
-    clean_text,
+    completion_of,
+    end_ids,
     wait_passively,
 )
 
 from . import REQUIRES
-from .batching import Batch, GenerateJob, Sample, ScoreJob
+from .batching import Batch, GenerateJob, ScoreJob
 from .decoder import Decoder
 from .models import Loaded, load, load_weights, resolve
 from .runtime import free_memory, pick_device, pick_dtype, pick_threads
@@ -174,7 +172,7 @@ class LocalBackend(InferenceBackend):
         samples = await asyncio.wrap_future(job.future)
         keep = request.logprobs != "off"
         return Generation(
-            completions=tuple(_completion(sample, prompts, stop, with_tokens=keep) for sample in samples),
+            completions=tuple(completion_of(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,
             prompt_tokens=len(prompt),
         )
@@ -267,21 +265,11 @@ class LocalBackend(InferenceBackend):
         rows = config.max_batch or (_GPU_ROWS if gpu else _CPU_ROWS)
         return Batch(
             decoder,
-            end_ids=_end_ids(loaded),
+            end_ids=end_ids(getattr(loaded.model, "generation_config", None), loaded.model.config, loaded.tokenizer),
             max_rows=rows,
             kept_tokens=kept,
             tempered=config.logprobs == "tempered",
         )
-
-
-def _completion(sample: Sample, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
-    text = clean_text(stop.cut(prompts.decode(sample.ids)))
-    tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
-    return Completion(
-        message=Message(role="assistant", content=text, finish_reason=sample.finish_reason, tokens=tokens),
-        finish_reason=sample.finish_reason,
-        completion_tokens=len(sample.ids),
-    )
 
 
 def _context(loaded: Loaded, wanted: int | None) -> int:
@@ -296,15 +284,6 @@ def _context(loaded: Loaded, wanted: int | None) -> int:
             hint="give --backend.context TOKENS",
         )
     return int(own)
-
-
-def _end_ids(loaded: Loaded) -> set[int]:
-    """The tokens that end a reply, as the model's generation config, its config and the tokenizer name them."""
-    found: set[int] = set()
-    for owner in (getattr(loaded.model, "generation_config", None), loaded.model.config, loaded.tokenizer):
-        ids: Any = getattr(owner, "eos_token_id", None)
-        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
-    return {int(token) for token in found}
 
 
 def _version(distribution: str) -> str:

@@ -20,21 +20,19 @@ from typing import Any, ClassVar
 
 from atropos_cli.sdk import (
     Capabilities,
-    Completion,
     ConfigError,
     FatalBackendError,
     GenerateRequest,
     Generation,
     InferenceBackend,
     JsonDict,
-    Message,
     ModelSource,
     Prompts,
     RequestRejected,
     StopText,
     TokenLimits,
-    TokenSpan,
-    clean_text,
+    completion_of,
+    end_ids,
     find_model,
     gguf_folder,
 )
@@ -121,7 +119,7 @@ class VllmBackend(InferenceBackend):
         samples = await self._run(Job(prompt, arguments))
         stop = StopText(prompts, request.sampling.stop)
         return Generation(
-            completions=tuple(_completion(sample, prompts, stop, with_tokens=keep) for sample in samples),
+            completions=tuple(completion_of(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,
             prompt_tokens=len(prompt),
         )
@@ -202,25 +200,6 @@ class VllmBackend(InferenceBackend):
         }
         self._prompts, self._engine = prompts, engine
         return engine
-
-
-def end_ids(*owners: Any) -> set[int]:
-    """The tokens that end a reply, as generation config, model config and tokenizer name them."""
-    found: set[int] = set()
-    for owner in owners:
-        ids: Any = getattr(owner, "eos_token_id", None)
-        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
-    return {int(token) for token in found}
-
-
-def _completion(sample: Sample, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
-    text = clean_text(stop.cut(prompts.decode(sample.ids)))
-    tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
-    return Completion(
-        message=Message(role="assistant", content=text, finish_reason=sample.finish_reason, tokens=tokens),
-        finish_reason=sample.finish_reason,
-        completion_tokens=len(sample.ids),
-    )
 
 
 def _resolve(name: str) -> ModelSource:
