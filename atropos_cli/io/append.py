@@ -72,8 +72,10 @@ class AppendLog:
     def _sync_loop(self) -> None:
         while True:
             self._dirty.wait()
-            closing = self._closed.wait(self._interval)
+            self._closed.wait(self._interval)
             self._dirty.clear()
+            # Only now: a close() that came just before clear() would be waited for in vain.
+            closing = self._closed.is_set()
             os.fdatasync(self._fd)
             if closing:
                 return
