@@ -15,7 +15,12 @@ CONFIG = {"learning_rate": 0.003, "old_policy": "current"}
 
 
 class Story(Folder):
-    """A Folder that keeps the order of things, and may be asked to stop by one of them."""
+    """A Folder that keeps the order of things, and may be asked to stop by one of them.
+
+    breaks: an evaluation breaks off then.
+    """
+
+    breaks = False
 
     def begin(self, stop: str | None = None) -> Story:
         self.told: list[str] = []
@@ -37,11 +42,13 @@ class Story(Folder):
     def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
         saved = sorted(int(path.name[5:]) for path in self.folder.glob("checkpoints/step-*"))
         self._tell(f"{'final ' if final else ''}evaluation {step}, saved {saved[-1] if saved else '-'}")
-        return super().evaluate(step, final=final)
+        super().evaluate(step, final=final)
+        return {} if self.asked and self.breaks else {"eval/small/accuracy": 1.0}
 
 
 def told(tiny: Path, folder: Path, *, stop: str | None = None, resume: bool = False, **fields: Any) -> list[str]:
     story = Story(folder, make_groups(5), resume=resume, eval_every=fields.pop("every", None)).begin(stop)
+    story.breaks = fields.pop("breaks", False)
     plan = make_plan(tiny, config=CONFIG, **{"prompts_per_step": 3, "steps": 3, "save_every": 100, **fields})
     result = train(plan, story)
     assert result.stopped == ("interrupted" if stop else None)
@@ -57,6 +64,16 @@ def test_asked_to_stop_around_evaluations(tiny: Path, tmp_path: Path) -> None:
     assert told(tiny, tmp_path, stop=during, resume=True, every=2) == [during]
     assert told(tiny, tmp_path, stop="step 3", resume=True, every=2) == ["step 3"]
     assert told(tiny, tmp_path, resume=True, every=2) == ["final evaluation 3, saved 3"]
+
+
+def test_an_evaluation_that_is_broken_off_is_made_again(tiny: Path, tmp_path: Path) -> None:
+    first, during, last = "evaluation 0, saved -", "evaluation 2, saved 2", "final evaluation 3, saved 3"
+    assert told(tiny, tmp_path, stop=first, every=2, breaks=True) == [first]
+    again = ["evaluation 0, saved 0", "step 1", "step 2", during]
+    assert told(tiny, tmp_path, stop=during, resume=True, every=2, breaks=True) == again
+    assert told(tiny, tmp_path, stop=last, resume=True, every=2, breaks=True) == [during, "step 3", last]
+    assert not (tmp_path / "model").exists()
+    assert told(tiny, tmp_path, resume=True, every=2) == [last]
 
 
 @pytest.mark.parametrize("steps", [2, None])
