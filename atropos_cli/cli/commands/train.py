@@ -95,7 +95,7 @@ def train(
     if dry_run:
         print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
         return 0
-    if output is None and (rank() or world.hosts > 1 or (world.size == 1 and world_size() > 1)):
+    if output is None and world_size() > 1 and (world.size == 1 or world.hosts > 1):
         raise UsageError("several processes need one run folder", hint="add --output runs/NAME")
     folder = output or default_run_folder(f"train-{chosen.method}")
     if world.size > 1:
