@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +101,5 @@ def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def field_cases() -> dict[str, dict[str, Any]]:
-    """Cases reported by users of other tools, by id; skipped where the shared data is not there."""
-    path = SHARED / "cases" / "field_cases.jsonl"
-    if not path.exists():
-        pytest.skip("../shared/cases is not there")
-    cases = (json.loads(line) for line in path.read_text().splitlines())
-    return {case["id"]: case for case in cases}
+    """Cases made after public bug reports of other tools, by id."""
+    return {case["id"]: case for case in case_tables.table("field_cases")}

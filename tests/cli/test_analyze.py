@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 CLI = Callable[..., Any]
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 def write(path: Path, *rows: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Every file of the shared data goes through sft-gen and dpo-gen: rows, or a reason, and never a traceback."""
+"""Files of every format go through sft-gen and dpo-gen: rows, or a reason, and never a traceback."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "engine" / "convert"))
 
 from convert_support import CHATML, TEMPLATES, make_tokenizer
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-FILES = sorted(
-    str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.suffix in (".json", ".jsonl", ".gz")
-) or [pytest.param("", marks=pytest.mark.skip("needs ../shared/data"))]
+FILES = case_tables.data_files()
 
 SFT_ROWS = {
+    "atropos.jsonl": 3,
+    "dpo_messages.jsonl": 2,
+    "dpo_sharegpt.json": 4,
+    "gsm8k_solutions.jsonl": 4,
+    "math_replies.jsonl": 4,
+    "messages_tools.jsonl": 3,
+    "sharegpt.json": 6,
+    "sharegpt_tools.json": 6,
+    "swe_history.json": 1,
+    "swe_trajectory.json": 1,
+    "tau.jsonl": 4,
+    "transcripts.jsonl": 2,
     "atropos_rollouts/rubiks_process_results_32.jsonl": 6,
     "dpo_pairs/dpo_en_demo_first150.json": 150,
     "dpo_pairs/v1_dpo_demo.jsonl": 10,
@@ -36,6 +46,12 @@ SFT_ROWS = {
 """Files with conversations: how many rows each gives. The others hold tasks without answers."""
 
 PAIRS = {
+    "atropos.jsonl": 2,
+    "dpo_messages.jsonl": 2,
+    "dpo_sharegpt.json": 4,
+    "gsm8k_solutions.jsonl": 4,
+    "math_replies.jsonl": 4,
+    "transcripts.jsonl": 1,
     "atropos_rollouts/rubiks_process_results_32.jsonl": 2,
     "dpo_pairs/dpo_en_demo_first150.json": 150,
     "dpo_pairs/v1_dpo_demo.jsonl": 10,
@@ -64,7 +80,7 @@ def run(cli: Any, *args: str) -> int:
 
 @pytest.mark.parametrize("name", FILES)
 def test_sft_gen(cli: Any, name: str) -> None:
-    assert run(cli, "sft-gen", str(DATA / name), "-o", "o.jsonl") == SFT_ROWS.get(name, 0)
+    assert run(cli, "sft-gen", str(FILES[name]), "-o", "o.jsonl") == SFT_ROWS.get(name, 0)
     assert Path("o.jsonl").exists() is (name in SFT_ROWS)
 
 
@@ -73,7 +89,7 @@ def test_sft_gen(cli: Any, name: str) -> None:
 def test_tokens_of_real_conversations(cli: Any, name: str, template: str, chatml: str) -> None:
     options = ("--format", "tokens", "--retokenize", "--tokenizer", chatml)
     options = (*options, "--chat-template", str(TEMPLATES / f"{template}.jinja"))
-    made = run(cli, "sft-gen", str(DATA / name), "-o", "o.jsonl", *options)
+    made = run(cli, "sft-gen", str(FILES[name]), "-o", "o.jsonl", *options)
     assert made > 0
     for line in Path("o.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -84,5 +100,5 @@ def test_tokens_of_real_conversations(cli: Any, name: str, template: str, chatml
 
 @pytest.mark.parametrize("name", FILES)
 def test_dpo_gen(cli: Any, name: str) -> None:
-    assert run(cli, "dpo-gen", str(DATA / name), "-o", "o.jsonl", "--group") == PAIRS.get(name, 0)
+    assert run(cli, "dpo-gen", str(FILES[name]), "-o", "o.jsonl", "--group") == PAIRS.get(name, 0)
     assert Path("o.jsonl").exists() is (name in PAIRS)

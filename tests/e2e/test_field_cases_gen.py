@@ -1,4 +1,4 @@
-"""`gen` against servers that misbehave: the public bug reports of the shared case table, one test each.
+"""`gen` against servers that misbehave: the public bug reports of the case table, one test each.
 
 The mock server plays the row's own script where it has one; the expectation is the row's text. Rows that concern
 reading files are tested with the readers, rows about plugins and configuration with those.
@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import field_case as row
 
 from atropos_cli.testing.mock_server import MockServer
 
 ATROPOS = Path(sys.executable).with_name("atropos")
-CASES = Path(__file__).parents[2].parent / "shared" / "cases" / "field_cases.jsonl"
-
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the shared case tables are not beside this checkout")
 
 ENVIRONMENT = '''
 import itertools
@@ -65,15 +63,6 @@ class Prompts(Environment):
     def episode(self, task):
         return Turns(task, self.config.turns)
 '''
-
-
-def row(identifier: str) -> dict[str, Any]:
-    """The row of the case table."""
-    for line in CASES.read_text().splitlines():
-        record: dict[str, Any] = json.loads(line)
-        if record["id"] == identifier:
-            return record
-    raise AssertionError(f"no row {identifier}")
 
 
 @dataclass

@@ -1,24 +1,16 @@
-"""Every row of the shared table of cases, at every level of isolation that works here."""
+"""Every row of the table of cases, at every level of isolation that works here."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_code import prediction
 from atropos_code.errors import SandboxError
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
-
-TABLE = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "codeexec.jsonl"
-ROWS: list[dict[str, Any]] = (
-    [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()] if TABLE.exists() else []
-)
-EXEC = [row for row in ROWS if row["kind"] == "exec"]
-PREDICT = [row for row in ROWS if row["kind"] == "predict"]
 
 
 @pytest.fixture(scope="module", params=["namespaces", "bubblewrap", "process"])
@@ -31,8 +23,7 @@ def level(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield box
 
 
-@pytest.mark.skipif(not EXEC, reason="../shared/cases/codeexec.jsonl is not there")
-@pytest.mark.parametrize("row", EXEC, ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", case_tables.params("codeexec", lambda row: row["kind"] == "exec"))
 def test_execution(level: Sandbox, row: dict[str, Any]) -> None:
     if row["id"] == "fork-child" and not level.isolation.can_limit_processes:
         pytest.skip("programs cannot start processes at this level here")
@@ -40,8 +31,7 @@ def test_execution(level: Sandbox, row: dict[str, Any]) -> None:
     assert (result.outcome, result.reward) == (row["expected"]["class"], row["expected"]["reward"]), result
 
 
-@pytest.mark.skipif(not PREDICT, reason="../shared/cases/codeexec.jsonl is not there")
-@pytest.mark.parametrize("row", PREDICT, ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", case_tables.params("codeexec", lambda row: row["kind"] == "predict"))
 def test_prediction(row: dict[str, Any]) -> None:
     proposer, opponent = prediction.scores(
         row["actual_output"], row["predicted_output"], ran_ok=row["ran_ok"], deterministic=row["deterministic"]

@@ -8,24 +8,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_code.rewards import code_tests
 
 from atropos_cli.sdk import Rollout, Task
 from atropos_cli.testing import make_rollout
 
-CASES = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "field_cases.jsonl"
 EXPECTED = {"E18": [0.0], "E20": [0.0, 1.0], "E24": [0.0, 1.0]}
 
 
 def rows(case_id: str) -> list[dict[str, Any]]:
-    if not CASES.exists():
-        pytest.skip("needs ../shared/cases beside the repository")
-    for line in CASES.read_text(encoding="utf-8").splitlines():
-        case = json.loads(line)
-        if case["id"] == case_id:
-            return [json.loads(row) for row in case["input"]["files"]["r.jsonl"].splitlines()]
-    raise AssertionError(f"no case {case_id}")
+    return [json.loads(row) for row in case_tables.field_case(case_id)["input"]["files"]["r.jsonl"].splitlines()]
 
 
 def task(row: dict[str, Any]) -> Task:

@@ -7,31 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
+import case_tables
 from atropos_datasets.environment import DatasetEnvironment
 
 from atropos_cli.sdk import Task
 
-SHARED = Path(__file__).resolve().parents[4] / "shared"
-
-
-def shared(name: str) -> Path:
-    """A shared file; skips the test when it is not here."""
-    path = SHARED / name
-    if not path.is_file():
-        pytest.skip(f"../shared/{name} is not beside the repository")
-    return path
-
 
 def field_case(case_id: str, file: Path | None = None) -> dict[str, Any]:
     """The input of a field case; its d.jsonl is written to `file`."""
-    for line in shared("cases/field_cases.jsonl").read_text(encoding="utf-8").splitlines():
-        case: dict[str, Any] = json.loads(line)
-        if case["id"] == case_id:
-            if file is not None:
-                file.write_text(case["input"]["files"]["d.jsonl"], encoding="utf-8")
-            return case
-    raise AssertionError(f"there is no field case {case_id}")
+    case = case_tables.field_case(case_id)
+    if file is not None:
+        file.write_text(case["input"]["files"]["d.jsonl"], encoding="utf-8")
+    return case
 
 
 def lines(path: Path, rows: Iterable[Any]) -> Path:

@@ -1,4 +1,4 @@
-"""The real GSM8K and MATH-500 files: gold answers earn full marks through the rewards that are named."""
+"""GSM8K and MATH-500, rows of ours and the real files: gold answers earn full marks through the named rewards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from atropos_datasets.ready import Gsm8k, Math500
-from dataset_support import shared
+from case_tables import OWN_DATA, real_data
 
 from atropos_cli.sdk import Message
 from atropos_cli.testing import run_environment
@@ -27,8 +27,9 @@ def golds(path: Path, question: str, reply: str) -> ReplyFunction:
     return play
 
 
-def test_gsm8k_gold_solutions_earn_full_marks(tmp_path: Path) -> None:
-    path = shared("data/gsm8k/test.jsonl")
+@pytest.mark.parametrize("real", [False, True], ids=["own", "real"])
+def test_gsm8k_gold_solutions_earn_full_marks(tmp_path: Path, real: bool) -> None:
+    path = real_data("gsm8k/test.jsonl") if real else OWN_DATA / "gsm8k.jsonl"
     groups = run_environment(
         Gsm8k,
         folder=tmp_path,
@@ -40,15 +41,16 @@ def test_gsm8k_gold_solutions_earn_full_marks(tmp_path: Path) -> None:
         rewards=("gsm8k", "gsm8k_strict=0"),
     )
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    assert len(rollouts) == 1319
+    assert len(rollouts) == (1319 if real else 8)
     assert [r.task_id for r in rollouts if r.reward != 1.0 or r.rewards["gsm8k_strict"] != 1.0] == []
     environment = Gsm8k(Gsm8k.Config(path=str(path)))
     assert [task.id for task in environment.tasks("test") if environment.validate(task) is False] == []
 
 
-def test_math500_gold_solutions_earn_full_marks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("real", [False, True], ids=["own", "real"])
+def test_math500_gold_solutions_earn_full_marks(tmp_path: Path, real: bool) -> None:
     pytest.importorskip("math_verify")
-    path = shared("data/math_rollouts/math500_test.jsonl")
+    path = real_data("math_rollouts/math500_test.jsonl") if real else OWN_DATA / "math.jsonl"
     groups = run_environment(
         Math500,
         folder=tmp_path,
@@ -59,14 +61,14 @@ def test_math500_gold_solutions_earn_full_marks(tmp_path: Path) -> None:
         split="test",
     )
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    assert len(rollouts) == 500
+    assert len(rollouts) == (500 if real else 12)
     assert [(r.task_id, r.failure) for r in rollouts if r.reward != 1.0] == []
     assert {"subject", "level"} <= set(groups[0].task.info)
     assert groups[0].task.id.startswith("test/")
 
 
 def test_wrong_answers_earn_nothing(tmp_path: Path) -> None:
-    path = shared("data/gsm8k/test.jsonl")
+    path = OWN_DATA / "gsm8k.jsonl"
     groups = run_environment(
         Gsm8k, folder=tmp_path, replies=("#### -1",), config={"path": str(path)}, limit=20, split="test"
     )
@@ -74,10 +76,10 @@ def test_wrong_answers_earn_nothing(tmp_path: Path) -> None:
 
 
 def test_few_shot_examples_are_never_the_row_itself(tmp_path: Path) -> None:
-    path = shared("data/gsm8k/test.jsonl")
+    path = OWN_DATA / "gsm8k.jsonl"
     environment = Gsm8k(Gsm8k.Config(path=str(path), few_shot=4))
     found = environment.tasks("test")
-    for n in (0, 3, 4, 5, 1318):
+    for n in (0, 3, 4, 5, 7):
         texts = [message.text for message in found[n].prompt]
         assert len(texts) == 10
         assert texts.count(texts[-1]) == 1

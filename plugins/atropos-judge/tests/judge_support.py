@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pytest
+import case_tables
 from atropos_judge.config import JudgeConfig
 from atropos_judge.judge import Judge
 
 from atropos_cli.sdk import Rollout, Task, assistant, user
 from atropos_cli.testing.mock_server import MockServer
 
-CASES = Path(__file__).resolve().parents[4] / "shared" / "cases" / "field_cases.jsonl"
 ENVIRONMENT = '''
 from atropos_cli.sdk import Config, Environment, Task, user
 
@@ -54,11 +52,8 @@ class Done:
 
 
 def case(identifier: str) -> dict[str, Any]:
-    """A row of the shared table of reported cases; skips where it is not beside the repository."""
-    if not CASES.is_file():
-        pytest.skip("../shared/cases/field_cases.jsonl is not beside the repository")
-    rows = map(json.loads, CASES.read_text(encoding="utf-8").splitlines())
-    return next(row for row in rows if row["id"] == identifier)
+    """A row of the table of reported cases."""
+    return case_tables.field_case(identifier)
 
 
 def judge_at(server: MockServer, name: str = "judge", **options: Any) -> Judge:

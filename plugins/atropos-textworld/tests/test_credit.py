@@ -1,12 +1,11 @@
-"""Discounted credit, length and combination against the shared rows; the credit of alternatives."""
+"""Discounted credit, length and combination against the table of worked rows; the credit of alternatives."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_textworld.agent import credit
 from atropos_textworld.agent.latro import Plan, with_truncation
@@ -14,26 +13,17 @@ from atropos_textworld.agent.options import AgentOptions
 from atropos_textworld.agent.turn import Credit
 from atropos_textworld.engine.observation import Observation
 
-ROWS = Path(__file__).parents[3].parent / "shared" / "cases" / "advantages.jsonl"
 
-
-def rows(fn: str) -> list[dict[str, Any]]:
-    if not ROWS.exists():
-        return []
-    return [row for row in map(json.loads, ROWS.read_text().splitlines()) if row["fn"] == fn]
-
-
-@pytest.mark.skipif(not ROWS.exists(), reason="the shared case tables are not beside this checkout")
-def test_shared_rows() -> None:
+def test_rows_of_the_table() -> None:
     checked = 0
-    for row in rows("discounted_returns"):
+    for row in case_tables.table("advantages", "discounted_returns"):
         given = row["input"]
         assert credit.discounted_returns(given["rewards"], given["gamma"]) == pytest.approx(row["expected"])
         checked += 1
-    for row in rows("credit_assignment"):
+    for row in case_tables.table("advantages", "credit_assignment"):
         assert credit.credit_assignment(**row["input"]) == pytest.approx(row["expected"]), row["id"]
         checked += 1
-    for row in rows("token_length_adjust"):
+    for row in case_tables.table("advantages", "token_length_adjust"):
         given = dict(row["input"])
         assert credit.token_length_adjust(given.pop("score"), given.pop("tokens"), **given) == pytest.approx(
             row["expected"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_textworld.replies import Malformed, find_command
 
 from atropos_cli.sdk import FunctionCall, Message, ToolCall, assistant
-
-CASES = Path(__file__).parents[4] / "shared" / "cases" / "toolcalls.jsonl"
 
 
 def call(command: object, name: str = "execute_command") -> str:
@@ -84,12 +82,10 @@ def test_tool_calls_of_the_server() -> None:
     assert find_command(native("other", '{"command": "look"}')) == Malformed("wrong_tool")
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="the shared case tables are not beside this repository")
-def test_shared_cases_of_tool_calls() -> None:
+def test_cases_of_tool_calls() -> None:
     """Where the table has a call of our tool, we take its first one; where it has an error, we find no command."""
     checked = 0
-    for line in CASES.read_text(encoding="utf-8").splitlines():
-        case = json.loads(line)
+    for case in case_tables.table("toolcalls"):
         if case["format"] != "hermes" or "<tool_call>" not in case["output"]:
             continue
         found = find_command(assistant(case["output"]))

@@ -1,22 +1,13 @@
-"""VR-CLI and the memory block against the shared rows."""
+"""VR-CLI and the memory block against the tables of worked rows."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_textworld.agent import blocks, vrcli
-
-SHARED = Path(__file__).parents[3].parent / "shared" / "cases"
-pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the shared case tables are not beside this checkout")
-
-
-def rows(name: str) -> list[dict[str, Any]]:
-    path = SHARED / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def number(value: Any) -> Any:
@@ -39,7 +30,7 @@ def run(fn: str, given: dict[str, Any]) -> Any:
     return getattr(vrcli, fn)(**{key: number(value) for key, value in given.items()})
 
 
-@pytest.mark.parametrize("row", rows("vrcli.jsonl"), ids=lambda row: str(row["id"]))
+@pytest.mark.parametrize("row", case_tables.table("vrcli"), ids=lambda row: str(row["id"]))
 def test_vrcli_rows(row: dict[str, Any]) -> None:
     expected, tolerance = row["expected"], row.get("tol", 1e-9)
     if isinstance(expected, dict) and "error" in expected:
@@ -65,7 +56,7 @@ def test_an_identical_pass_is_exactly_zero() -> None:
     assert (score.improvement_pct, score.discrete, score.continuous) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("row", [r for r in rows("memory.jsonl") if r["kind"] == "extract"], ids=lambda r: str(r["id"]))
+@pytest.mark.parametrize("row", case_tables.params("memory", lambda row: row["kind"] == "extract"))
 def test_memory_rows(row: dict[str, Any]) -> None:
     got = blocks.extract_memory(row["text"])
     assert {
@@ -77,7 +68,7 @@ def test_memory_rows(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in rows("memory.jsonl") if r["kind"] == "format_reward"], ids=lambda r: str(r["id"])
+    "row", [r for r in case_tables.table("memory") if r["kind"] == "format_reward"], ids=lambda r: str(r["id"])
 )
 def test_format_reward_rows(row: dict[str, Any]) -> None:
     assert blocks.format_reward(row["text"]) == pytest.approx(row["expected"])

@@ -1,4 +1,4 @@
-"""Verdicts: the shared case table, field reports, and real model answers with labels."""
+"""Verdicts: the case table, field reports, and real model answers with labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_verify.answers import gsm8k, gsm8k_strict, number_reward
 from atropos_verify.errors import GoldError, VerifierTimeout
@@ -18,13 +19,13 @@ from atropos_verify.verdict import (
     judge_math,
     judge_number,
 )
-from verify_support import rows, shared_rows, value
+from verify_support import value
 
 from atropos_cli.sdk import ConfigError
 
 
-@pytest.mark.parametrize("row", shared_rows("cases/answers.jsonl"))
-async def test_shared_case(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", case_tables.params("answers"))
+async def test_case(row: dict[str, Any]) -> None:
     style = "number" if row["task"] == "gsm8k" else "math"
     assert extract(row["output"], style).text == row["expected_extracted"]
     begin = time.monotonic()
@@ -48,7 +49,7 @@ FIELD: dict[str, list[float]] = {
 }
 
 
-@pytest.mark.parametrize("row", shared_rows("cases/field_cases.jsonl", lambda row: row["id"] in FIELD))
+@pytest.mark.parametrize("row", case_tables.params("field_cases", lambda row: row["id"] in FIELD))
 async def test_field_report(row: dict[str, Any]) -> None:
     lines = [json.loads(line) for line in row["input"]["files"]["r.jsonl"].splitlines()]
     assert [await value(answer, line["answer"], line["completion"]) for line in lines] == FIELD[row["id"]]
@@ -181,11 +182,15 @@ def test_hostile_length_takes_linear_time() -> None:
     assert time.process_time() - begin < 60
 
 
+GSM8K = case_tables.data_rows("gsm8k.jsonl", "gsm8k/test.jsonl")
+MATH = case_tables.data_rows("math.jsonl", "math_rollouts/math500_test.jsonl")
+
+
 def solutions() -> list[tuple[str, str, bool]]:
-    gold = {row["question"]: row["answer"] for row in rows("data/gsm8k/test.jsonl")}
+    gold = {row["question"]: row["answer"] for row in GSM8K}
     return [
         (gold[row["question"]], entry["solution"], entry["is_correct"])
-        for row in rows("data/gsm8k/example_model_solutions_first300.jsonl")
+        for row in case_tables.data_rows("gsm8k_solutions.jsonl", "gsm8k/example_model_solutions_first300.jsonl")
         for entry in row.values()
         if isinstance(entry, dict)
     ]
@@ -193,24 +198,19 @@ def solutions() -> list[tuple[str, str, bool]]:
 
 def test_real_gsm8k_solutions_agree_with_their_labels() -> None:
     found = solutions()
-    if not found:
-        pytest.skip("../shared/data/gsm8k is not beside the repository")
     wrong = [
         (gold[-20:], text[-60:], label)
         for gold, text, label in found
         if judge_number(gold_answers(gold)[0], text).correct != label
     ]
-    assert len(found) == 1200
+    assert len(found) in (16, 1216)
     assert wrong == []
 
 
 def test_gold_solutions_earn_full_marks() -> None:
-    gsm, competition = rows("data/gsm8k/test.jsonl"), rows("data/math_rollouts/math500_test.jsonl")
-    if not gsm or not competition:
-        pytest.skip("../shared/data is not beside the repository")
-    for row in gsm:
+    for row in GSM8K:
         assert judge_number(gold_answers(row["answer"])[0], row["answer"], strict=True).correct
-    for row in competition:
+    for row in MATH:
         for text in (row["solution"], f"The answer is ${row['answer']}$."):
             try:
                 assert judge_math(row["answer"], text, defer).correct, (row["answer"], text[-80:])
@@ -219,10 +219,7 @@ def test_gold_solutions_earn_full_marks() -> None:
 
 
 async def test_gold_of_another_problem_earns_nothing() -> None:
-    found = rows("data/math_rollouts/math500_test.jsonl")
-    if not found:
-        pytest.skip("../shared/data/math_rollouts is not beside the repository")
-    answers = list(dict.fromkeys(row["answer"] for row in found))
+    answers = list(dict.fromkeys(row["answer"] for row in MATH))
     accepted = []
     for i, gold in enumerate(answers):
         other = answers[(i + 7) % len(answers)]
@@ -233,16 +230,15 @@ async def test_gold_of_another_problem_earns_nothing() -> None:
 
 async def test_real_math_answers_agree_with_their_labels() -> None:
     """All disagreements are errors of the labels: a time of day, and a thousands separator in the gold."""
-    found = rows("data/math_rollouts/math_cot_100.jsonl")
-    if not found:
-        pytest.skip("../shared/data/math_rollouts is not beside the repository")
+    found = case_tables.data_rows("math_replies.jsonl", "math_rollouts/math_cot_100.jsonl")
     differ = [
         (row["answer"], bool(verdict))
         for row in found
         for text, label in zip(row["code"], row["score"], strict=True)
         if bool(verdict := await value(math, row["answer"], text)) != label
     ]
-    assert differ == [("\\text{4:30 p.m.}", True)] * 8 + [("10{,}000", True)]
+    errors_of_labels = [("\\text{4:30 p.m.}", True)] * 8 + [("10{,}000", True)]
+    assert differ == (errors_of_labels if len(found) > 4 else [])
 
 
 async def test_a_verdict_that_hangs_is_a_failure_not_a_zero() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_verify.answers import gsm8k, gsm8k_strict
 from atropos_verify.combine import combined
@@ -23,7 +24,7 @@ from atropos_verify.shaping import (
 from atropos_verify.symbolic import answer
 from atropos_verify.symbolic import math as math_answer
 from atropos_verify.textual import choice, choice_letter, choice_reward, exact_reward, json_schema_reward, regex_reward
-from verify_support import make_rollout, make_task, shared_rows, value
+from verify_support import make_rollout, make_task, value
 
 from atropos_cli.sdk import ConfigError, Message, Reward, Rollout, Task, TokenSpan, group_reward, reward
 
@@ -156,9 +157,9 @@ async def test_layout_rewards() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", shared_rows("cases/advantages.jsonl", lambda row: row["fn"] in ("soft_overlong", "token_length_adjust"))
+    "row", case_tables.params("advantages", lambda row: row["fn"] in ("soft_overlong", "token_length_adjust"))
 )
-def test_shared_length_case(row: dict[str, Any]) -> None:
+def test_length_case(row: dict[str, Any]) -> None:
     given = row["input"]
     if row["fn"] == "soft_overlong":
         result = soft_overlong_penalty(given["length"], given["max_len"], given["cache"])

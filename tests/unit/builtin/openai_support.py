@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
+import case_tables
 
 from atropos_cli.builtin.openai import OpenAIBackend, OpenAIConfig
 from atropos_cli.sdk import GenerateRequest, Sampling, user
 from atropos_cli.testing.mock_server import MockServer
 
-CASES = Path(__file__).parents[4] / "shared" / "cases" / "field_cases.jsonl"
-
 
 def field_case(case_id: str) -> list[dict[str, Any]]:
     """The server script of a field case."""
-    if not CASES.is_file():
-        pytest.skip("the shared field cases are not beside this checkout")
-    with CASES.open(encoding="utf-8") as lines:
-        case = next(case for case in map(json.loads, lines) if case["id"] == case_id)
-    script: list[dict[str, Any]] = case["input"]["mock_server"]
+    script: list[dict[str, Any]] = case_tables.field_case(case_id)["input"]["mock_server"]
     return script
 
 

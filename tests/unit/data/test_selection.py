@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import case_tables
 import pytest
-from records_support import SHARED
 
 from atropos_cli.engine.data.selection import all_equal, group_spread, ranked
 
 
-def cases(file: str, *functions: str) -> list[Any]:
-    path = SHARED / "cases" / file
-    if not path.exists():
-        return [pytest.param(None, marks=pytest.mark.skip(reason=f"needs ../shared/cases/{file}"))]
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if row["fn"] in functions]
-
-
-@pytest.mark.parametrize("case", cases("passk.jsonl", "best_of_n"))
+@pytest.mark.parametrize("case", case_tables.params("passk", lambda row: row["fn"] == "best_of_n"))
 def test_best_of_n(case: dict[str, Any]) -> None:
     order = ranked(case["input"]["scores"], case["input"]["lengths"])
     assert order[:1] == ([] if case["expected"] is None else [case["expected"]])

@@ -1,21 +1,19 @@
-"""Estimators for evaluations against the shared rows, enumeration and known intervals."""
+"""Estimators for evaluations against the table of worked rows, enumeration and known intervals."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import statistics
-from pathlib import Path
 from random import Random
 from typing import Any
 
+import case_tables
 import pytest
 
 from atropos_cli.domain import metrics
 from atropos_cli.domain.metrics import CountError
 
-ROWS = Path(__file__).parents[4] / "shared" / "cases" / "passk.jsonl"
 OURS = {
     *("pass_at_k", "pass_hat_k", "pass_at_k_mean", "pass_hat_k_mean"),
     *("count_success", "expected_best_of_k", "majority_vote"),
@@ -25,15 +23,12 @@ ELSEWHERE = {"best_of_n", "group_stats", "retention"}
 
 
 def rows() -> list[Any]:
-    if not ROWS.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip(reason="../shared/cases/passk.jsonl is not here"), id="absent")]
-    found = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
-    assert {row["fn"] for row in found} <= OURS | ELSEWHERE
-    return [pytest.param(row, id=row["id"]) for row in found if row["fn"] in OURS]
+    assert {row["fn"] for row in case_tables.table("passk")} <= OURS | ELSEWHERE
+    return case_tables.params("passk", lambda row: row["fn"] in OURS)
 
 
 @pytest.mark.parametrize("row", rows())
-def test_shared_case(row: dict[str, Any]) -> None:
+def test_case(row: dict[str, Any]) -> None:
     given, expected = dict(row["input"]), row["expected"]
     if "tasks" in given:
         given["tasks"] = [(task["n"], task["c"]) for task in given["tasks"]]

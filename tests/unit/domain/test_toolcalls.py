@@ -1,4 +1,4 @@
-"""The tool-call parser: shared case table, own rows of the same kinds, hostile and random input."""
+"""The tool-call parser: case table, more rows of the same kinds, hostile and random input."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 
 from atropos_cli import sdk
 from atropos_cli.domain.toolcalls import ToolParse, parse_tool_calls
 
-CASES = Path(__file__).parents[4] / "shared" / "cases" / "toolcalls.jsonl"
 FORMATS = ("hermes", "json", "openai", "python", "react")
 CALL = '{"name":"f","arguments":{"a":1}}'
 F1 = [("f", {"a": 1})]
 
 
-def shared_rows() -> list[Any]:
-    if not CASES.is_file():
-        reason = pytest.mark.skip(reason="the shared case table ../shared/cases/toolcalls.jsonl is not here")
-        return [pytest.param({}, marks=reason, id="absent")]
-    rows = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows]
-
-
-@pytest.mark.parametrize("row", shared_rows())
-def test_shared_case(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", case_tables.params("toolcalls"))
+def test_case(row: dict[str, Any]) -> None:
     parse = parse_tool_calls(row["output"], row["format"], tools=row.get("tools"))
     got = {
         "status": parse.status,

@@ -1,25 +1,16 @@
-"""Advantages against the shared rows and their definitions."""
+"""Advantages against the table of worked rows and their definitions."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
+import case_tables
 import pytest
 
 from atropos_cli.engine.advantages import advantages, grpo_advantage, rloo_advantage
 
-ROWS = Path(__file__).parents[3].parent / "shared" / "cases" / "advantages.jsonl"
+OURS = {"grpo_advantage", "rloo_advantage"}
 
 
-def rows(*functions: str) -> list[dict[str, object]]:
-    if not ROWS.exists():
-        return []
-    return [row for row in map(json.loads, ROWS.read_text().splitlines()) if row["fn"] in functions]
-
-
-@pytest.mark.skipif(not ROWS.exists(), reason="the shared case tables are not beside this checkout")
-@pytest.mark.parametrize("row", rows("grpo_advantage", "rloo_advantage"), ids=lambda row: str(row["id"]))
+@pytest.mark.parametrize("row", case_tables.params("advantages", lambda row: row["fn"] in OURS))
 def test_rows(row: dict[str, object]) -> None:
     arguments = dict(row["input"])  # type: ignore[call-overload]
     function = grpo_advantage if row["fn"] == "grpo_advantage" else rloo_advantage

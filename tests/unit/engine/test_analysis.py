@@ -1,14 +1,14 @@
-"""Statistics of rollouts: estimators against the shared rows, streams against their definitions."""
+"""Statistics of rollouts: estimators against the table of worked rows, streams against their definitions."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from pathlib import Path
 from random import Random
 from typing import Any
 
+import case_tables
 import pytest
 
 from atropos_cli.domain import streaming
@@ -24,19 +24,10 @@ from atropos_cli.errors import UsageError
 from atropos_cli.io.formats import detect
 from atropos_cli.io.records import Record
 
-ROWS = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "passk.jsonl"
 OURS = {"pass_at_k", "pass_hat_k", "expected_best_of_k", "group_stats", "retention"}
 
 
-def rows() -> list[Any]:
-    if not ROWS.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("needs ../shared/cases/passk.jsonl"))]
-    return [
-        pytest.param(row, id=row["id"]) for row in map(json.loads, ROWS.read_text().splitlines()) if row["fn"] in OURS
-    ]
-
-
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", case_tables.params("passk", lambda row: row["fn"] in OURS))
 def test_row(row: dict[str, Any]) -> None:
     given, expected = dict(row["input"]), row["expected"]
     if isinstance(expected, dict) and "error" in expected:

@@ -1,18 +1,16 @@
-"""Selection and pairing, against the shared case table and on its own."""
+"""Selection and pairing, against the case table and on its own."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from random import Random
 from typing import Any
 
+import case_tables
 import pytest
 
 from atropos_cli.engine import selection
 
-CASES = Path(__file__).resolve().parents[3].parent / "shared" / "cases" / "pairs.jsonl"
 SELECTING = {
     "best_vs_worst",
     "best_vs_worst_distinct",
@@ -24,10 +22,7 @@ SELECTING = {
 
 
 def cases(wanted: set[str]) -> list[Any]:
-    if not CASES.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("needs ../shared/cases/pairs.jsonl"))]
-    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if row["fn"] in wanted]
+    return case_tables.params("pairs", lambda row: row["fn"] in wanted)
 
 
 def selected(fn: str, given: dict[str, Any]) -> list[Any]:
@@ -76,9 +71,7 @@ def test_every_case_of_the_table_has_a_home() -> None:
         "to_trl_unpaired",
         "to_trl_prompt_completion",
     }
-    if not CASES.exists():
-        pytest.skip("needs ../shared/cases/pairs.jsonl")
-    known = {json.loads(line)["fn"] for line in CASES.read_text().splitlines()}
+    known = {row["fn"] for row in case_tables.table("pairs")}
     assert known <= SELECTING | {"dpo_loss"} | formats
 
 

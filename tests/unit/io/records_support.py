@@ -8,25 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from case_tables import field_case
 
 from atropos_cli.io.readers import ReadLog, ReadOptions, Reject, read_records
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources
-
-SHARED = Path(__file__).resolve().parents[3].parent / "shared"
-
-
-def field_case(ident: str) -> dict[str, Any]:
-    """One row of the field cases; the test is skipped when the shared folder is absent."""
-    path = SHARED / "cases" / "field_cases.jsonl"
-    if not path.exists():
-        pytest.skip("needs ../shared/cases/field_cases.jsonl")
-    for line in path.read_text().splitlines():
-        row: dict[str, Any] = json.loads(line)
-        if row["id"] == ident:
-            return row
-    raise AssertionError(f"no field case {ident}")
 
 
 def case_files(ident: str, folder: Path) -> list[Path]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_support import SHARED, Reading, case_files, row, write_rows
+from case_tables import OWN_DATA, real_data
+from records_support import Reading, case_files, row, write_rows
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import token_sequences
@@ -266,9 +267,12 @@ def test_completion_rows() -> None:
 
 
 def test_tau_bench_trials_make_groups() -> None:
-    path = SHARED / "data" / "tau_bench" / "gpt-4o-airline_14tasks_x4trials.jsonl"
-    if not path.exists():
-        pytest.skip("needs ../shared/data")
+    groups = list(group_rows(Reading(OWN_DATA / "tau.jsonl").records))
+    assert [(group.id, group.scores) for group in groups] == [("0", [1.0, 0.0]), ("1", [1.0, 1.0])]
+
+
+def test_real_tau_bench_trials_make_groups() -> None:
+    path = real_data("tau_bench/gpt-4o-airline_14tasks_x4trials.jsonl")
     groups = list(group_rows(Reading(path).records))
     assert [group.id for group in groups] == [str(task) for task in range(14)]
     assert all(len(group.attempts) == 4 for group in groups)

@@ -10,7 +10,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from records_support import SHARED, Reading, case_files, row, write_rows
+from case_tables import data_files, real_data
+from records_support import Reading, case_files, row, write_rows
 
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.readers import ReadOptions, read_records
@@ -340,6 +341,18 @@ def test_parquet_gives_plain_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "form", "records", "attempts"),
     [
+        ("atropos.jsonl", "atropos", 3, 10),
+        ("dpo_sharegpt.json", "sharegpt", 4, 8),
+        ("dpo_messages.jsonl", "preference", 2, 4),
+        ("gsm8k_solutions.jsonl", "solutions", 4, 16),
+        ("math_replies.jsonl", "solutions", 4, 12),
+        ("sharegpt.json", "sharegpt", 6, 6),
+        ("sharegpt_tools.json", "sharegpt", 6, 6),
+        ("messages_tools.jsonl", "messages", 3, 3),
+        ("swe_history.json", "messages", 1, 1),
+        ("swe_trajectory.json", "messages", 1, 1),
+        ("tau.jsonl", "taubench", 4, 4),
+        ("transcripts.jsonl", "messages", 3, 3),
         ("atropos_rollouts/rubiks_process_results_32.jsonl", "atropos", 6, 24),
         ("dpo_pairs/dpo_en_demo_first150.json", "sharegpt", 150, 300),
         ("dpo_pairs/v1_dpo_demo.jsonl", "preference", 10, 20),
@@ -356,10 +369,7 @@ def test_parquet_gives_plain_values(tmp_path: Path) -> None:
     ],
 )
 def test_real_files(name: str, form: str, records: int, attempts: int) -> None:
-    path = SHARED / "data" / name
-    if not path.exists():
-        pytest.skip("needs ../shared/data")
-    reading = Reading(path)
+    reading = Reading(data_files().get(name) or real_data(name))
     assert reading.warnings == []
     assert dict(reading.log.formats) == {form: records}
     assert reading.log.attempts == attempts

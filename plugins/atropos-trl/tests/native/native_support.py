@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,10 +103,3 @@ def train(plan: TrainPlan, context: Folder) -> Any:
     trainer = NativeTrainer(NativeTrainer.Config.model_validate(plan.trainer.config))
     trainer.check(plan)
     return trainer.train(plan, context)  # type: ignore[arg-type]
-
-
-def shared_cases(function: str) -> list[dict[str, Any]]:
-    path = Path(__file__).resolve().parents[4].parent / "shared" / "cases" / "advantages.jsonl"
-    if not path.exists():
-        return []
-    return [row for line in path.read_text().splitlines() if (row := json.loads(line))["fn"] == function]

@@ -1,4 +1,4 @@
-"""Losses and advantages against the shared table of worked cases, and against finite sums done by hand."""
+"""Losses and advantages against the table of worked cases, and against finite sums done by hand."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import dataclasses
 import math
 from typing import Any
 
+import case_tables
 import pytest
 import torch
 from atropos_trl.native.loss import ALGORITHMS, LossSpec, kl_k3, policy_loss, row_weights, token_logps
 from atropos_trl.native.rows import advantages
-from native_support import shared_cases
 
 KINDS = {"cispo_eps": "cispo"}
 
 
 def cases(function: str) -> Any:
-    rows = shared_cases(function)
-    skip = pytest.mark.skip(reason="../shared/cases/advantages.jsonl is not there")
-    return [pytest.param(row, id=row["id"]) for row in rows] or [pytest.param(None, marks=skip)]
+    return case_tables.params("advantages", lambda row: row["fn"] == function)
 
 
 @pytest.mark.parametrize("case", cases("policy_loss"))

@@ -7,8 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
-from trl_support import make_plan, metrics, run, shared
+from trl_support import make_plan, metrics, run
 
 from atropos_cli.sdk import ConfigError, TrainerError
 from atropos_cli.testing.mock_server import MockServer
@@ -189,20 +190,11 @@ def test_stored_prompts_with_a_reward(small: Path, tmp_path: Path) -> None:
     assert sum(rewards[-3:]) > sum(rewards[:3])
 
 
-CASES = "cases/advantages.jsonl"
-needs_cases = pytest.mark.skipif(not shared(CASES).exists(), reason="the shared cases are not beside the repository")
-
-
-def cases(function: str) -> list[dict[str, Any]]:
-    return [row for line in shared(CASES).read_text().splitlines() if (row := json.loads(line))["fn"] == function]
-
-
-@needs_cases
-def test_shared_losses() -> None:
+def test_losses_of_the_table() -> None:
     """Loss and gradient by TRL's own code, as each algorithm sets it up."""
     from trl_losses import trl_loss
 
-    ours = [case for case in cases("policy_loss") if case["input"]["kind"] != "cispo_eps"]  # that is verl's clip
+    ours = [case for case in case_tables.table("advantages", "policy_loss") if case["input"]["kind"] != "cispo_eps"]
     assert len(ours) == 10
     for case in ours:
         loss, gradient = trl_loss(case["input"])
@@ -211,9 +203,8 @@ def test_shared_losses() -> None:
             assert row == pytest.approx(wanted, abs=1e-6), case["id"]
 
 
-@needs_cases
 @pytest.mark.parametrize(("algorithm", "count"), [("grpo", 3), ("dr_grpo", 2), ("rloo", 3)])
-def test_shared_advantages(
+def test_advantages_of_the_table(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, count: int
 ) -> None:
     """Groups of four through a real step: TRL's computation for grpo and dr_grpo, ours on top for rloo."""
@@ -222,13 +213,13 @@ def test_shared_advantages(
     if algorithm == "rloo":
         ours = [
             case
-            for case in cases("rloo_advantage")
+            for case in case_tables.table("advantages", "rloo_advantage")
             if len(case["input"]["rewards"]) == 4 and "kl_seq" not in case["input"]
         ]
     else:
         ours = [
             case
-            for case in cases("grpo_advantage")
+            for case in case_tables.table("advantages", "grpo_advantage")
             if len(case["input"]["rewards"]) == 4
             and (case["input"]["scale"] == "none" if algorithm == "dr_grpo" else case["input"].get("eps") == 1e-4)
         ]

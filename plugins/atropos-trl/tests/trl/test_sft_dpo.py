@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 from atropos_trl.demonstrations import IGNORED, demonstrations, ids_and_labels
 from atropos_trl.preferences import preferences
-from trl_support import make_plan, metrics, run, shared
+from trl_support import make_plan, metrics, run
 
 from atropos_cli.sdk import DataError
 
@@ -247,23 +248,24 @@ def test_fewer_rows_than_a_step(small: Path, tmp_path: Path) -> None:
 
 
 REAL = [
-    ("sft", "data/sharegpt_fastchat/dummy_conversation.json", {"learning_rate": 3e-4, "lora_r": 8}),
-    ("dpo", "data/dpo_pairs/dpo_en_demo_first150.json", {"learning_rate": 5e-4, "lora_r": 8}),
+    ("sft", "sharegpt.json", "sharegpt_fastchat/dummy_conversation.json", {"learning_rate": 3e-4, "lora_r": 8}),
+    ("dpo", "dpo_sharegpt.json", "dpo_pairs/dpo_en_demo_first150.json", {"learning_rate": 5e-4, "lora_r": 8}),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize(("method", "file", "config"), REAL, ids=["sft", "dpo"])
-def test_real_data_and_the_small_model(tmp_path: Path, method: str, file: str, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("method", "own", "real", "config"), REAL, ids=["sft", "dpo"])
+def test_real_data_and_the_small_model(
+    tmp_path: Path, method: str, own: str, real: str, config: dict[str, Any]
+) -> None:
     """The 135M model on the shortest 4 rows of real data: the third pass over them has lower losses than the first.
 
     Passes are compared, not single steps: the rows of two steps differ more than three passes teach.
     """
     pytest.importorskip("gguf")
-    path = shared(file)
-    if not path.exists():
-        pytest.skip("the shared data are not beside the repository")
+    files = case_tables.data_files()
+    path = files.get(real, files[own])
     rows = sorted(json.loads(path.read_text()), key=lambda row: len(json.dumps(row)))[:4]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -139,8 +139,3 @@ def metrics(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
     """The rows of a run's metrics.jsonl."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [row for row in rows if row["kind"] == kind]
-
-
-def shared(name: str) -> Path:
-    """A file beside the repository; tests that need it are skipped where it is not."""
-    return Path(__file__).resolve().parents[4].parent / "shared" / name

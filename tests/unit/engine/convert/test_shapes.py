@@ -6,21 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 
 from atropos_cli.engine import selection
 from atropos_cli.engine.convert import shapes
 from atropos_cli.engine.convert.turns import BadMessage, fold_system
 from atropos_cli.io.formats import detect
-
-CASES = Path(__file__).resolve().parents[4].parent / "shared" / "cases" / "pairs.jsonl"
-
-
-def cases() -> list[Any]:
-    if not CASES.exists():
-        return [pytest.param(None, marks=pytest.mark.skip("needs ../shared/cases/pairs.jsonl"))]
-    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if row["id"].startswith("fmt-")]
 
 
 def converted(fn: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +34,7 @@ def converted(fn: str, given: dict[str, Any]) -> dict[str, Any]:
     return shapes.prompt_completion_row(given["messages"])
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", case_tables.params("pairs", lambda row: row["id"].startswith("fmt-")))
 def test_case(case: dict[str, Any]) -> None:
     assert converted(case["fn"], case["input"]) == case["expected"]
 
@@ -97,35 +89,32 @@ def test_the_checks_find_what_is_wrong() -> None:
     assert axolotl_problem(row("human", "function_call")) is not None
 
 
-SHARED = CASES.parent.parent / "data"
 FILES = [
     "sharegpt_fastchat/dummy_conversation.json",
     "sharegpt_toolcalls/glaive_toolcall_en_demo.json",
     "atropos_rollouts/rubiks_process_results_32.jsonl",
     "math_rollouts/math_cot_100.jsonl",
+    *("sharegpt.json", "sharegpt_tools.json", "atropos.jsonl", "math_replies.jsonl"),
 ]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in case_tables.data_files() if name in FILES])
 def test_sharegpt_of_real_data_fits_both_trainers(name: str, cli: Any) -> None:
-    if not (SHARED / name).exists():
-        pytest.skip(f"needs ../shared/data/{name}")
-    got = cli("sft-gen", str(SHARED / name), "-o", "o.jsonl", "--format", "sharegpt", "--json")
+    got = cli("sft-gen", str(case_tables.data_files()[name]), "-o", "o.jsonl", "--format", "sharegpt", "--json")
     assert got.code == 0, got.stderr
     rows = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
-    assert len(rows) == got.json["rows"] > 5
+    assert len(rows) == got.json["rows"] > 2
     assert [problem for row in rows if (problem := llama_factory_problem(row))] == []
     plain = [row for row in rows if "function_call" not in {turn["from"] for turn in row["conversations"]}]
     assert [problem for row in plain if (problem := axolotl_problem(row))] == []
-    assert plain or "toolcalls" in name
+    assert plain or "tool" in name
 
 
 def test_messages_of_real_data_fit_axolotl(cli: Any) -> None:
     """Axolotl reads tool calls from OpenAI messages; arguments as objects are what chat templates want."""
-    name = "sharegpt_toolcalls/glaive_toolcall_en_demo.json"
-    if not (SHARED / name).exists():
-        pytest.skip(f"needs ../shared/data/{name}")
-    assert cli("sft-gen", str(SHARED / name), "-o", "o.jsonl").code == 0
+    files = case_tables.data_files()
+    names = {"sharegpt_tools.json", "sharegpt_toolcalls/glaive_toolcall_en_demo.json"} & set(files)
+    assert cli("sft-gen", *(str(files[name]) for name in names), "-o", "o.jsonl").code == 0
     for line in Path("o.jsonl").read_text().splitlines():
         row = json.loads(line)
         for message in row["messages"]:

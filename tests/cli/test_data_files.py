@@ -1,4 +1,4 @@
-"""Every file of the shared data goes through analyze and view without a traceback.
+"""Files of every format go through analyze and view without a traceback.
 
 Files that hold tasks instead of rollouts are refused with a reason. `pytest -rA -s` shows the counts.
 """
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import case_tables
 import pytest
 
 CLI = Callable[..., Any]
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-FILES = sorted(p for p in DATA.glob("*/*") if p.suffix in (".json", ".jsonl", ".gz")) if DATA.exists() else []
+FILES = case_tables.data_files()
 TASKS_ONLY = {
     "BFCL_v4_multi_turn_base.json",
     "HumanEval.jsonl.gz",
@@ -24,14 +24,14 @@ TASKS_ONLY = {
     "sanitized-mbpp.json",
     "test.jsonl",
     "tw-rewardsDense_goalDetailed.json",
+    *("gsm8k.jsonl", "humaneval.jsonl", "math.jsonl", "mbpp.json", "tasks_maze.jsonl", "tasks_tools.jsonl"),
 }
 """Data sets, few-shot texts and a game: rows that are no rollouts of any format."""
 
-pytestmark = pytest.mark.skipif(not FILES, reason="../shared/data is not there")
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_analyze_and_view(cli: CLI, path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_analyze_and_view(cli: CLI, name: str) -> None:
+    path = FILES[name]
     analysed = cli("analyze", path, "--html", "page.html", "--json")
     viewed = cli("view", path, "--export", "view.html", "--limit", "20")
     for done in (analysed, viewed):
@@ -51,7 +51,3 @@ def test_analyze_and_view(cli: CLI, path: Path) -> None:
     assert 0 < data["held"] <= 20
     assert len(data["groups"]) == data["held"]
     print(f"\n| {path.parent.name}/{path.name} | {report['read']['records']} | {total} | {scored} | {data['total']} |")
-
-
-def test_the_files_of_tasks_are_all_there() -> None:
-    assert {path.name for path in FILES} >= TASKS_ONLY
