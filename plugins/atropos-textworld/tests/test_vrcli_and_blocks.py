@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import case_tables
@@ -76,5 +77,7 @@ def test_format_reward_rows(row: dict[str, Any]) -> None:
 
 def test_hostile_replies_take_linear_time() -> None:
     for text in ("<memory>" * 20_000, "<think>" * 20_000, "<tool_call><memory>" * 10_000, "</memory>" * 20_000):
+        begin = time.process_time()
         blocks.extract_memory(text)
         blocks.format_reward(text)
+        assert time.process_time() - begin < 2
