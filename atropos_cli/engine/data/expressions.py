@@ -17,6 +17,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from atropos_cli.domain.words import words
 from atropos_cli.errors import UsageError
 from atropos_cli.io.records import Attempt, Record, text_of
 
@@ -75,7 +76,7 @@ FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
     "prompt": ("text of the prompt's messages", lambda s: "\n\n".join(map(text_of, s.attempt.prompt))),
     "reasoning": ("reasoning of the last assistant message", lambda s: (s.attempt.reply or {}).get("reasoning")),
     "chars": ("characters of the completion", lambda s: len(s.attempt.completion_text)),
-    "words": ("words of the completion", lambda s: len(s.attempt.completion_text.split())),
+    "words": ("words of the completion", lambda s: len(words(s.attempt.completion_text))),
     "tokens": ("sampled tokens, where stored", lambda s: s.attempt.completion_tokens),
     "turns": ("assistant messages of the completion", lambda s: _turns(s.attempt)),
     "tool_calls": ("tool calls of the completion", lambda s: _tool_calls(s.attempt)),

@@ -152,7 +152,7 @@ class Filter:
             near = self._near
             kept = self._true(kept, "near duplicate", lambda attempt: near.is_new(record, attempt))
         if self._evaluation is not None:
-            kept = self._true(kept, "evaluation data in the completion", self._evaluation.completion_is_clean)
+            kept = self._decontaminated(self._evaluation, record, kept)
         return self._select(record, kept)
 
     def _group_reason(self, record: Record) -> str | None:
@@ -178,6 +178,16 @@ class Filter:
         kept = [attempt for attempt in attempts if test(attempt)]
         if len(kept) < len(attempts):
             self.report.dropped[reason] += len(attempts) - len(kept)
+        return kept
+
+    def _decontaminated(self, evaluation: EvaluationIndex, record: Record, attempts: list[Attempt]) -> list[Attempt]:
+        kept = []
+        for attempt in attempts:
+            place = evaluation.place_in(record, attempt)
+            if place is None:
+                kept.append(attempt)
+            else:
+                self.report.dropped[f"evaluation data in the {place}"] += 1
         return kept
 
     def _select(self, record: Record, kept: list[Attempt]) -> list[Attempt]:
@@ -223,6 +233,7 @@ class Filter:
             report.warnings.append(f"fields with one entry for each attempt were cut alike: {', '.join(unknown)}")
         if self._evaluation is not None:
             report.decontamination = self._evaluation.as_json()
+            report.warnings += self._evaluation.warnings()
         return report
 
 
@@ -326,7 +337,7 @@ def describe(spec: FilterSpec) -> list[str]:
     """The rules in words, thresholds with their operator, in the order in which they are applied."""
     rules = []
     if spec.decontaminate:
-        rules.append(f"no {spec.ngram}-gram of {', '.join(spec.decontaminate)}")
+        rules.append(f"no {spec.ngram}-gram and no short question of {', '.join(spec.decontaminate)}")
     if spec.drop_equal:
         rules.append("scores of the group differ")
     if spec.min_spread is not None:

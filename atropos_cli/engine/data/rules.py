@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from atropos_cli.domain.words import words
 from atropos_cli.engine.data.expressions import Expression, ExpressionError
 from atropos_cli.engine.data.selection import OPS, all_equal, group_spread
 from atropos_cli.errors import UsageError
@@ -169,7 +170,7 @@ def _length_rules(spec: FilterSpec) -> list[AttemptTest]:
     rules: list[AttemptTest] = []
     measures: tuple[tuple[str, Callable[[Attempt], int | None], int | None, int | None], ...] = (
         ("characters", lambda attempt: len(attempt.completion_text), spec.min_chars, spec.max_chars),
-        ("words", lambda attempt: len(attempt.completion_text.split()), spec.min_words, spec.max_words),
+        ("words", lambda attempt: len(words(attempt.completion_text)), spec.min_words, spec.max_words),
         ("tokens", lambda attempt: attempt.completion_tokens, spec.min_tokens, spec.max_tokens),
     )
     for unit, measure, low, high in measures:
