@@ -17,7 +17,9 @@ from functools import lru_cache
 WORD = 6
 """The weight of a whole word."""
 
-_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
 _KANA = "\u3041-\u3096\u309d-\u309f"
 _YI = "\ua000-\ua48c"
 _SOUTH_EAST = (  # letters of Thai, Lao, Burmese, Khmer, Tai, Balinese, Javanese; their digits make numbers

@@ -20,7 +20,20 @@ SOLUTIONS = (
     "options", "endings", "context", "passage", "article", "story", "document", "chosen", "rejected",
 )  # fmt: skip
 DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "history")
-CONTAINERS = ("task", "doc", "data", "row", "item", "sample", "example", "entry", "paragraphs", "qas", "info", "extra_info")
+CONTAINERS = (
+    "task",
+    "doc",
+    "data",
+    "row",
+    "item",
+    "sample",
+    "example",
+    "entry",
+    "paragraphs",
+    "qas",
+    "info",
+    "extra_info",
+)
 _KINDS = {
     **dict.fromkeys(QUESTIONS, "question"),
     **dict.fromkeys(SOLUTIONS, "solution"),
