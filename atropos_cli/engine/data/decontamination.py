@@ -95,7 +95,7 @@ class EvaluationIndex:
         return self._clean([text for message in record.prompt for text in texts_of(message)])
 
     def place_in(self, record: Record, attempt: Attempt) -> str | None:
-        """Where an attempt at a clean prompt holds evaluation text: "prompt" (of its own) or "completion"; else None."""
+        """Where an attempt at a clean prompt holds evaluation text: its own "prompt", the "completion", or None."""
         if not attempt.messages or any(map(_has_other_parts, attempt.messages)):
             self.unseen += 1
         before = attempt.prompt

@@ -68,7 +68,7 @@ def prompt_digests(row: JsonDict) -> set[bytes]:
         prompts.append(given)
         if isinstance(row.get("input"), str) and row["input"].strip():
             role, text = given[-1]
-            prompts.append([*given[:-1], (role, f"{text}\n{row['input']}")])
+            prompts.append([*given[:-1], (role, f"{text}\n{more}")])
     else:
         dialogue = next(
             (turns for key in ("messages", "conversations", "chosen") if (turns := _turns(row.get(key)))), []
