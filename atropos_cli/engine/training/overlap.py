@@ -66,7 +66,8 @@ def prompt_digests(row: JsonDict) -> set[bytes]:
     given = next((turns for key in _QUESTIONS if (turns := _turns(row.get(key)))), [])
     if given:
         prompts.append(given)
-        if isinstance(row.get("input"), str) and row["input"].strip():
+        more = row.get("input")
+        if isinstance(more, str) and more.strip():
             role, text = given[-1]
             prompts.append([*given[:-1], (role, f"{text}\n{more}")])
     else:
