@@ -12,6 +12,7 @@ import typer
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
 from atropos_cli.cli.session import Session
+from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -109,9 +110,10 @@ def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise UsageError(f"--template-arg {pair!r} is not NAME=VALUE", hint="for example enable_thinking=false")
         try:
-            variables[name] = json.loads(value)
+            given = json.loads(value)
         except ValueError:
-            variables[name] = value
+            given = value
+        put_once(variables, name, given, "--template-arg")
     return variables
 
 

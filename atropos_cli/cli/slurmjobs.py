@@ -16,6 +16,7 @@ import atropos_cli
 from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
+from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def variables(given: Sequence[str]) -> dict[str, str]:
                 hint=f"export {name} in your shell and give --env {name}",
             )
         if value is not None:
-            found[name] = value
+            put_once(found, name, value, "--env")
     return found
 
 
@@ -278,7 +279,7 @@ def options(given: Sequence[str]) -> dict[str, str]:
             check_option(key)
         except ValueError as error:
             raise UsageError(f"--sbatch {text}: {error}") from error
-        found[key] = value
+        put_once(found, key, value, "--sbatch")
     return found
 
 
