@@ -139,23 +139,32 @@ def write_rows(
     rows_of: Callable[[Record], list[Row]],
     *,
     group_rows: bool,
+    fields: Sequence[str] = (),
 ) -> Any:
     """Stream records through `rows_of` into the output; returns the output, or None when nothing was written.
 
-    Files appear at the end, and only when there are rows.
+    Files appear at the end, and only when there are rows. fields: what rows should carry along; one that no record
+    has is an error.
     """
+    from atropos_cli.engine.convert.samples import has_field
+    from atropos_cli.engine.data.presence import Presence
     from atropos_cli.io.writers_out import open_output
 
     out = open_output(spec) if spec is not None else None
+    presence = Presence()
     gc.freeze()  # what is loaded by now stays: looking through it again and again costs as much as the work
     try:
         with dataio.ticking(what, reading.log) as ticker:
             for record in _records(reading, group_rows):
+                for name in fields:
+                    presence.see("--field", name, there=has_field(record, name), known=(*record.raw, *record.info))
                 for row in rows_of(record):
                     if out is not None:
                         out.write(row, task=row["task"])
                 ticker.tick()
         reading.require_rows("--input-format")
+        for text in presence.check():
+            reading.log.warn(text)
     except BaseException:
         if out is not None:
             out.abort()

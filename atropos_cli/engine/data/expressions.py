@@ -18,6 +18,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from atropos_cli.domain.words import words
+from atropos_cli.engine.data.fieldpaths import paths_that_may_miss
+from atropos_cli.engine.data.presence import Presence
 from atropos_cli.errors import UsageError
 from atropos_cli.io.records import Attempt, Record, text_of
 
@@ -169,6 +171,11 @@ class Expression:
             raise UsageError(f"expression {text!r}: {reason}{where}", hint=_EXAMPLE) from error
         try:
             self._run = _compile(tree.body)
+            self._paths = [
+                (ast.unparse(path), _compile(path), _compile(path.value) if hasattr(path, "value") else None)
+                for path in paths_that_may_miss(tree.body)
+                if not isinstance(path, ast.Name) or path.id in FIELDS
+            ]
         except RecursionError as error:
             raise UsageError(f"expression {text[:60]!r}... is nested too deeply") from error
 
@@ -178,6 +185,17 @@ class Expression:
             return self._run(Scope(record, attempt))
         except _FAILURES as error:
             raise ExpressionError(f"{self.text!r}: {error}") from error
+
+    def look(self, record: Record, attempt: Attempt, presence: Presence) -> None:
+        """Count which of the fields that the expression reads the attempt has."""
+        scope = Scope(record, attempt)
+        for name, value, parent in self._paths:
+            try:
+                there, holder = value(scope) is not None, parent(scope) if parent is not None else None
+            except _FAILURES:
+                continue  # told when the expression itself is worked out
+            known = holder if isinstance(holder, dict) and not there else ()
+            presence.see(f"--where {self.text!r}", name, there=there, known=known)
 
 
 _EXAMPLE = "for example: score >= 0.5 and env == 'math' and len(text) < 2000"

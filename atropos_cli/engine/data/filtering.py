@@ -18,6 +18,7 @@ from typing import Any
 from atropos_cli.engine.data.caps import Caps
 from atropos_cli.engine.data.decontamination import EvaluationIndex
 from atropos_cli.engine.data.dedup import ExactDuplicates, NearDuplicates
+from atropos_cli.engine.data.presence import Presence
 from atropos_cli.engine.data.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
 from atropos_cli.engine.data.selection import ranked
 from atropos_cli.errors import DataError
@@ -119,7 +120,8 @@ class Filter:
         self.report = FilterReport()
         self._log = log
         self._group_rules = group_rules(spec)
-        self._attempt_rules = attempt_rules(spec, ranges, self._expression_error)
+        self._presence = Presence("attempts")
+        self._attempt_rules = attempt_rules(spec, ranges, self._presence, self._expression_error)
         self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
         self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
         self._evaluation: EvaluationIndex | None = None
@@ -210,9 +212,17 @@ class Filter:
         if record.format == "atropos" and len(kept) < len(record.attempts):
             self.report.cut_fields.update(parallel_keys(record.raw, len(record.attempts)))
 
+    def count_class(self, record: Record) -> None:
+        """Look whether an attempt that is balanced names what it is balanced by."""
+        if self.spec.balance in ("env", "task_name"):
+            there = (record.env if self.spec.balance == "env" else record.task_name) is not None
+            note = ": they are balanced as one kind of their own"
+            self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
+
     def finish(self) -> FilterReport:
-        """The report with its warnings. Raises DataError when scores are asked for and there are none."""
+        """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
         report = self.report
+        report.warnings += self._presence.check()
         if self.spec.uses_scores and report.total.attempts and not report.total.scored:
             raise DataError(
                 f"none of the {report.total.attempts} attempts has a score, and the filter needs scores",
@@ -283,12 +293,15 @@ def _write(work: Filter, record: Record, kept: Sequence[Attempt], write: Write, 
 def _ranges(job: FilterJob) -> Ranges:
     """A pass of its own: lowest and highest score of each environment."""
     found: Ranges = {}
+    presence = Presence()
     for record in read_records(job.sources, job.read, ReadLog()):
         known = [score for score in record.scores if score is not None]
+        presence.see("--normalize env", "env", there=record.env is not None)
         if known:
             env = record.env or ""
             low, high = found.get(env, (known[0], known[0]))
             found[env] = (min(low, *known), max(high, *known))
+    presence.check()
     return found
 
 
@@ -303,6 +316,7 @@ def _filter_in_two_passes(job: FilterJob, work: Filter, records: Iterable[Record
             if not lines:
                 continue
             for attempt in kept:
+                work.count_class(record)
                 caps.add(record, attempt)
             # Rows joined to a group are spooled one by one, each with its one attempt.
             head = dump([record.format, record.source, record.line, number])

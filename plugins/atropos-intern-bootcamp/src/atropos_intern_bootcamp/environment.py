@@ -142,8 +142,14 @@ class BootcampEnvironment(Environment):
             made = self._worker().ask_now(request, seconds=self.config.timeout_s)
         except WorkerError as error:
             # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
-            return Task(id=task_id, info={"bootcamp": name, "seed": seed, "error": str(error)})
-        info: JsonDict = {"bootcamp": name, "seed": seed, "identity": made["identity"], "scoring": self._scoring()}
+            return Task(id=task_id, info={"task_name": name, "bootcamp": name, "seed": seed, "error": str(error)})
+        info: JsonDict = {
+            "task_name": name,
+            "bootcamp": name,
+            "seed": seed,
+            "identity": made["identity"],
+            "scoring": self._scoring(),
+        }
         prompt = (*self._system(), user(made["prompt"]))
         return Task(id=task_id, prompt=prompt, answer=made["gold"], info=info)
 
