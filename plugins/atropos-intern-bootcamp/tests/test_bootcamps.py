@@ -39,6 +39,7 @@ def test_random_task_is_all_bootcamps_with_their_names_in_every_record(camps: st
     assert sorted(set(names)) == [
         "Brokenbootcamp", "Evalbootcamp", "Hangingbootcamp", "Sumsbootcamp", "Unstorablebootcamp", "Wordsbootcamp",
     ]  # fmt: skip
+    assert names == [task.info["task_name"] for task in tasks]
     assert sorted(names[:6]) == sorted(names[6:]), "each comes up once a round"
     assert all(str(name) in task.id for name, task in zip(names, tasks, strict=True))
     episode = environment(camps).episode(first(camps, tasks=("Sums",))[0])
