@@ -80,8 +80,8 @@ def weight(unit: str) -> int:
 
 
 def word_grams(found: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
-    """All shortest runs of units that weigh n words; none when the whole text weighs less."""
-    weights = [weight(unit) for unit in found]
+    """All shortest runs of words (no symbols) that weigh n of them; none when the whole text weighs less."""
+    weights = [] if all(map(str.isascii, found)) else [weight(unit) for unit in found]
     if weights.count(WORD) == len(weights):
         yield from (tuple(found[i : i + n]) for i in range(len(found) - n + 1))
         return

@@ -23,7 +23,6 @@ from atropos_cli.io.sources import Source, find_sources
 SHORTEST = 3
 """Words of the shortest question that is looked for: "4" or "Why?" stands everywhere."""
 
-_PREFIX = 3  # units by which whole questions are found
 _SHOWN = 3
 
 
@@ -44,7 +43,7 @@ class EvaluationIndex:
         self.examples: list[str] = []
         self._grams: dict[int, int] = {}
         self._short: dict[tuple[str, ...], list[tuple[tuple[str, ...], int]]] = {}
-        self._lengths: dict[tuple[str, ...], set[int]] = {}
+        self._lengths: dict[tuple[str, str, str], set[int]] = {}
         self._files: list[str] = []
 
     def add_files(self, paths: Sequence[str], log: ReadLog) -> None:
@@ -77,10 +76,11 @@ class EvaluationIndex:
         if long or not text.question:
             return
         parts = sorted((tuple(units(normal_text(part))) for part in text.parts), key=len, reverse=True)
-        if sum(weight(unit) for part in parts for unit in part) < SHORTEST * WORD or len(parts[0]) < _PREFIX:
+        if sum(weight(unit) for part in parts for unit in part) < SHORTEST * WORD or len(parts[0]) < 3:
             self.too_short += 1
             return
-        self._lengths.setdefault(parts[0][:_PREFIX], set()).add(len(parts[0]))
+        first, second, third = parts[0][:3]
+        self._lengths.setdefault((first, second, third), set()).add(len(parts[0]))
         known = self._short.setdefault(parts[0], [])
         rest = tuple(f" {' '.join(part)} " for part in parts[1:])
         if all(rest != other for other, _ in known):
@@ -105,25 +105,23 @@ class EvaluationIndex:
         return None if self._clean(after) else "completion"
 
     def _clean(self, texts: Iterable[str]) -> bool:
-        texts = [normal_text(text) for text in texts]
-        for text in texts:
-            for gram in word_grams(words(text), self.n):
+        split = [units(normal_text(text)) for text in texts]
+        for found in split:
+            for gram in word_grams([unit for unit in found if unit[0].isalnum()], self.n):
                 file = self._grams.get(hash(gram))
                 if file is not None:
                     return self._found(file, gram)
-        return not self._lengths or self._holds_no_question(texts)
+        return not self._lengths or all(self._holds_no_question(found, split) for found in split)
 
-    def _holds_no_question(self, texts: Sequence[str]) -> bool:
-        split = [units(text) for text in texts]
-        whole: str | None = None
-        for found in split:
-            for i in range(len(found) - _PREFIX + 1):
-                for length in self._lengths.get(tuple(found[i : i + _PREFIX]), ()):
-                    for rest, file in self._short.get(tuple(found[i : i + length]), ()):
-                        if rest and whole is None:
-                            whole = f" {' '.join(unit for units_ in split for unit in units_)} "
-                        if all(part in (whole or "") for part in rest):
-                            return self._found(file, found[i : i + length])
+    def _holds_no_question(self, found: list[str], all_texts: Sequence[list[str]]) -> bool:
+        known = self._lengths
+        places = [i for i, prefix in enumerate(zip(found, found[1:], found[2:], strict=False)) if prefix in known]
+        for i in places:
+            for length in known[found[i], found[i + 1], found[i + 2]]:
+                for rest, file in self._short.get(tuple(found[i : i + length]), ()):
+                    whole = f" {' '.join(unit for text in all_texts for unit in text)} " if rest else ""
+                    if all(part in whole for part in rest):
+                        return self._found(file, found[i : i + length])
         return True
 
     def _found(self, file: int, found: Sequence[str]) -> bool:
