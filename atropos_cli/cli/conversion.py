@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
 from atropos_cli.cli.session import Session
-from atropos_cli.config.pairs import put_once
+from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise UsageError(f"--template-arg {pair!r} is not NAME=VALUE", hint="for example enable_thinking=false")
         try:
-            given = json.loads(value)
+            given = json_once(value, "--template-arg")
         except ValueError:
             given = value
         put_once(variables, name, given, "--template-arg")
