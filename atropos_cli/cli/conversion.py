@@ -156,7 +156,8 @@ def write_rows(
         with dataio.ticking(what, reading.log) as ticker:
             for record in _records(reading, group_rows):
                 for name in fields:
-                    presence.see("--field", name, there=has_field(record, name), known=(*record.raw, *record.info))
+                    there = has_field(record, name)
+                    presence.see("--field", name, there=there, known=() if there else (*record.raw, *record.info))
                 for row in rows_of(record):
                     if out is not None:
                         out.write(row, task=row["task"])

@@ -74,6 +74,20 @@ def test_an_option_of_a_run_given_twice_is_an_error(command: tuple[str, ...], wo
     assert (got.code, words in got.stderr) == (2, True), got.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gen", "arithmetic", "--split", "nonsense", "--dry-run"),
+        ("eval", "code-exec", "--split", "valid", "--dry-run"),
+        ("train", "grpo", "--model", "m", "--env", "arithmetic", "--split", "tset", "--dry-run"),
+        ("train", "grpo", "--model", "m", "--env", "arithmetic", "--eval", "arithmetic:split=dev", "--dry-run"),
+    ],
+)
+def test_a_split_that_does_not_exist_is_an_error_before_a_run(command: tuple[str, ...], cli: Any) -> None:
+    got = cli(*command)
+    assert (got.code, "has no split" in got.stderr) == (2, True), got.stderr
+
+
 def test_an_option_of_a_plugin_command_given_twice_is_an_error(cli: Any, install: Any) -> None:
     code = "import typer\napp = typer.Typer()\n@app.command()\ndef hello(name: str = 'x') -> None:\n    print(name)\n"
     install("greeter", {"greeter.py": code}, {"atropos.commands": {"hello": "greeter:app"}})
@@ -143,6 +157,8 @@ def test_kinds_of_tasks_reach_every_place(cli: Any, file: Path) -> None:
     assert cli("sft-gen", file, "--select", "all", "-o", "sft.parquet").code == 0
     again = cli("filter", "sft.parquet", "--where", "task_name in ['sort']", "--dry-run", "--json").json
     assert (again["attempts_kept"], again["tasks"]["sum"]["attempts_kept"]) == (3, 0)
+    assert cli("dpo-gen", file, "--group", "-o", "pairs.jsonl").code == 0
+    assert {json.loads(line)["task_name"] for line in Path("pairs.jsonl").read_text().splitlines()} <= {"sum", "sort"}
     made = cli("gen", "arithmetic", "-o", "run", "--limit", "8", "--backend", "scripted", "--backend.replies", "7")
     assert made.code == 0, made.stderr
     names = cli("analyze", "run", "--json").json["environments"]["arithmetic"]["task_names"]

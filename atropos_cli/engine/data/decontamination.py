@@ -24,6 +24,8 @@ SHORTEST = 3
 """Words of the shortest question that is looked for: "4" or "Why?" stands everywhere."""
 
 _SHOWN = 3
+_HITS = 10_000  # different texts found that are counted
+_OFTEN = 10  # times that the same words are found before they look like a template
 
 
 class EvaluationIndex:
@@ -41,6 +43,7 @@ class EvaluationIndex:
         self.unseen = 0
         self.matches: Counter[str] = Counter()
         self.examples: list[str] = []
+        self._hits: Counter[str] = Counter()
         self._grams: dict[int, int] = {}
         self._short: dict[tuple[str, ...], list[tuple[tuple[str, ...], int]]] = {}
         self._lengths: dict[tuple[str, str, str], set[int]] = {}
@@ -126,8 +129,11 @@ class EvaluationIndex:
 
     def _found(self, file: int, found: Sequence[str]) -> bool:
         self.matches[self._files[file] if self._files else ""] += 1
+        text = " ".join(found)
         if len(self.examples) < _SHOWN:
-            self.examples.append(" ".join(found))
+            self.examples.append(text)
+        if text in self._hits or len(self._hits) < _HITS:
+            self._hits[text] += 1
         return False
 
     def warnings(self) -> list[str]:
@@ -140,6 +146,12 @@ class EvaluationIndex:
             said.append(
                 f"{self.too_short} evaluation questions have fewer than {SHORTEST} words: they were not looked for"
             )
+        for text, count in self._hits.most_common(1):
+            if count >= _OFTEN and count > self.matches.total() / 2:
+                said.append(
+                    f"{count} of {self.matches.total()} finds are the same words, {text!r}: if that is a template and no "
+                    "question, take it out of the evaluation file"
+                )
         if self.unseen:
             said.append(
                 f"{self.unseen} attempts hold token ids, images or other parts that are no text: "

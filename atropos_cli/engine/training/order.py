@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.words import normal_text, units
+from atropos_cli.engine.tasks import check_split
 from atropos_cli.errors import ConfigError
 from atropos_cli.ports.environment import Environment, TaskStream
 
@@ -73,6 +74,7 @@ class TaskOrder:
     def __init__(
         self, environment: Environment, split: str, limit: int | None, *, seed: int, held_out: frozenset[bytes]
     ) -> None:
+        check_split(environment, split)
         source = environment.tasks(split)
         endless = isinstance(source, TaskStream) and source.length is None and limit is None
         self._tasks: Sequence[Task]

@@ -118,6 +118,15 @@ def test_decontamination_says_where_it_did_not_look(tmp_path: Path) -> None:
     ]
 
 
+def test_a_template_that_is_taken_for_evaluation_data_is_told(tmp_path: Path) -> None:
+    frame = "Solve the problem step by step and put the final answer of it into a box at the end"
+    evaluation = write_rows(tmp_path / "eval.jsonl", {"prompt": f"Who was first? {frame}"})
+    rows = [{"id": str(i), "messages": asked(f"Question {i}. {frame}")} for i in range(12)]
+    report, kept = run(rows, evaluation)
+    assert not kept
+    assert [text for text in report.warnings if "12 of 12 finds are the same words" in text]
+
+
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
