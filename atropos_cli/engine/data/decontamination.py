@@ -147,10 +147,11 @@ class EvaluationIndex:
                 f"{self.too_short} evaluation questions have fewer than {SHORTEST} words: they were not looked for"
             )
         for text, count in self._hits.most_common(1):
-            if count >= _OFTEN and count > self.matches.total() / 2:
+            finds = self.matches.total()
+            if count >= _OFTEN and count > finds / 2:
                 said.append(
-                    f"{count} of {self.matches.total()} finds are the same words, {text!r}: if that is a template and no "
-                    "question, take it out of the evaluation file"
+                    f"{count} of {finds} finds are the same words, {text!r}: "
+                    "if that is a template and no question, take it out of the evaluation file"
                 )
         if self.unseen:
             said.append(
