@@ -34,12 +34,17 @@ def test_near_duplicates_at_jaccard_09_are_found(language: str) -> None:
     letters, blank = ALPHABETS[language]
     rng = random.Random(language)
     found = pairs = 0
-    while pairs < 150:
+    while pairs < 100:
         text = ["".join(rng.choice(letters) for _ in range(rng.randint(3, 8) if blank else 1)) for _ in range(200)]
         other = list(text)
-        for _ in range(2):
+        for _ in range(rng.choice((2, 2, 4, 5))):
             other[rng.randrange(len(other))] = rng.choice(text)
-        if 0.89 <= jaccard(blank.join(text), blank.join(other)) <= 0.92:
+        similarity = jaccard(blank.join(text), blank.join(other))
+        if 0.78 <= similarity < 0.8:  # below the threshold, however little
+            near = NearDuplicates(0.8, "all")
+            assert is_new(near, blank.join(text))
+            assert is_new(near, blank.join(other))
+        if 0.89 <= similarity <= 0.92:
             pairs += 1
             near = NearDuplicates(0.8, "all")
             assert is_new(near, blank.join(text))
