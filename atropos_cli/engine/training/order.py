@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import re
 from collections.abc import Iterable, Sequence
 
 from atropos_cli.domain.task import Task
-from atropos_cli.domain.words import normal_text, units
+from atropos_cli.domain.words import normal_text, words
 from atropos_cli.engine.tasks import check_split
 from atropos_cli.errors import ConfigError
 from atropos_cli.ports.environment import Environment, TaskStream
@@ -17,6 +18,9 @@ Turn = tuple[str, str]
 """Role and text of a message."""
 
 _SYSTEM = ("system", "developer")
+_MARKS = str.maketrans("“”„«»。、", '""""".,')
+_ENDING = re.compile(r"(?<=[\w\"')\]])[.,;:!?]+(?=\s|$)")  # punctuation of prose; "#.#" is a board, and "3.5" a number
+_SPOKEN = re.compile(r"\s*\w[\w\s]*")
 
 
 def task_digests(task: Task) -> set[bytes]:
@@ -49,15 +53,15 @@ def digests_of(turns: Sequence[Turn]) -> set[bytes]:
 
 
 def digest_of(turns: Iterable[Turn]) -> bytes:
-    """The digest of a prompt: blanks, case, punctuation and the width of signs make no difference."""
+    """The digest of a prompt: blanks, case, punctuation behind words and the width of signs make no difference."""
     same = ((role, _same(text)) for role, text in turns)
     return _digest("\x00".join(f"{'system' if role in _SYSTEM else role}\x01{text}" for role, text in same if text))
 
 
 def _same(text: str) -> str:
-    """What is equal in two texts that say the same; the text itself where it holds no words."""
-    text = normal_text(text)
-    return " ".join(units(text)) or text.strip()
+    """What is equal in two texts that say the same: the words, and what stands between them, as in a drawn board."""
+    text = _ENDING.sub("", normal_text(text).strip().translate(_MARKS))
+    return " ".join(words(text)) + "\x02" + _SPOKEN.sub("w", text) if text else ""
 
 
 def _digest(text: str) -> bytes:

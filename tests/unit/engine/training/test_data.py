@@ -188,6 +188,10 @@ def test_a_prompt_is_told_as_a_task_is() -> None:
         ("What is 3 - 2?", {"prompt": "What is 3 + 2?"}, False),
         ("(1+2)*3", {"prompt": "1+(2*3)"}, False),
         ("!?", {"prompt": "?!"}, False),
+        ("Say “hi”; then go.", {"query": 'say "hi" then go'}, True),
+        ("Solve 3+4=?", {"prompt": "Solve  3 + 4 =?\n"}, True),
+        ("Push:\n#.@#\n#..#", {"prompt": "Push:\n#@.#\n#..#"}, False),
+        ("Draw:\n# #\n", {"prompt": "Draw:\n##"}, False),
         (
             "วันนี้วันอะไร",
             {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "วันนี้ วันอะไร"}]},
