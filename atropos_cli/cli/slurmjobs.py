@@ -154,19 +154,21 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
 
 
 def _without_option(words: Iterable[str], names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
-    """The words without an option that has a value, and its last value."""
+    """The words without an option that has a value, and its value. Raises UsageError when it is given twice."""
     left: list[str] = []
-    value: str | None = None
+    values: list[str] = []
     source = iter(words)
     for word in source:
         head, equals, tail = word.partition("=")
         if word in names:
-            value = next(source, None)
+            values += [value for value in (next(source, None),) if value is not None]
         elif equals and head in names:
-            value = tail
+            values.append(tail)
         else:
             left.append(word)
-    return tuple(left), value
+    if len(values) > 1:
+        raise UsageError(f"{names[0]} is given twice, and it takes one value", hint="give it once")
+    return tuple(left), values[0] if values else None
 
 
 def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resources, drain: float) -> list[Component]:

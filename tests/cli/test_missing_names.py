@@ -66,6 +66,10 @@ def test_an_option_given_twice_is_an_error(command: tuple[str, ...], words: str,
             ("slurm", "submit", "--dry-run", "--env", "A=1", "--env", "A=2", "--", "gen", "arithmetic"),
             "A is given twice",
         ),
+        (
+            ("slurm", "submit", "--dry-run", "--", "gen", "arithmetic", "-o", "a", "--output=b"),
+            "--output is given twice",
+        ),
         (("tmux", "run", "--env", "A=1", "--env", "A=2", "--", "gen", "arithmetic"), "A is given twice"),
     ],
 )
