@@ -24,6 +24,7 @@ from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
+from atropos_cli.domain.words import normal_text, word_grams, words
 from atropos_cli.errors import (
     AtroposError,
     BackendError,
@@ -172,6 +173,7 @@ __all__ = [
     "hookimpl",
     "load_gguf",
     "make_backend",
+    "normal_text",
     "parse_tool_calls",
     "readable_paths",
     "reward",
@@ -182,4 +184,6 @@ __all__ = [
     "token_sequences",
     "user",
     "wait_passively",
+    "word_grams",
+    "words",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
 from atropos_cli.cli.session import Session
+from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -109,9 +109,10 @@ def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise UsageError(f"--template-arg {pair!r} is not NAME=VALUE", hint="for example enable_thinking=false")
         try:
-            variables[name] = json.loads(value)
+            given = json_once(value, "--template-arg")
         except ValueError:
-            variables[name] = value
+            given = value
+        put_once(variables, name, given, "--template-arg")
     return variables
 
 
@@ -137,23 +138,33 @@ def write_rows(
     rows_of: Callable[[Record], list[Row]],
     *,
     group_rows: bool,
+    fields: Sequence[str] = (),
 ) -> Any:
     """Stream records through `rows_of` into the output; returns the output, or None when nothing was written.
 
-    Files appear at the end, and only when there are rows.
+    Files appear at the end, and only when there are rows. fields: what rows should carry along; one that no record
+    has is an error.
     """
+    from atropos_cli.engine.convert.samples import has_field
+    from atropos_cli.engine.data.presence import Presence
     from atropos_cli.io.writers_out import open_output
 
     out = open_output(spec) if spec is not None else None
+    presence = Presence()
     gc.freeze()  # what is loaded by now stays: looking through it again and again costs as much as the work
     try:
         with dataio.ticking(what, reading.log) as ticker:
             for record in _records(reading, group_rows):
+                for name in fields:
+                    there = has_field(record, name)
+                    presence.see("--field", name, there=there, known=() if there else (*record.raw, *record.info))
                 for row in rows_of(record):
                     if out is not None:
                         out.write(row, task=row["task"])
                 ticker.tick()
         reading.require_rows("--input-format")
+        for text in presence.check():
+            reading.log.warn(text)
     except BaseException:
         if out is not None:
             out.abort()

@@ -183,8 +183,49 @@ def _common(
     """Switches that every command takes; Session reads them from the arguments."""
 
 
+def refuse_repeats(command: Any) -> None:
+    """Let an option with one value be given once: of two values the parser would take the last without a word."""
+    make_parser = command.make_parser
+
+    def strict_parser(ctx: Any) -> Any:
+        parser = make_parser(ctx)
+        parse_args = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            parsed = parse_args(args=args)
+            if not ctx.resilient_parsing:
+                _check_once(parsed[2], ctx.command_path)
+            return parsed
+
+        parser.parse_args = parse_once
+        return parser
+
+    command.make_parser = strict_parser
+
+
+def _check_once(order: Sequence[Any], path: str) -> None:
+    """order: the parameters as they came. A switch that only turns on may be repeated."""
+    seen = set()
+    for param in order:
+        one_valued = param.param_type_name == "option" and not (param.multiple or getattr(param, "count", False))
+        if not one_valued or (param.is_flag and not param.secondary_opts):
+            continue
+        if param.name in seen:
+            name = " / ".join(map(_long_name, filter(None, (param.opts, param.secondary_opts))))
+            raise UsageError(f"{name} is given twice, and it takes one value", hint=f"give it once; {path} --help")
+        seen.add(param.name)
+
+
+def _long_name(names: Sequence[str]) -> str:
+    return next((name for name in names if name.startswith("--")), names[0])
+
+
 def add_common(command: Any) -> None:
-    """Let the command, and every command in it, take the common switches. Names it has already stay its own."""
+    """Let the command, and every command in it, take the common switches. Names it has already stay its own.
+
+    Each option that takes one value can then be given once.
+    """
+    refuse_repeats(command)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)
     taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}

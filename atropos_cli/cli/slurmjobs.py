@@ -16,6 +16,7 @@ import atropos_cli
 from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
+from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -153,19 +154,21 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
 
 
 def _without_option(words: Iterable[str], names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
-    """The words without an option that has a value, and its last value."""
+    """The words without an option that has a value, and its value. Raises UsageError when it is given twice."""
     left: list[str] = []
-    value: str | None = None
+    values: list[str] = []
     source = iter(words)
     for word in source:
         head, equals, tail = word.partition("=")
         if word in names:
-            value = next(source, None)
+            values += [value for value in (next(source, None),) if value is not None]
         elif equals and head in names:
-            value = tail
+            values.append(tail)
         else:
             left.append(word)
-    return tuple(left), value
+    if len(values) > 1:
+        raise UsageError(f"{names[0]} is given twice, and it takes one value", hint="give it once")
+    return tuple(left), values[0] if values else None
 
 
 def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resources, drain: float) -> list[Component]:
@@ -263,7 +266,7 @@ def variables(given: Sequence[str]) -> dict[str, str]:
                 hint=f"export {name} in your shell and give --env {name}",
             )
         if value is not None:
-            found[name] = value
+            put_once(found, name, value, "--env")
     return found
 
 
@@ -278,7 +281,7 @@ def options(given: Sequence[str]) -> dict[str, str]:
             check_option(key)
         except ValueError as error:
             raise UsageError(f"--sbatch {text}: {error}") from error
-        found[key] = value
+        put_once(found, key, value, "--sbatch")
     return found
 
 

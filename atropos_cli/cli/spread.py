@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.session import Session
+from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--on-option {text!r} is not KEY=VALUE")
-        options[key] = value
+        put_once(options, key, value, "--on-option")
     registration = session.registry.find("launcher", name)
     cls = registration.load()
     if not cls.spreads:

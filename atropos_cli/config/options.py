@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
+from atropos_cli.config.pairs import json_once
+
 Kind = Literal["bool", "list", "json", "value"]
 MASK = "********"
 _NOTHING: tuple[Any, ...] = (None, "", (), [], {})
@@ -245,7 +247,7 @@ def parse_text(option: Option, text: str | Sequence[str]) -> Any:
         return None
     if option.kind == "json":
         try:
-            return json.loads(text)
+            return json_once(text, f"--{option.flag}")
         except ValueError as error:
             raise ValueError(f"expected JSON ({error})") from None
     return _parse_scalar(option, text)
@@ -255,7 +257,7 @@ def _split(text: str) -> Sequence[Any]:
     if not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",")]
     try:
-        parsed = json.loads(text)
+        parsed = json_once(text, "a list")
     except ValueError as error:
         raise ValueError(f"expected a JSON list or values with commas between them ({error})") from None
     return parsed if isinstance(parsed, list) else [parsed]

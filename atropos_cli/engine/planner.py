@@ -15,6 +15,7 @@ from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.engine.tasks import check_split
 from atropos_cli.errors import ConfigError, PluginError, UsageError
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.backend import NoOptions
@@ -30,6 +31,7 @@ def build_plan(
     """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk."""
     env = registry.find("environment", environment)
     env_class = env.load()
+    check_split(env_class, settings.split)
     backend = choose_backend(settings, registry)
     return Plan(
         atropos_version=atropos_cli.__version__,

@@ -31,6 +31,15 @@ class Shard:
         return sum(self.owns(index) for index in range(total))
 
 
+def check_split(environment: Environment | type[Environment], split: str) -> None:
+    """Raises UsageError for a split that the environment does not have: a generator would make tasks for any name."""
+    if split not in environment.splits:
+        raise UsageError(
+            f"environment {environment.name!r} has no split {split!r}",
+            hint=f"its splits: {', '.join(environment.splits)}",
+        )
+
+
 class TaskReader:
     """Hands out (index, task) in ascending order, skipping the indexes a predicate names.
 
@@ -39,11 +48,7 @@ class TaskReader:
     """
 
     def __init__(self, environment: Environment, split: str, limit: int | None) -> None:
-        if split not in environment.splits:
-            raise UsageError(
-                f"environment {environment.name!r} has no split {split!r}",
-                hint=f"its splits: {', '.join(environment.splits)}",
-            )
+        check_split(environment, split)
         source = environment.tasks(split)
         self._sequence: Sequence[Task] | None = source if isinstance(source, Sequence) else None
         self._iterator: Iterator[Task] = iter(source) if self._sequence is None else iter(())

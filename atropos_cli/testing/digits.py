@@ -40,4 +40,4 @@ class Digits(Environment):
         if marker is not None and index == INTERRUPTING and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGTERM)
-        return Task(id=str(index), prompt=(user(f"{index % 7}"),))
+        return Task(id=str(index), prompt=(user(f"{index % 7}"),), info={"task_name": self.name})

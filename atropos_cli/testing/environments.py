@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message
-from atropos_cli.domain.task import Task
+from atropos_cli.domain.task import TASK_NAME, Task
 from atropos_cli.plugins.checks import check_component
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.ports.environment import Environment, Episode, TaskStream
@@ -77,6 +77,14 @@ class EnvironmentContract:
             assert Task.model_validate_json(task.model_dump_json()) == task, f"task {task.id} does not survive JSON"
         ids = [task.id for task in tasks]
         assert len(set(ids)) == len(ids), f"task ids occur twice: {ids}"
+
+    def test_tasks_name_their_kind(self) -> None:
+        """Reports, `filter --balance task_name` and retention are kept apart by it; one name for all will do."""
+        names = {task.id: task.info.get(TASK_NAME) for task in self._tasks()}
+        bare = [task_id for task_id, name in names.items() if not (isinstance(name, str) and name.strip())]
+        if len(bare) == len(names) and not any(names.values()):
+            pytest.skip(f'info["{TASK_NAME}"] names no kind of task')
+        assert not bare, f'info["{TASK_NAME}"] is no name of a kind of task for: {", ".join(bare)}'
 
     def test_tasks_are_the_same_every_time(self) -> None:
         """A resumed run counts on it: the tasks that are done are skipped by their place."""

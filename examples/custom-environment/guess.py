@@ -67,7 +67,7 @@ class Guess(Environment):
 
     def task(self, split, index):
         secret = random.Random(f"{split}/{index}").randint(1, self.config.largest)
-        return Task(id=f"{split}-{index}", answer=secret)
+        return Task(id=f"{split}-{index}", answer=secret, info={"task_name": "guess"})
 
     def episode(self, task):
         return Game(task, self.config)

@@ -79,7 +79,8 @@ class Gen:
     def command(self, *options: str) -> list[str]:
         return [
             *(str(ATROPOS), "gen", f"{self.folder}/prompts.py:Prompts", "--base-url", self.server.base_url),
-            *("--model", "mock-model", "--group-size", "1", "-o", str(self.run), *options),
+            *("--model", "mock-model", "-o", str(self.run), *options),
+            *(() if "--group-size" in options else ("--group-size", "1")),
         ]
 
     def __call__(self, *options: str, timeout: float = 60, **popen: Any) -> subprocess.CompletedProcess[str]:

@@ -121,7 +121,10 @@ def analyze(
         report = analysis.report(wanted)
     if not report.environments:
         reading.require_rows()
-        raise DataError(f"no rollouts of {', '.join(sorted(wanted))}", hint=f"there are: {', '.join(analysis.skipped)}")
+    missing = wanted - set(report.environments)
+    if missing:
+        there = [*report.environments, *analysis.skipped]
+        raise DataError(f"no rollouts of {', '.join(sorted(missing))}", hint=f"there are: {', '.join(there)}")
     title = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
     files = _write(report, title, dataio.read_lines(reading.log), html, png)
     if as_json:

@@ -187,7 +187,9 @@ def dpo_gen(
 
     converter = PairConverter(options, rendering, reading.log.tell)
     try:
-        out = conversion.write_rows("dpo-gen", reading, target, converter.rows, group_rows=group_rows)
+        out = conversion.write_rows(
+            "dpo-gen", reading, target, converter.rows, group_rows=group_rows, fields=tuple(field or ())
+        )
     finally:
         reading.close()
     dataio.write_rejects(reading, target, rejects)

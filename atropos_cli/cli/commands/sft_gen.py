@@ -170,7 +170,9 @@ def sft_gen(
         rendering = conversion.make_rendering(tokenizer, chat_template, template_arg)
     converter = _converter(options, thinking, rendering, reading, table=conversion.is_table(target))
     try:
-        out = conversion.write_rows("sft-gen", reading, target, converter.rows, group_rows=group_rows)
+        out = conversion.write_rows(
+            "sft-gen", reading, target, converter.rows, group_rows=group_rows, fields=tuple(field or ())
+        )
     finally:
         reading.close()
     dataio.write_rejects(reading, target, rejects)

@@ -16,6 +16,7 @@ from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
+from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -319,8 +320,11 @@ def _default_name(words: list[str]) -> str:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    pairs = [variable(text) for text in given]
-    return {name: os.environ[name] if value is None else value for name, value in pairs}
+    found: dict[str, str] = {}
+    for text in given:
+        name, value = variable(text)
+        put_once(found, name, os.environ[name] if value is None else value, "--env")
+    return found
 
 
 def _remote(host: str | None, python: str | None, config: Path | None) -> Remote | None:

@@ -24,6 +24,7 @@ from atropos_cli.engine.analysis.plugged import FindAnalyzers, Plugged
 from atropos_cli.engine.analysis.report import EnvironmentReport
 from atropos_cli.engine.analysis.success import SuccessRule
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
+from atropos_cli.errors import DataError
 from atropos_cli.io.records import Attempt, Record, text_of
 
 NO_ENVIRONMENT = "(no environment)"
@@ -109,7 +110,10 @@ class Analysis:
             self._episode(record, name)
 
     def report(self, wanted: Collection[str] = ()) -> Report:
-        """What was counted. The stream has ended: nothing can be added afterwards."""
+        """What was counted. The stream has ended: nothing can be added afterwards.
+
+        Raises DataError when the verdict that the success rule names is nowhere.
+        """
         for lost in self._lost.remaining():
             environment = self._environment(lost.env) if not wanted or lost.env in wanted else None
             if environment is not None:
@@ -126,11 +130,26 @@ class Analysis:
         for _, episode in self._episodes.items():
             reports[episode.env].add_episode(episode)
         notes = [note for report in reports.values() for note in report.plugin_notes]
+        notes += self._verdict_notes()
         if self.others:
             notes.append(f"{self.others} rollouts of further environments ({OTHERS}) are not analysed: --env names one")
         if len(reports) > 1:
             notes.append("rewards of different environments are never put together: their scales may differ")
         return Report(reports, notes)
+
+    def _verdict_notes(self) -> list[str]:
+        name = self.options.success.field
+        found = self._environments.values()
+        judged = sum(environment.attempts - environment.failed for environment in found)
+        lacking = judged - sum(environment.own_fields.total() for environment in found)
+        if name is None or not lacking:
+            return []
+        if lacking == judged:
+            raise DataError(
+                f"--success field:{name}: none of the {judged} rollouts has a {name} that is true or false",
+                hint='name another field of the rollout, its info or its metrics, or a threshold: --success ">=0.5"',
+            )
+        return [f"{lacking} of {judged} rollouts have no {name}: they are in no share of successes"]
 
     def _environment(self, name: str) -> Environment | None:
         found = self._environments.get(name)

@@ -92,7 +92,8 @@ def summaries(data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
             ("turns of an episode", data["episodes"]["turns"]),
             ("reward of an episode", data["episodes"]["reward"]),
         ]
-    rows += [(f"reward of {name}", value) for name, value in data["task_names"].items()]
+    if len(data["task_names"]) > 1:
+        rows += [(f"reward of {name}", value) for name, value in data["task_names"].items()]
     return [(name, row) for name, row in rows if row["count"]]
 
 

@@ -309,10 +309,9 @@ class PairConverter:
             "score_rejected": bad.score,
             "task": record.task_key,
         }
-        if options.sample.fields:
-            for name, value in lineage_of(record, good, options.sample.fields).items():
-                if name not in ("rollout", "score"):
-                    made.setdefault(name, value)  # a field of the source never replaces a column
+        for name, value in lineage_of(record, good, options.sample.fields).items():
+            if name not in ("rollout", "score"):
+                made.setdefault(name, value)  # a field of the source never replaces a column
         return made
 
     def _check_length(self, split: Divergence, tools: list[Row] | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from atropos_cli.domain.rollout import TRUNCATED
+from atropos_cli.domain.task import TASK_NAME
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
@@ -108,6 +109,8 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
 def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:
     """The columns that lead back from a row to its attempt, and the fields asked for."""
     found: Row = {"rollout": rollout_id(record, attempt), "task": record.task_key, "score": attempt.score}
+    if record.task_name is not None:
+        found[TASK_NAME] = record.task_name
     if fields:
         parallel = parallel_keys(record.raw, len(record.attempts)) if record.format == "atropos" else []
         for name in fields:
@@ -118,6 +121,11 @@ def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> 
             elif name in record.info:
                 found[name] = record.info[name]
     return found
+
+
+def has_field(record: Record, name: str) -> bool:
+    """Is there a field of this name to carry along?"""
+    return name in record.raw or name in record.info
 
 
 def rollout_id(record: Record, attempt: Attempt) -> str:

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from atropos_cli.domain.words import words
+from atropos_cli.engine.data.fieldpaths import paths_that_may_miss
+from atropos_cli.engine.data.presence import Presence
 from atropos_cli.errors import UsageError
 from atropos_cli.io.records import Attempt, Record, text_of
 
@@ -75,7 +78,7 @@ FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
     "prompt": ("text of the prompt's messages", lambda s: "\n\n".join(map(text_of, s.attempt.prompt))),
     "reasoning": ("reasoning of the last assistant message", lambda s: (s.attempt.reply or {}).get("reasoning")),
     "chars": ("characters of the completion", lambda s: len(s.attempt.completion_text)),
-    "words": ("words of the completion", lambda s: len(s.attempt.completion_text.split())),
+    "words": ("words of the completion", lambda s: len(words(s.attempt.completion_text))),
     "tokens": ("sampled tokens, where stored", lambda s: s.attempt.completion_tokens),
     "turns": ("assistant messages of the completion", lambda s: _turns(s.attempt)),
     "tool_calls": ("tool calls of the completion", lambda s: _tool_calls(s.attempt)),
@@ -168,6 +171,11 @@ class Expression:
             raise UsageError(f"expression {text!r}: {reason}{where}", hint=_EXAMPLE) from error
         try:
             self._run = _compile(tree.body)
+            self._paths = [
+                (ast.unparse(path), _compile(path), _compile(path.value) if hasattr(path, "value") else None)
+                for path in paths_that_may_miss(tree.body)
+                if not isinstance(path, ast.Name) or path.id in FIELDS
+            ]
         except RecursionError as error:
             raise UsageError(f"expression {text[:60]!r}... is nested too deeply") from error
 
@@ -177,6 +185,17 @@ class Expression:
             return self._run(Scope(record, attempt))
         except _FAILURES as error:
             raise ExpressionError(f"{self.text!r}: {error}") from error
+
+    def look(self, record: Record, attempt: Attempt, presence: Presence) -> None:
+        """Count which of the fields that the expression reads the attempt has."""
+        scope = Scope(record, attempt)
+        for name, value, parent in self._paths:
+            try:
+                there, holder = value(scope) is not None, parent(scope) if parent is not None else None
+            except _FAILURES:
+                continue  # told when the expression itself is worked out
+            known = holder if isinstance(holder, dict) and not there else ()
+            presence.see(f"--where {self.text!r}", name, there=there, known=known)
 
 
 _EXAMPLE = "for example: score >= 0.5 and env == 'math' and len(text) < 2000"

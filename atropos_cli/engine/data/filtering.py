@@ -18,6 +18,7 @@ from typing import Any
 from atropos_cli.engine.data.caps import Caps
 from atropos_cli.engine.data.decontamination import EvaluationIndex
 from atropos_cli.engine.data.dedup import ExactDuplicates, NearDuplicates
+from atropos_cli.engine.data.presence import Presence
 from atropos_cli.engine.data.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
 from atropos_cli.engine.data.selection import ranked
 from atropos_cli.errors import DataError
@@ -119,7 +120,8 @@ class Filter:
         self.report = FilterReport()
         self._log = log
         self._group_rules = group_rules(spec)
-        self._attempt_rules = attempt_rules(spec, ranges, self._expression_error)
+        self._presence = Presence("attempts")
+        self._attempt_rules = attempt_rules(spec, ranges, self._presence, self._expression_error)
         self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
         self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
         self._evaluation: EvaluationIndex | None = None
@@ -152,7 +154,7 @@ class Filter:
             near = self._near
             kept = self._true(kept, "near duplicate", lambda attempt: near.is_new(record, attempt))
         if self._evaluation is not None:
-            kept = self._true(kept, "evaluation data in the completion", self._evaluation.completion_is_clean)
+            kept = self._decontaminated(self._evaluation, record, kept)
         return self._select(record, kept)
 
     def _group_reason(self, record: Record) -> str | None:
@@ -180,6 +182,16 @@ class Filter:
             self.report.dropped[reason] += len(attempts) - len(kept)
         return kept
 
+    def _decontaminated(self, evaluation: EvaluationIndex, record: Record, attempts: list[Attempt]) -> list[Attempt]:
+        kept = []
+        for attempt in attempts:
+            place = evaluation.place_in(record, attempt)
+            if place is None:
+                kept.append(attempt)
+            else:
+                self.report.dropped[f"evaluation data in the {place}"] += 1
+        return kept
+
     def _select(self, record: Record, kept: list[Attempt]) -> list[Attempt]:
         n = 1 if self.spec.best_of_n else self.spec.top_k
         if n is not None and len(kept) > n:
@@ -200,9 +212,17 @@ class Filter:
         if record.format == "atropos" and len(kept) < len(record.attempts):
             self.report.cut_fields.update(parallel_keys(record.raw, len(record.attempts)))
 
+    def count_class(self, record: Record) -> None:
+        """Look whether an attempt that is balanced names what it is balanced by."""
+        if self.spec.balance in ("env", "task_name"):
+            there = (record.env if self.spec.balance == "env" else record.task_name) is not None
+            note = ": they are balanced as one kind of their own"
+            self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
+
     def finish(self) -> FilterReport:
-        """The report with its warnings. Raises DataError when scores are asked for and there are none."""
+        """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
         report = self.report
+        report.warnings += self._presence.check()
         if self.spec.uses_scores and report.total.attempts and not report.total.scored:
             raise DataError(
                 f"none of the {report.total.attempts} attempts has a score, and the filter needs scores",
@@ -223,6 +243,7 @@ class Filter:
             report.warnings.append(f"fields with one entry for each attempt were cut alike: {', '.join(unknown)}")
         if self._evaluation is not None:
             report.decontamination = self._evaluation.as_json()
+            report.warnings += self._evaluation.warnings()
         return report
 
 
@@ -272,12 +293,15 @@ def _write(work: Filter, record: Record, kept: Sequence[Attempt], write: Write, 
 def _ranges(job: FilterJob) -> Ranges:
     """A pass of its own: lowest and highest score of each environment."""
     found: Ranges = {}
+    presence = Presence()
     for record in read_records(job.sources, job.read, ReadLog()):
         known = [score for score in record.scores if score is not None]
+        presence.see("--normalize env", "env", there=record.env is not None)
         if known:
             env = record.env or ""
             low, high = found.get(env, (known[0], known[0]))
             found[env] = (min(low, *known), max(high, *known))
+    presence.check()
     return found
 
 
@@ -292,6 +316,7 @@ def _filter_in_two_passes(job: FilterJob, work: Filter, records: Iterable[Record
             if not lines:
                 continue
             for attempt in kept:
+                work.count_class(record)
                 caps.add(record, attempt)
             # Rows joined to a group are spooled one by one, each with its one attempt.
             head = dump([record.format, record.source, record.line, number])
@@ -326,7 +351,7 @@ def describe(spec: FilterSpec) -> list[str]:
     """The rules in words, thresholds with their operator, in the order in which they are applied."""
     rules = []
     if spec.decontaminate:
-        rules.append(f"no {spec.ngram}-gram of {', '.join(spec.decontaminate)}")
+        rules.append(f"no {spec.ngram}-gram and no short question of {', '.join(spec.decontaminate)}")
     if spec.drop_equal:
         rules.append("scores of the group differ")
     if spec.min_spread is not None:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from atropos_cli.domain.words import words
 from atropos_cli.engine.data.expressions import Expression, ExpressionError
+from atropos_cli.engine.data.presence import Presence
 from atropos_cli.engine.data.selection import OPS, all_equal, group_spread
 from atropos_cli.errors import UsageError
 from atropos_cli.io.records import Attempt, Record
@@ -95,12 +97,12 @@ def _scored(record: Record) -> int:
 
 
 def attempt_rules(
-    spec: FilterSpec, ranges: Ranges | None = None, on_error: Callable[[Record, str], None] = lambda record, text: None
+    spec: FilterSpec, ranges: Ranges | None, presence: Presence, on_error: Callable[[Record, str], None]
 ) -> list[AttemptTest]:
     """Tests of single attempts, in the order in which they are applied.
 
-    ranges: lowest and highest score by environment, to normalise with. on_error: told what an expression could
-    not work with; the attempt is dropped.
+    ranges: lowest and highest score by environment, to normalise with. presence: told which names that the options
+    ask for an attempt has. on_error: told what an expression could not work with; the attempt is dropped.
     """
     rules: list[AttemptTest] = []
     if spec.drop_failed:
@@ -108,20 +110,23 @@ def attempt_rules(
     if spec.drop_truncated:
         rules.append(lambda record, attempt: "truncated" if attempt.truncated else None)
     if spec.finish_reasons:
-        rules.append(_finish_rule(spec.finish_reasons))
+        rules.append(_finish_rule(spec.finish_reasons, presence))
     rules += _score_rules(spec, ranges or {})
     rules += _length_rules(spec)
     rules += [_regex_rule(pattern, wanted=True) for pattern in spec.match]
     rules += [_regex_rule(pattern, wanted=False) for pattern in spec.no_match]
-    rules += [_where_rule(text, on_error) for text in spec.where]
+    rules += [_where_rule(text, presence, on_error) for text in spec.where]
     return rules
 
 
-def _finish_rule(allowed: tuple[str, ...]) -> AttemptTest:
+def _finish_rule(allowed: tuple[str, ...], presence: Presence) -> AttemptTest:
     wanted = frozenset(allowed)
+    strange = wanted - _FINISH
 
     def test(record: Record, attempt: Attempt) -> str | None:
         found = attempt.finish_reason or "unknown"
+        for name in strange:
+            presence.see("--finish-reason", name, there=found == name, known=(found,), note=None)
         return None if found in wanted else f"finish reason {found if found in _FINISH else 'other'}"
 
     return test
@@ -169,7 +174,7 @@ def _length_rules(spec: FilterSpec) -> list[AttemptTest]:
     rules: list[AttemptTest] = []
     measures: tuple[tuple[str, Callable[[Attempt], int | None], int | None, int | None], ...] = (
         ("characters", lambda attempt: len(attempt.completion_text), spec.min_chars, spec.max_chars),
-        ("words", lambda attempt: len(attempt.completion_text.split()), spec.min_words, spec.max_words),
+        ("words", lambda attempt: len(words(attempt.completion_text)), spec.min_words, spec.max_words),
         ("tokens", lambda attempt: attempt.completion_tokens, spec.min_tokens, spec.max_tokens),
     )
     for unit, measure, low, high in measures:
@@ -199,10 +204,11 @@ def _regex_rule(pattern: str, *, wanted: bool) -> AttemptTest:
     return lambda record, attempt: None if (search(attempt.completion_text) is not None) is wanted else reason
 
 
-def _where_rule(text: str, on_error: Callable[[Record, str], None]) -> AttemptTest:
+def _where_rule(text: str, presence: Presence, on_error: Callable[[Record, str], None]) -> AttemptTest:
     expression = Expression(text)
 
     def test(record: Record, attempt: Attempt) -> str | None:
+        expression.look(record, attempt, presence)
         try:
             return None if expression(record, attempt) else f"where {text}"
         except ExpressionError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -94,8 +95,9 @@ def problems(engine: Engine, words: Sequence[str]) -> list[str]:
     """What is wrong with options for the engine, each with what may help: unknown names, missing or bad values."""
     table = option_table(engine)
     names = table.names
+    found = _repeated(names, words)
     words = [_long(engine, word) for word in words]
-    found = [_unknown(engine, word, names) for word in words if _is_option(word) and _name(word) not in names]
+    found += [_unknown(engine, word, names) for word in words if _is_option(word) and _name(word) not in names]
     if found:
         return list(dict.fromkeys(found))
     try:
@@ -110,6 +112,17 @@ def problems(engine: Engine, words: Sequence[str]) -> list[str]:
                 if str(value) not in choices:
                     found.append(f"{row['names'][0]} {value}: not one of {_some(str(value), choices)}")
     return found
+
+
+def _repeated(names: dict[str, dict[str, Any]], words: Sequence[str]) -> list[str]:
+    """Options given twice, of which the server would take the last; keys behind a dot are options of their own."""
+    given: Counter[str] = Counter()
+    for word in filter(_is_option, words):
+        name = _name(word).replace("_", "-")
+        row = names.get(name, {})
+        if row.get("kind") != "flag":
+            given[_dest(row) if row else name] += 1
+    return [f"--{name.lstrip('-').replace('_', '-')} is given twice" for name, count in given.items() if count > 1]
 
 
 def _long(engine: Engine, word: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import atropos_cli
+from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.training import EvalSuite, Method, TrainPlan
@@ -200,7 +200,7 @@ def _suite(
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(f"--eval {text!r}: {part!r} is not option=value", hint="--eval arithmetic:few_shot=2")
-        options[key.strip().replace("-", "_")] = _value(value.strip())
+        put_once(options, key.strip().replace("-", "_"), _value(value.strip()), f"--eval {text!r}")
     own = {key: options.pop(key) for key in _SUITE_SETTINGS if key in options}
     registration = registry.find("environment", name)
     cls = registration.load()
@@ -243,7 +243,7 @@ def _label(name: str, registered: str) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_once(text, "--eval")
     except ValueError:
         return text
 

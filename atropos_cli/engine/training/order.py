@@ -5,26 +5,63 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import re
 from collections.abc import Iterable, Sequence
 
 from atropos_cli.domain.task import Task
+from atropos_cli.domain.words import normal_text, words
+from atropos_cli.engine.tasks import check_split
 from atropos_cli.errors import ConfigError
 from atropos_cli.ports.environment import Environment, TaskStream
 
 Turn = tuple[str, str]
 """Role and text of a message."""
 
+_SYSTEM = ("system", "developer")
+_MARKS = str.maketrans("“”„«»。、", '""""".,')
+_ENDING = re.compile(r"(?<=[\w\"')\]])[.,;:!?]+(?=\s|$)")  # punctuation of prose; "#.#" is a board, and "3.5" a number
+_SPOKEN = re.compile(r"\s*\w[\w\s]*")
 
-def task_digest(task: Task) -> bytes:
+
+def task_digests(task: Task) -> set[bytes]:
     """What two tasks that ask the same thing share: their prompt, or their id where they have none."""
     if not task.prompt:
-        return _digest(f"id\x01{task.id}")
-    return digest_of((message.role, message.text) for message in task.prompt)
+        return {_digest(f"id\x01{task.id}")}
+    return digests_of([(message.role, message.text) for message in task.prompt])
+
+
+def held_out_digests(tasks: Iterable[Task]) -> frozenset[bytes]:
+    """Digests of tasks that a run is judged by.
+
+    Where all of them share one system message it is an instruction, and who asks the same under another one, or
+    under none, asks the same. Where system messages differ, they are a part of what is asked.
+    """
+    tasks = list(tasks)
+    systems = {tuple(_same(m.text) for m in task.prompt if m.role in _SYSTEM) for task in tasks if task.prompt}
+    if len(systems) < 2:
+        return frozenset().union(*map(task_digests, tasks))
+    return frozenset(
+        digest_of([(m.role, m.text) for m in task.prompt]) if task.prompt else _digest(f"id\x01{task.id}")
+        for task in tasks
+    )
+
+
+def digests_of(turns: Sequence[Turn]) -> set[bytes]:
+    """The digests of a task with this prompt, with and without its system messages."""
+    asked = [turn for turn in turns if turn[0] not in _SYSTEM]
+    return {digest_of(found) for found in (turns, asked) if found}
 
 
 def digest_of(turns: Iterable[Turn]) -> bytes:
-    """The digest of a task with this prompt."""
-    return _digest("\x00".join(f"{role}\x01{text}" for role, text in turns))
+    """The digest of a prompt: blanks, case, punctuation behind words and the width of signs make no difference."""
+    same = ((role, _same(text)) for role, text in turns)
+    return _digest("\x00".join(f"{'system' if role in _SYSTEM else role}\x01{text}" for role, text in same if text))
+
+
+def _same(text: str) -> str:
+    """What is equal in two texts that say the same: the words, and what stands between them, as in a drawn board."""
+    text = _ENDING.sub("", normal_text(text).strip().translate(_MARKS))
+    return " ".join(words(text)) + "\x02" + _SPOKEN.sub("w", text) if text else ""
 
 
 def _digest(text: str) -> bytes:
@@ -41,6 +78,7 @@ class TaskOrder:
     def __init__(
         self, environment: Environment, split: str, limit: int | None, *, seed: int, held_out: frozenset[bytes]
     ) -> None:
+        check_split(environment, split)
         source = environment.tasks(split)
         endless = isinstance(source, TaskStream) and source.length is None and limit is None
         self._tasks: Sequence[Task]
@@ -90,7 +128,7 @@ class TaskOrder:
     def _scan_one(self) -> None:
         index = self._scanned
         self._scanned += 1
-        if self._held_out and task_digest(self._tasks[index]) in self._held_out:
+        if self._held_out and not self._held_out.isdisjoint(task_digests(self._tasks[index])):
             self.skipped += 1
         else:
             self._kept.append(index)

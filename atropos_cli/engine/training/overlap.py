@@ -1,4 +1,4 @@
-"""Stored rows that ask what a suite asks: told by the prompt alone, however the row writes it down.
+"""Stored rows that ask what a suite asks: told by the words of the prompt alone, however the row writes it down.
 
 HeldOut(digests).asks_the_same(row)
 """
@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.engine.training.order import Turn, digest_of, task_digest
+from atropos_cli.engine.training.order import Turn, digests_of, task_digests
 from atropos_cli.errors import DataError
+from atropos_cli.io.formats.common import ROLES
 
 T = TypeVar("T")
 
-_ROLES = {"human": "user", "gpt": "assistant"}
+_QUESTIONS = ("prompt", "question", "problem", "query", "instruction")
+"""Fields that hold a prompt as text; `input` belongs to any of them."""
 
 
 class HeldOut:
@@ -32,7 +34,7 @@ class HeldOut:
 
     def groups(self, groups: Iterable[ScoredGroup]) -> Iterator[ScoredGroup]:
         """The groups of tasks that no suite asks for. Raises DataError when none is left."""
-        return self._without(groups, lambda group: task_digest(group.task) in self.digests, "groups")
+        return self._without(groups, lambda group: not self.digests.isdisjoint(task_digests(group.task)), "groups")
 
     def _without(self, items: Iterable[T], asked: Callable[[T], bool], noun: str) -> Iterator[T]:
         if not self.digests:
@@ -61,9 +63,13 @@ def prompt_digests(row: JsonDict) -> set[bytes]:
     Empty for rows that do not tell (token ids, plain text).
     """
     prompts: list[list[Turn]] = []
-    given = _turns(row.get("prompt"))
+    given = next((turns for key in _QUESTIONS if (turns := _turns(row.get(key)))), [])
     if given:
         prompts.append(given)
+        more = row.get("input")
+        if isinstance(more, str) and more.strip():
+            role, text = given[-1]
+            prompts.append([*given[:-1], (role, f"{text}\n{more}")])
     else:
         dialogue = next(
             (turns for key in ("messages", "conversations", "chosen") if (turns := _turns(row.get(key)))), []
@@ -73,8 +79,7 @@ def prompt_digests(row: JsonDict) -> set[bytes]:
             prompts += [dialogue[: answers[0]], dialogue[: answers[-1]]]
         elif "chosen" in row:  # ShareGPT pairs: the dialogue is the prompt
             prompts.append(dialogue)
-    prompts += [[turn for turn in turns if turn[0] != "system"] for turns in prompts]
-    return {digest_of(turns) for turns in prompts if turns}
+    return set().union(*map(digests_of, prompts))
 
 
 def _turns(value: Any) -> list[Turn]:
@@ -86,7 +91,7 @@ def _turns(value: Any) -> list[Turn]:
     turns = []
     for turn in value:
         role = str(turn.get("role", turn.get("from", "")))
-        turns.append((_ROLES.get(role, role), _text(turn.get("content", turn.get("value")))))
+        turns.append((ROLES.get(role, role), _text(turn.get("content", turn.get("value")))))
     return turns
 
 

@@ -21,7 +21,7 @@ from atropos_cli.engine.planner import component_rewards
 from atropos_cli.engine.training.answers import Answers, Failures
 from atropos_cli.engine.training.data import check_data, prompt_rows, stored_groups, stored_rows
 from atropos_cli.engine.training.live import LoopThread, OnFailure, Player
-from atropos_cli.engine.training.order import TaskOrder, task_digest
+from atropos_cli.engine.training.order import TaskOrder, held_out_digests
 from atropos_cli.engine.training.overlap import HeldOut
 from atropos_cli.engine.training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_cli.engine.training.recording import Recording
@@ -212,19 +212,17 @@ class TrainSession:
         self._make_writer = open_writer
         plan = self.plan.rollouts
         self._suites = {suite.name: Player(suite.plan, self._registry, self._event) for suite in self.plan.suites}
-        held_out: set[bytes] = set()
+        held_out: frozenset[bytes] = frozenset()
         for name, player in self._suites.items():
-            held_out |= {task_digest(task) for task in self.results.tasks_of(name, player).values()}
-        self._held_out = HeldOut(frozenset(held_out), self.warn)
+            held_out |= held_out_digests(self.results.tasks_of(name, player).values())
+        self._held_out = HeldOut(held_out, self.warn)
         if self.plan.rewards:
             rewards = component_rewards(self.plan.rewards, {}, self._registry)
             self._answers = Answers(rewards, self.plan.digest, self._run_dir.failure, self.warn)
         if plan is None:
             return
         self._player = Player(plan, self._registry, self._event)
-        self._order = TaskOrder(
-            self._player.environment, plan.split, plan.limit, seed=plan.seed, held_out=frozenset(held_out)
-        )
+        self._order = TaskOrder(self._player.environment, plan.split, plan.limit, seed=plan.seed, held_out=held_out)
         self.tasks = self._order.length
         if self._order.skipped:
             self._told_skipped = True

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from atropos_cli.domain.task import KIND_KEYS, kind_of_row
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row
 
@@ -40,7 +41,6 @@ _WEIGHTS = ("weight", "loss_weight", "train", "trainable")
 ID_KEYS = ("group_id", "item_id", "id", "uid", "unique_id", "conversation_id", "idx")
 TASK_KEYS = ("task_id", "item_id", "question_id", "problem_id", "prompt_id")
 ENV_KEYS = ("env", "environment", "env_name", "data_source", "dataset_name")
-NAME_KEYS = ("task_name", "bootcamp_name", "bootcamp_names")
 ANSWER_KEYS = ("answer", "ground_truth", "gold", "gt", "target", "reference_answer", "answer_key")
 
 
@@ -284,7 +284,7 @@ def text_id(value: Any) -> str | None:
 
 
 _WELL_KNOWN = frozenset(
-    (*ID_KEYS, *TASK_KEYS, *ENV_KEYS, *NAME_KEYS, *ANSWER_KEYS, "info", "model", "seed", "episode_id", "turn", "tools")
+    (*ID_KEYS, *TASK_KEYS, *ENV_KEYS, *KIND_KEYS, *ANSWER_KEYS, "model", "seed", "episode_id", "turn", "tools")
 )
 
 
@@ -293,11 +293,7 @@ def new_record(raw: Row, format: str, source: str, line: int) -> Record:
     if _WELL_KNOWN.isdisjoint(raw):
         return Record(id=f"{source}:{line}", raw=raw, format=format, source=source, line=line)
     ident = next((found for key in ID_KEYS if (found := text_id(raw.get(key))) is not None), None)
-    info = raw.get("info")
     env = first_of(raw, ENV_KEYS)
-    name = first_of(raw, NAME_KEYS) or (info.get("task_name") if isinstance(info, dict) else None)
-    if isinstance(name, list) and name:
-        name = name[0]
     model, seed, episode, turn = raw.get("model"), raw.get("seed"), raw.get("episode_id"), raw.get("turn")
     return Record(
         id=ident if ident is not None else f"{source}:{line}",
@@ -305,7 +301,7 @@ def new_record(raw: Row, format: str, source: str, line: int) -> Record:
         format=format,
         task_id=next((found for key in TASK_KEYS if (found := text_id(raw.get(key))) is not None), None),
         env=env if isinstance(env, str) else None,
-        task_name=name if isinstance(name, str) else None,
+        task_name=kind_of_row(raw),
         source=source,
         line=line,
         model=model if isinstance(model, str) else None,

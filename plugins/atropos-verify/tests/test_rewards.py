@@ -17,6 +17,7 @@ from atropos_verify.shaping import (
     length_adjusted,
     length_adjusted_score,
     length_penalty_reward,
+    repeated_share,
     repetition_penalty_reward,
     soft_overlong_penalty,
     soft_overlong_reward,
@@ -292,3 +293,19 @@ def test_a_choice_by_its_text_is_shown_as_its_letter() -> None:
 def test_what_reads_no_answer_shows_none() -> None:
     parts = (think_format, length_penalty_reward(), regex_reward("a"))
     assert [reward.extract for reward in (*parts, combined(parts))] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("go on and on and on and on and on", 0.3, 0.9),
+        ("Go on, go ON; go on! Go on. go on", 0.5, 0.9),
+        ("我不知道该怎么做。我不知道该怎么做！我不知道该怎么做。", 0.4, 0.8),
+        ("ไม่รู้จะทำอย่างไรดี ไม่รู้จะทำอย่างไรดี ไม่รู้จะทำอย่างไรดี", 0.4, 0.8),
+        ("园丁一共种了七行郁金香，每行九个球茎，后来把其中十一个送给邻居。", 0.0, 0.0),
+        ("วันนี้อากาศดีมากเราไปเดินเล่นที่สวนกันเถอะ", 0.0, 0.0),
+        ("हिन्दी में लिखा हुआ एक छोटा वाक्य", 0.0, 0.0),
+    ],
+)
+def test_repetition_is_told_in_any_script(text: str, least: float, most: float) -> None:
+    assert least <= repeated_share(text, 4) <= most

@@ -174,7 +174,7 @@ class ArithmeticEnvironment(Environment):
         prompt = {"plain": self._plain, "equation": self._equation, "chat": self._chat}[self.config.prompt_style](
             shots, question
         )
-        info: JsonDict = {"kind": kind, "difficulty": difficulty}
+        info: JsonDict = {"task_name": kind, "kind": kind, "difficulty": difficulty}
         return Task(id=f"{kind}-{difficulty}-{split}-{index}", prompt=prompt, answer=answer, info=info)
 
     def _plain(self, shots: list[tuple[str, int]], question: str) -> tuple[Message, ...]:

@@ -79,7 +79,7 @@ class ArithmeticEval(ArithmeticEnvironment):
                 id=f"arithmetic_eval-{row['id']}",
                 prompt=render(shots, row["question"]),
                 answer=row["answer"],
-                info={"kind": row["kind"], "difficulty": row["difficulty"]},
+                info={"task_name": row["kind"], "kind": row["kind"], "difficulty": row["difficulty"]},
             )
             for row in rows
         ]

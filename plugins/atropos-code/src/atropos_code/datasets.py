@@ -65,6 +65,7 @@ class MbppEnvironment(TestedEnvironment):
         if not names:
             raise missing(self.name, place, "test_list with a call of a function")
         return {
+            "task_name": self.name,
             "tests": list(tests),
             "names": list(names),
             "imports": list(imports),
@@ -125,6 +126,7 @@ class HumanEvalEnvironment(TestedEnvironment):
         begin = re.search(rf"^(?:async )?def {re.escape(entry)}\b", stem, re.MULTILINE)
         prefix = stem[: begin.start()] if begin else ""
         info: JsonDict = {
+            "task_name": self.name,
             "tests": [f"check({entry})"],
             "names": [entry],
             "support": stem,

@@ -108,7 +108,8 @@ class CodeExecEnvironment(Environment):
     def _task(self, split: str, index: int) -> Task:
         wanted = request(f"{self.config.data_seed}:{split}:{index}")
         prompt = (system(INSTRUCTION), user(f"Write a program that {wanted}."))
-        return Task(id=f"program-{split}-{index}", prompt=prompt, info={"sandbox": sandbox_info(self.config)})
+        info: JsonDict = {"task_name": self.name, "sandbox": sandbox_info(self.config)}
+        return Task(id=f"program-{split}-{index}", prompt=prompt, info=info)
 
     def episode(self, task: Task) -> Episode:
         return _Episode(task)

@@ -90,7 +90,11 @@ class CodeGameEnvironment(Environment):
     def _task(self, split: str, index: int) -> Task:
         topic = request(f"{self.config.data_seed}:game:{split}:{index}")
         prompt = (system(PROPOSER), user(f"As a starting point: a program that {topic}. Change it as you like."))
-        info: JsonDict = {"sandbox": sandbox_info(self.config), "proposer_reward": self.config.proposer_reward}
+        info: JsonDict = {
+            "task_name": self.name,
+            "sandbox": sandbox_info(self.config),
+            "proposer_reward": self.config.proposer_reward,
+        }
         return Task(id=f"game-{split}-{index}", prompt=prompt, info=info)
 
     async def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:

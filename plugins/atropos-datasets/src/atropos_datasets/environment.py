@@ -57,6 +57,7 @@ class DatasetEnvironment(Environment):
     def __init__(self, config: DatasetConfig) -> None:
         super().__init__(config)
         self._mapping = Mapping(config)
+        self._kind = self.name if type(self).Config.model_fields["hub"].default else _data_name(config)
         self._streams: dict[str, TaskStream] = {}
         self._open: list[Rows] = []
         self._check_source()
@@ -164,7 +165,9 @@ class DatasetEnvironment(Environment):
     def _task(self, task_id: str, problem: Problem, shots: Sequence[Problem]) -> Task:
         plain = self.config.prompt_style == "plain"
         prompt = self._plain(problem, shots) if plain else self._chat(problem, shots)
-        return Task(id=task_id, prompt=prompt, answer=problem.answer, info=problem.info)
+        subject = problem.info.get("subject")
+        info: JsonDict = {"task_name": subject if isinstance(subject, str) and subject else self._kind, **problem.info}
+        return Task(id=task_id, prompt=prompt, answer=problem.answer, info=info)
 
     def _instruction(self) -> str:
         own = self.config.system_prompt
@@ -223,6 +226,14 @@ class ChoiceEpisode(SingleTurn):
 
     def result(self) -> JsonDict:
         return {"gold": self.task.answer}
+
+
+def _data_name(config: DatasetConfig) -> str:
+    """What the tasks of a data set are called together: the file, or the data set without its owner."""
+    if config.path is None:
+        return str(config.hub).rpartition("/")[2]
+    name = Path(config.path).name
+    return re.sub(r"(?:\.(?:jsonl?|csv|parquet|gz|zst))+$", "", name) or name
 
 
 def _bound(text: str | None, default: int, count: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from random import Random
@@ -90,6 +90,7 @@ class BootcampEnvironment(Environment):
         super().__init__(config)
         self._folder = _folder(config)
         self._names: list[str] = []
+        self._params: dict[str, JsonDict] = {}
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the worker and check the names before the first task."""
@@ -117,7 +118,9 @@ class BootcampEnvironment(Environment):
         wanted: list[str] = []
         for text in self.config.tasks:
             wanted += known if text == ALL else [_named(text, known)]
-        excluded = {_named(text, known) for text in self.config.exclude if _matches(text, known)}
+        usual = type(self.config).model_fields["exclude"].default
+        excluded = {_named(text, known) for text in self.config.exclude if text not in usual or _matches(text, known)}
+        self._params = _by_class(self.config.params, known)
         self._names = [name for name in dict.fromkeys(wanted) if name not in excluded]
         if not self._names:
             raise ConfigError("no bootcamp is left", hint="leave out fewer: --exclude")
@@ -136,14 +139,19 @@ class BootcampEnvironment(Environment):
         name = order[place]
         seed = Random(f"{self.config.data_seed}/{split}/{index}").getrandbits(32)
         task_id = f"{split}-{index}-{name}"
-        params = self.config.params.get(name) or self.config.params.get(name.removesuffix("bootcamp")) or {}
-        request = {"do": "make", "name": name, "params": params, "seed": seed}
+        request = {"do": "make", "name": name, "params": self._params.get(name, {}), "seed": seed}
         try:
             made = self._worker().ask_now(request, seconds=self.config.timeout_s)
         except WorkerError as error:
             # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
-            return Task(id=task_id, info={"bootcamp": name, "seed": seed, "error": str(error)})
-        info: JsonDict = {"bootcamp": name, "seed": seed, "identity": made["identity"], "scoring": self._scoring()}
+            return Task(id=task_id, info={"task_name": name, "bootcamp": name, "seed": seed, "error": str(error)})
+        info: JsonDict = {
+            "task_name": name,
+            "bootcamp": name,
+            "seed": seed,
+            "identity": made["identity"],
+            "scoring": self._scoring(),
+        }
         prompt = (*self._system(), user(made["prompt"]))
         return Task(id=task_id, prompt=prompt, answer=made["gold"], info=info)
 
@@ -211,6 +219,17 @@ def _named(text: str, known: Sequence[str]) -> str:
         f"there is no bootcamp {text!r}" if not found else f"{text!r} is ambiguous: {', '.join(found)}",
         hint=f"did you mean {', '.join(close)}?" if close else f"{len(known)} bootcamps, or {ALL} for all",
     )
+
+
+def _by_class(params: Mapping[str, JsonDict], known: Sequence[str]) -> dict[str, JsonDict]:
+    """Arguments by the class that each name means. Raises ConfigError for no such class, or one named twice."""
+    found: dict[str, JsonDict] = {}
+    for text, given in params.items():
+        name = _named(text, known)
+        if name in found:
+            raise ConfigError(f"--params has two entries for {name}", hint="give it once")
+        found[name] = given
+    return found
 
 
 def _made(task: Task) -> None:

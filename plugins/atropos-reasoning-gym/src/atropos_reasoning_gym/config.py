@@ -51,6 +51,10 @@ class ReasoningGymConfig(Config):
             name, weight = split_weight(text)
             if not name or not 0 < weight < float("inf"):
                 raise ValueError(f"{text!r}: give NAME or NAME=WEIGHT with a weight above 0")
+        names = [split_weight(text)[0] for text in families]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise ValueError(f"family {doubled!r} is given twice")
         return families
 
 

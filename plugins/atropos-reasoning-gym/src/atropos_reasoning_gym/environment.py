@@ -192,13 +192,15 @@ class ReasoningGymEnvironment(Environment):
             made = self._worker().ask_now(request, seconds=self.config.make_timeout_s)
         except WorkerError as error:
             # A few families search for minutes now and then. That is this task's failure, not the run's.
-            return Task(id=task_id, info={"family": family, "level": level, "index": place, "error": str(error)})
+            info: JsonDict = {"task_name": family, "family": family, "level": level, "index": place}
+            return Task(id=task_id, info={**info, "error": str(error)})
         question, answer = made["question"], made["answer"]
         return Task(
             id=task_id,
             prompt=(*self._system(), user(question)),
             answer=answer,
             info={
+                "task_name": family,
                 "family": family,
                 "level": made["level"],
                 "seed": seed,

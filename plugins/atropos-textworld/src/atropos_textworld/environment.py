@@ -76,7 +76,7 @@ class TextWorldEnvironment(Environment):
             self._places[spec.id] = split, index
             while len(self._places) > REMEMBERED:
                 self._places.popitem(last=False)
-            return Task(id=spec.id, info=dict(spec.as_json()))
+            return Task(id=spec.id, info={"task_name": spec.kind, **spec.as_json()})
 
         return TaskStream(make)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
+from atropos_cli.sdk import ConfigError, Reward, Rollout, Task, normal_text, word_grams, words
 from atropos_verify.errors import VerifierError
 
 Unit = Literal["tokens", "words", "chars"]
@@ -19,7 +19,7 @@ def completion_length(rollout: Rollout, unit: Unit = "tokens") -> int:
     Tokens are the ones the server counted; without them a length in tokens is an error, not a guess.
     """
     if unit == "words":
-        return len(rollout.text.split())
+        return len(words(rollout.text))
     if unit == "chars":
         return len(rollout.text)
     if rollout.usage.completion_tokens is not None:
@@ -57,12 +57,12 @@ def cosine_scaled_score(
 
 
 def repeated_share(text: str, n: int) -> float:
-    """The share of n-grams of words that repeat an earlier one; 0.0 with fewer than n words."""
-    words = text.casefold().split()
-    total = len(words) - n + 1
-    if total <= 0:
-        return 0.0
-    return 1.0 - len({tuple(words[i : i + n]) for i in range(total)}) / total
+    """The share of n-grams of words that repeat an earlier one; 0.0 with fewer than n words.
+
+    In scripts without blanks an n-gram has as many signs as n words have on average.
+    """
+    grams = list(word_grams(words(normal_text(text)), n))
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def soft_overlong_reward(

@@ -53,5 +53,5 @@ class TemplateName(Environment):
             id=f"{split}-{index}",
             prompt=(system(INSTRUCTIONS), user(" + ".join(map(str, numbers)))),
             answer=str(sum(numbers)),
-            info={"numbers": numbers},
+            info={"task_name": f"sum of {len(numbers)}", "numbers": numbers},
         )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.engine.training.order import task_digest
+from atropos_cli.engine.training.order import held_out_digests, task_digests
 from atropos_cli.engine.training.overlap import prompt_digests
-from atropos_cli.sdk import Task, user
+from atropos_cli.sdk import Task, system, user
 
 TRAINER = f"{Path(__file__).with_name('step_trainer.py')}:Steps"
 
@@ -129,7 +129,7 @@ PAIR = {"chosen": "1", "rejected": "2"}
     [
         ("grpo", {"prompt": "q1"}, {"prompt": "x"}),
         ("grpo", {"prompt": [QUESTION]}, {"prompt": [QUESTION, ANSWER, QUESTION]}),
-        ("sft", {"prompt": "q1", "completion": "1"}, {"prompt": "q1 ", "completion": "1"}),
+        ("sft", {"prompt": "q1", "completion": "1"}, {"prompt": "q8", "completion": "1"}),
         ("sft", {"messages": [QUESTION, ANSWER]}, {"messages": [ANSWER, QUESTION, ANSWER]}),
         ("sft", {"messages": [{"role": "system", "content": "s"}, QUESTION, ANSWER]}, {"text": "q1"}),
         ("sft", {"conversations": [{"from": "human", "value": "q1"}, {"from": "gpt", "value": "1"}]}, {"text": "q1"}),
@@ -163,9 +163,54 @@ def test_groups_of_a_suites_tasks_are_left_out(train: Callable[..., Any], cli: C
 
 def test_a_prompt_is_told_as_a_task_is() -> None:
     task = Task(id="t", prompt=(user("q"),))
-    assert task_digest(task) in prompt_digests({"prompt": "q"})
+    assert task_digests(task) <= prompt_digests({"prompt": "q"})
     assert not prompt_digests({"input_ids": [1], "labels": [1]})
-    assert task_digest(task) not in prompt_digests({"prompt": [{"role": "assistant", "content": "q"}]})
+    assert task_digests(task).isdisjoint(prompt_digests({"prompt": [{"role": "assistant", "content": "q"}]}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "row", "same"),
+    [
+        ("How many  apples are left?", {"prompt": "how many apples are left"}, True),
+        ("太郎は林檎を７個買った。残りは？", {"question": "太郎は林檎を7個買った。残りは?"}, True),
+        (
+            "Combien d’élèves\u00a0?",
+            {
+                "conversations": [
+                    {"from": "human", "value": "combien d'e\u0301le\u0300ves ?"},
+                    {"from": "gpt", "value": "3"},
+                ]
+            },
+            True,
+        ),
+        ("Combien d’élèves\u00a0?", {"problem": "combien d'e\u0301le\u0300ves ?"}, True),
+        ("Translate: the dog", {"instruction": "Translate:", "input": "the dog", "output": "x"}, True),
+        ("What is 3 - 2?", {"prompt": "What is 3 + 2?"}, False),
+        ("(1+2)*3", {"prompt": "1+(2*3)"}, False),
+        ("!?", {"prompt": "?!"}, False),
+        ("Say “hi”; then go.", {"query": 'say "hi" then go'}, True),
+        ("Solve 3+4=?", {"prompt": "Solve  3 + 4 =?\n"}, True),
+        ("Push:\n#.@#\n#..#", {"prompt": "Push:\n#@.#\n#..#"}, False),
+        ("Draw:\n# #\n", {"prompt": "Draw:\n##"}, False),
+        (
+            "วันนี้วันอะไร",
+            {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "วันนี้ วันอะไร"}]},
+            True,
+        ),
+    ],
+)
+def test_overlap_with_an_evaluation_is_told_by_normalised_text(asked: str, row: dict[str, Any], same: bool) -> None:
+    task = Task(id="t", prompt=(system("Answer."), user(asked)))
+    assert held_out_digests([task, task]).isdisjoint(prompt_digests(row)) is not same
+
+
+def test_system_messages_that_differ_are_a_part_of_what_an_evaluation_asks() -> None:
+    tasks = [Task(id=text, prompt=(system(text), user("Go."))) for text in ("Count the red fish.", "Name a tree.")]
+    found = held_out_digests(tasks)
+    assert found.isdisjoint(prompt_digests({"prompt": "Go."}))
+    row = {"messages": [{"role": "developer", "content": "count the red fish"}, {"role": "user", "content": "go"}]}
+    assert found.isdisjoint(prompt_digests(row))  # no reply: not a row to learn from
+    assert not found.isdisjoint(prompt_digests({"messages": [*row["messages"], {"role": "assistant", "content": "3"}]}))
 
 
 def test_completions_of_a_prompt_are_scored_as_one_group(train: Callable[..., Any]) -> None:

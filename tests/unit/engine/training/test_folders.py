@@ -21,8 +21,8 @@ def train(cli: Callable[..., Any]) -> Callable[..., Any]:
     Path("rows.jsonl").write_text(json.dumps({"prompt": "1+1=", "completion": "2"}) + "\n")
 
     def call(*arguments: str, run: str = "run", data: str = "rows.jsonl") -> Any:
-        words = ("train", "sft", "--trainer", TRAINER, "--model", "m", "--data", data, "-o", run, "--steps", "3")
-        return cli(*words, *arguments)
+        words = ["train", "sft", "--trainer", TRAINER, "--model", "m", "--data", data, "-o", run]
+        return cli(*words, *(() if "--steps" in arguments else ("--steps", "3")), *arguments)
 
     return call
 
@@ -187,9 +187,7 @@ def test_the_journal_knows_a_killed_run_and_how_far_it_got(train: Callable[..., 
         "--steps",
         "3",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "atropos_cli", *words, "--steps", "3"], env={**os.environ}, capture_output=True
-    )
+    done = subprocess.run([sys.executable, "-m", "atropos_cli", *words], env={**os.environ}, capture_output=True)
     assert done.returncode == 9, done.stderr
     assert state("runs/a")["state"] == "running"
     (entry,) = json.loads(cli("journal", "--json").stdout)

@@ -59,11 +59,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def train(cli: Callable[..., Any], model: str) -> Callable[..., Any]:
     """train(*arguments): grpo on ./env.py:Letters with the stub trainer, into `run`."""
     Path("env.py").write_text(ENVIRONMENTS)
-    sizes = ("--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-tokens", "2")
-    words = ("--trainer", TRAINER, "--model", model, "--backend.chat-template", "plain", *sizes, "-o", "run")
+    sizes = {"--steps": "1", "--prompts-per-step": "2", "--group-size": "2", "--max-tokens": "2"}
+    words = ("--trainer", TRAINER, "--model", model, "--backend.chat-template", "plain", "-o", "run")
 
     def call(*arguments: str) -> Any:
-        return cli("train", "grpo", "--env", "./env.py:Letters", *words, *arguments)
+        usual = [word for pair in sizes.items() if pair[0] not in arguments for word in pair]
+        return cli("train", "grpo", "--env", "./env.py:Letters", *words, *usual, *arguments)
 
     return call
 

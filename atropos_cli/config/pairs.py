@@ -1,0 +1,29 @@
+"""Values with names in them, each given once: --env NAME=VALUE repeated, or an option whose value is JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from atropos_cli.errors import UsageError
+
+T = TypeVar("T")
+
+
+def put_once(found: dict[str, T], name: str, value: T, option: str) -> None:
+    """Enter a value under its name. Raises UsageError where the name has another value already."""
+    if name in found and found[name] != value:
+        raise UsageError(f"{option}: {name} is given twice, with different values", hint="give it once")
+    found[name] = value
+
+
+def json_once(text: str, option: str) -> Any:
+    """The value of JSON text. Raises ValueError for what is no JSON, UsageError for a key given twice."""
+
+    def entered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            put_once(found, name, value, option)
+        return found
+
+    return json.loads(text, object_pairs_hook=entered)
