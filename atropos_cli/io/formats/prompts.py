@@ -125,20 +125,21 @@ def replies(
     return _of_text(value, field, tools, weak=True) or [{"role": "assistant", "content": value}]
 
 
-def labelled(prompt: list[Message], raw: Any, sides: list[list[Message]]) -> tuple[list[Message], list[list[Message]]]:
-    """Prompt and replies without labels, where prompt and replies are the turns of one transcript.
+def labelled(prompt: list[Message], raw: Row, sides: list[list[Message]]) -> tuple[list[Message], list[list[Message]]]:
+    """Prompt and replies without the labels and marks that they have as turns of one transcript.
 
-    raw: the stored prompt. A transcript's prompt, and one user's turn under a label, go with replies under a label.
+    That is where the row's prompt is a transcript, or one user's turn under a label and all replies have theirs.
     """
-    if not isinstance(raw, str) or not prompt:
+    stored = [raw[key] for key in _PARTS if isinstance(raw.get(key), str) and raw[key].strip()]
+    if len(stored) != 1 or not prompt:
         return prompt, sides
     texts = [text_of(side[0]) if len(side) == 1 else "" for side in sides]
     bare = [reply_of(text) for text in texts]
-    asked = asked_of(raw) if len(prompt) == 1 else None
-    if len(prompt) == 1 and prompt[0].get("content") == raw and asked and all(bare):
-        prompt = [{"role": "user", "content": asked}]
-    elif len(prompt) == 1 and prompt[0].get("content") == raw:
-        return prompt, sides
+    if prompt[-1].get("content") == stored[0]:
+        asked = asked_of(stored[0])
+        if not asked or not all(bare):
+            return prompt, sides
+        prompt = [*prompt[:-1], {"role": "user", "content": asked}]
     made = [
         [{**side[0], "content": without_end(text if own is None else own).strip()}] if text else side
         for side, text, own in zip(sides, texts, bare, strict=True)

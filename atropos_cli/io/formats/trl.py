@@ -48,7 +48,7 @@ def read_preference(raw: Row, source: str, line: int) -> Record:
         sides = [in_context(side, raw, tools=record.tools) for side in sides]
         length = shared_prompt(*sides)
     else:
-        prompt, sides = labelled(prompt, raw.get("prompt"), sides)
+        prompt, sides = labelled(prompt, raw, sides)
         sides = [prompt + side for side in sides]
         length = len(prompt)
     for side in sides:
@@ -114,7 +114,7 @@ def read_completion(raw: Row, source: str, line: int) -> Record:
         spoken = [i for i, message in enumerate(messages) if message["role"] != "system"]
         length = spoken[asked] if asked else first_reply(messages)
     else:
-        prompt, (reply,) = labelled(prompt, raw.get("prompt"), [reply])
+        prompt, (reply,) = labelled(prompt, raw, [reply])
         messages, length = prompt + reply, len(prompt)
     link_tool_results(messages)
     label = raw.get("label")
