@@ -277,7 +277,9 @@ def _together(parts: dict[str, str]) -> str:
         others = [other for name, other in parts.items() if name != key]
         if any(_squeezed(text) == _squeezed(other) for other in kept.values()):
             continue
-        if len(text) >= _ALONE and any(len(other) > len(text) and _within(text, other) for other in others):
+        if (key in ASKED or len(text) >= _ALONE) and any(
+            len(other) > len(text) and _within(text, other) for other in others
+        ):
             continue
         kept[key] = text
     asked = [key for key in ASKED if key in kept]
