@@ -37,7 +37,7 @@ FormatOption = Annotated[
         metavar="NAME",
         rich_help_panel=READING,
         help="Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, "
-        "outcomes, taubench, text; auto looks at each row.",
+        "outcomes, dump, taubench, text; auto looks at each row.",
     ),
 ]
 TolerantOption = Annotated[

@@ -17,7 +17,7 @@ from atropos_cli.engine.convert.samples import clean, expect_question
 from atropos_cli.io.formats import detect, read_as
 from atropos_cli.io.formats.common import read_messages
 from atropos_cli.io.formats.errors import RowError
-from atropos_cli.io.formats.prompts import HISTORY, KEYS, SYSTEM, prompt_of
+from atropos_cli.io.formats.prompts import HISTORY, KEYS, SYSTEM, prompt_of, reply_key
 from atropos_cli.io.formats.toolcalls import TOOL_KEYS
 from atropos_cli.io.records import Message, Record
 
@@ -81,7 +81,7 @@ def _is_whole(row: JsonDict, method: Method) -> bool:
     if not _BESIDE.isdisjoint(row) or "conversations" in row:
         return False
     if method == "sft" and "messages" in row:
-        return "prompt" not in row and _is_plain(row["messages"])
+        return "prompt" not in row and reply_key(row) is None and _is_plain(row["messages"])
     return _are_texts(row, method) or all(_is_plain(row.get(name)) for name in _SIDES[method])
 
 

@@ -30,6 +30,8 @@ _PARTS = ("instruction", "instructions", "context", "passage", *ASKED, "input")
 """The parts of what the user says, in the order in which they are put together."""
 KEYS = frozenset((*SYSTEM, *HISTORY, *_PARTS))
 """All fields that hold a prompt or a part of one."""
+REPLIES = ("completion", "output", "response", "generation")
+"""Names of the one reply."""
 _CONVERSATIONS = ("messages", "conversations", "conversation")
 _SPEAKERS = {**KINDS, "prompt": "user", "query": "user", "completion": "assistant"}
 _ALONE = 20  # characters from which a text that stands inside another is no coincidence
@@ -92,6 +94,26 @@ def dialogue(value: Any, field: str, tools: Sequence[Row] | None = None) -> list
     if messages is None:
         raise RowError(field, "a list of messages", kind_of(value))
     return messages
+
+
+def with_reply(messages: list[Message], raw: Row, tools: Sequence[Row] | None = None) -> list[Message]:
+    """A conversation with the reply that stands beside it. Raises RowError for a reply beside another one."""
+    key = reply_key(raw)
+    if key is None or raw[key] is None:
+        return messages
+    reply = replies(raw[key], key, messages, tools)
+    if not messages or messages[-1]["role"] != "assistant":
+        return [*messages, *reply]
+    if key in ("completion", "response") and not all(_inside(text_of(message), messages) for message in reply):
+        raise RowError(key, "the reply that ends the conversation beside it", kind_of(raw[key]))
+    return messages
+
+
+def reply_key(raw: Row) -> str | None:
+    """The field with the one reply; names that may mean another thing count only where they hold text or messages."""
+    if "completion" in raw:
+        return "completion"
+    return next((key for key in REPLIES if isinstance(raw.get(key), str) or is_dicts(raw.get(key))), None)
 
 
 def text_dialogue(value: str, field: str) -> list[Message] | None:

@@ -15,7 +15,7 @@ from atropos_cli.io.formats.common import (
     side_fields,
     whole_rows,
 )
-from atropos_cli.io.formats.prompts import dialogue, in_context, replies
+from atropos_cli.io.formats.prompts import dialogue, in_context, replies, with_reply
 from atropos_cli.io.formats.toolcalls import link_tool_results
 from atropos_cli.io.records import Attempt, Record, Row
 
@@ -30,7 +30,8 @@ def read(raw: Row, source: str, line: int) -> Record:
     """A Record of one conversation, or of two when the row has chosen and rejected. Raises RowError."""
     key = "conversations" if "conversations" in raw else "conversation"
     record = new_record(raw, "sharegpt", source, line)
-    messages = in_context(dialogue(raw[key], key, record.tools), raw, tools=record.tools)
+    messages = with_reply(dialogue(raw[key], key, record.tools), raw, record.tools)
+    messages = in_context(messages, raw, tools=record.tools)
     record.info = side_fields(raw, _STRUCTURE)
     if raw.get("chosen") is not None and raw.get("rejected") is not None:
         for i, label in enumerate(("chosen", "rejected")):

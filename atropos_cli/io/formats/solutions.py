@@ -18,6 +18,7 @@ from atropos_cli.io.formats.common import (
     is_dicts,
     new_record,
     read_score,
+    role_of,
     side_fields,
 )
 from atropos_cli.io.formats.errors import RowError
@@ -25,9 +26,10 @@ from atropos_cli.io.formats.prompts import KEYS, dialogue, in_context, prompt_of
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
 
-_LISTS = (
-    "response", "responses", "completions", "generations", "outputs", "samples", "candidates", "predictions", "choices",
-)  # fmt: skip
+_CERTAIN = ("response", "responses", "completions", "generations", "choices")
+_POSSIBLE = ("outputs", "samples", "candidates", "predictions", "attempts", "solutions")
+"""These may be something else (what tests expect, gold solutions), above all beside another reply."""
+_LISTS = (*_CERTAIN, *_POSSIBLE)
 _TEXTS = ("text", "response", "completion", "content", "output", "generation", "generated_text", "solution", "message")
 """Where an object of such a list has its text."""
 _SCORES = ("scores", "score", "rewards", "reward", "is_correct", "correct", "passed", "ratings")
@@ -135,8 +137,29 @@ def _list_key(raw: Row) -> str | None:
     for key in _LISTS:
         value = raw.get(key)
         if isinstance(value, list) and value and all(_is_solution(item, key) for item in value):
-            return key
+            if key in _CERTAIN or _are_judged(raw, len(value)):
+                return key
+            if key != "solutions" and not _has_reply(raw):
+                return key
     return None
+
+
+def _has_reply(raw: Row) -> bool:
+    """Is there a reply of another kind, or are the lists a test's?"""
+    for name in ("messages", "conversations", "conversation"):
+        value = raw.get(name)
+        last = value[-1] if isinstance(value, list) and value else None
+        if isinstance(value, str) or (isinstance(last, dict) and role_of(last) == "assistant"):
+            return True
+    return raw.get("completion") is not None or bool(raw.get("inputs"))
+
+
+def _are_judged(raw: Row, count: int) -> bool:
+    """Is there a list with a score for each?"""
+    return any(
+        isinstance(value, list) and len(value) == count and (name in _SCORES or name.startswith(_VERDICTS))
+        for name, value in raw.items()
+    )
 
 
 def _is_solution(item: Any, key: str) -> bool:

@@ -108,9 +108,9 @@ def turns_of(text: str, *, prompt: bool = False, weak: bool = False) -> list[Tur
     """
     if "<" in text and (made := _marked(text)) is not None:
         return made
-    if prompt and (made := _skipped(text)) is not None:
-        return made
     body = text.strip()
+    if prompt and body.startswith(("system\n", "user\n")) and (made := _skipped(text)) is not None:
+        return made
     if not (
         _LABEL.match(body) or _INLINE.match(body) or (prompt and body.endswith((":", "：", ":**"))) or "### " in body
     ):

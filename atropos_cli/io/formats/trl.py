@@ -10,21 +10,28 @@ from __future__ import annotations
 from atropos_cli.io.formats.common import (
     Format,
     first_reply,
-    is_dicts,
     new_record,
     read_finish,
     read_score,
     side_fields,
     whole_rows,
 )
-from atropos_cli.io.formats.prompts import KEYS, in_context, labelled, prompt_of, replies, text_dialogue
+from atropos_cli.io.formats.prompts import (
+    KEYS,
+    REPLIES,
+    in_context,
+    labelled,
+    prompt_of,
+    replies,
+    reply_key,
+    text_dialogue,
+)
 from atropos_cli.io.formats.toolcalls import TOOL_KEYS, link_tool_results
 from atropos_cli.io.records import Attempt, Message, Record, Row
 
 _PAIRS = (("chosen", "rejected"), ("chosen_messages", "rejected_messages"))
-_REPLIES = ("completion", "output", "response", "generation")
 _PAIR_FIELDS = frozenset({"prompt", *TOOL_KEYS, *(key for pair in _PAIRS for key in pair)})
-_FIELDS = frozenset({"prompt", *_REPLIES, "label", "text", *TOOL_KEYS, "score", "reward", "finish_reason"})
+_FIELDS = frozenset({"prompt", *REPLIES, "label", "text", *TOOL_KEYS, "score", "reward", "finish_reason"})
 
 
 def matches_preference(raw: Row) -> bool:
@@ -87,21 +94,13 @@ def shared_prompt(a: list[Message], b: list[Message]) -> int:
 def matches_completion(raw: Row) -> bool:
     if "completion" in raw:
         return not isinstance(raw.get("completions"), list)
-    key = _reply_key(raw)
-    return key is not None and not KEYS.isdisjoint(raw)
-
-
-def _reply_key(raw: Row) -> str | None:
-    """The field with the reply; those that may mean another thing count only where they hold one."""
-    if "completion" in raw:
-        return "completion"
-    return next((key for key in _REPLIES if isinstance(raw.get(key), str) or is_dicts(raw.get(key))), None)
+    return reply_key(raw) is not None and not KEYS.isdisjoint(raw)
 
 
 def read_completion(raw: Row, source: str, line: int) -> Record:
     """One attempt. A boolean label is its score (1.0 or 0.0) when the row has none."""
     record = new_record(raw, "completion", source, line)
-    key = _reply_key(raw) or "completion"
+    key = reply_key(raw) or "completion"
     prompt = prompt_of(raw, tools=record.tools)
     completion = raw[key]
     if completion is None:
