@@ -173,7 +173,7 @@ def _asked(value: Any, field: str, tools: Sequence[Row] | None) -> list[Message]
     """A prompt: text, a transcript, messages, or the JSON text of messages."""
     if value is None or value == "" or value == []:
         return []
-    if isinstance(value, dict):
+    if isinstance(value, dict) and role_of(value) is not None:
         value = [value]
     if isinstance(value, list):
         return read_messages(value, field, tools) if is_dicts(value) else _listed(value, field, tools)

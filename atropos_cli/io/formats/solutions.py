@@ -201,7 +201,7 @@ def solvers(raw: Row) -> list[str]:
 
 def _cut_lists(record: Record, kept: Sequence[Attempt]) -> list[Row]:
     count = len(record.attempts)
-    cut = {key for key in parallel_keys(record.raw, count) if key not in _DIALOGUES}
+    cut = {key for key in parallel_keys(record.raw, count) if key not in _DIALOGUES} | {_list_key(record.raw)}
     raw = {
         key: [value[attempt.index] for attempt in kept] if key in cut else value for key, value in record.raw.items()
     }

@@ -18,7 +18,7 @@ _STRUCTURE = frozenset({"traj", "reward", "info"})
 
 
 def matches(raw: Row) -> bool:
-    return isinstance(raw.get("traj"), list)
+    return isinstance(raw.get("traj"), list | str)
 
 
 def read(raw: Row, source: str, line: int) -> Record:
