@@ -22,6 +22,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:\Z")
 _CHUNK = 1 << 20
 _folder: Path | None = None
+_copied: dict[tuple[str, Any], Path] = {}
+"""Copies by address and state (size and time of change, or whatever the storage tells): nothing is fetched twice."""
 
 
 def is_remote(name: str) -> bool:
@@ -112,12 +114,19 @@ def _names(system: Any, path: str, choose: Callable[[list[str]], list[str]]) -> 
 
 def _copy(system: Any, name: str, number: int) -> Path:
     global _folder
+    try:
+        state = (name, system.ukey(name))
+    except Exception:  # noqa: BLE001 - not every storage can tell, and each has errors of its own
+        state = (name, None)
+    if state[1] is not None and state in _copied:
+        return _copied[state]
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="atropos-remote-"))
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
     target = Path(tempfile.mkdtemp(dir=_folder)) / f"{number}-{Path(urlsplit(name).path).name or 'data'}"
     with system.open(name, "rb") as source, target.open("wb") as file:
         shutil.copyfileobj(source, file, _CHUNK)
+    _copied[state] = target
     return target
 
 
