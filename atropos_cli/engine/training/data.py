@@ -45,15 +45,15 @@ def check_data(plan: TrainPlan) -> None:
                 _own(first, source, plan.method)
             else:
                 _check_rollout(first, source, plan.method)
-        elif detect(first.value) is None:
-            _check_prompt(first, source)
+        elif not _is_scored(first.value):
+            _prompted(first, source)
             if not plan.rewards:
                 raise ConfigError(
                     f"{source.name} holds prompts, and no reward is named to score completions with",
                     hint="--reward NAME (atropos reward list)",
                 )
         elif plan.rewards and "prompt" in first.value:
-            _check_prompt(first, source)
+            _prompted(first, source)
 
 
 def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
@@ -78,11 +78,7 @@ def prompt_rows(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterato
     """Rows that hold at least a prompt, for `train grpo --data`. Raises DataError for a row without one."""
     for source in _sources(paths):
         for item in _objects(source, warn):
-            _check_prompt(item, source)
-            try:
-                yield with_whole_prompt(item.value)
-            except RowError as error:
-                raise DataError(f"{source.name}:{item.number}: {error}", hint=_WANTED["grpo"]) from error
+            yield _prompted(item, source)
 
 
 def _sources(paths: Sequence[str]) -> list[Source]:
@@ -130,6 +126,23 @@ def _check_rollout(first: Item, source: Source, method: Method) -> None:
         raise _unfit(first, source, method, f": {error}") from error
     if not any(attempt.prompt_length for attempt in record.attempts):
         raise _unfit(first, source, method, ": a completion without its prompt")
+
+
+def _is_scored(row: JsonDict) -> bool:
+    """Is this a rollout, or a group of them? A reply beside a prompt, without any verdict, is there for the rewards."""
+    form = detect(row)
+    if form is None or form.name != COMPLETION.name or "prompt" not in row:
+        return form is not None
+    return any(row.get(name) is not None for name in ("score", "reward", "label"))
+
+
+def _prompted(item: Item, source: Source) -> JsonDict:
+    """The row with its whole prompt. Raises DataError."""
+    _check_prompt(item, source)
+    try:
+        return with_whole_prompt(item.value)
+    except RowError as error:
+        raise DataError(f"{source.name}:{item.number}: {error}", hint=_WANTED["grpo"]) from error
 
 
 def _check_prompt(item: Item, source: Source) -> None:
