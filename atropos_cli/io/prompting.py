@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.io.formats.errors import RowError
-from atropos_cli.io.formats.prompts import HISTORY, SYSTEM, prompt_of
+from atropos_cli.io.formats.prompts import HISTORY, MATTER, SYSTEM, prompt_of
 
-_BESIDE = ("instruction", "instructions", "context", "passage", "input")
+_BESIDE = (*MATTER, "input")
 PROMPT_PARTS = (*SYSTEM, *HISTORY, *_BESIDE)
 """Fields of a row that are part of its prompt, beside the field that asks."""
 

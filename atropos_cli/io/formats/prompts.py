@@ -22,11 +22,12 @@ from atropos_cli.io.formats.transcripts import KINDS, Ambiguous, Turn, asked_of,
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Message, Row, text_of
 
-SYSTEM = ("system", "system_prompt", "system_message")
-HISTORY = ("history", "chat_history", "conversation_history", "dialogue_history")
-ASKED = ("prompt", "question", "problem", "query")
+SYSTEM = ("system", "system_prompt", "system_message", "system_instruction")
+HISTORY = ("history", "chat_history", "conversation_history", "dialogue_history", "dialog_history", "previous_messages")
+ASKED = ("prompt", "question", "problem", "query", "user_prompt", "user_query", "user_message")
 """Names of the question itself; a row asks one."""
-_PARTS = ("instruction", "instructions", "context", "passage", *ASKED, "input")
+MATTER = ("instruction", "instructions", "context", "passage", "document", "article", "background")
+_PARTS = (*MATTER, *ASKED, "input")
 """The parts of what the user says, in the order in which they are put together."""
 KEYS = frozenset((*SYSTEM, *HISTORY, *_PARTS))
 """All fields that hold a prompt or a part of one."""

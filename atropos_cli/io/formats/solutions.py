@@ -32,10 +32,12 @@ _POSSIBLE = ("outputs", "samples", "candidates", "predictions", "attempts", "sol
 _LISTS = (*_CERTAIN, *_POSSIBLE)
 _TEXTS = ("text", "response", "completion", "content", "output", "generation", "generated_text", "solution", "message")
 """Where an object of such a list has its text."""
-_SCORES = ("scores", "score", "rewards", "reward", "is_correct", "correct", "passed", "ratings")
+_SCORES = ("scores", "score", "rewards", "reward", "is_correct", "correct", "passed", "ratings", "verified")
 _VERDICTS = "correctness"
 """Begins the names of lists with one verifier's verdicts each; the first that says something is the score."""
-_OWN_SCORES = ("score", "reward", "is_correct", "correct", "passed", "overall_score", "rating")
+_ENDS = ("_correct", "_correctness", "_verdicts", "_scores", "_rewards", "_verified")
+"""Ends names of such lists, too, if they hold numbers or verdicts and nothing else."""
+_OWN_SCORES = ("score", "reward", "is_correct", "correct", "passed", "verified", "overall_score", "rating")
 _DIALOGUES = ("messages", "conversations")
 _STRUCTURE = frozenset((*_LISTS, *_SCORES, "system", *_DIALOGUES, "finish_reasons"))
 
@@ -77,7 +79,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         attempt.rewards = {
             name: float(values[i])
             for name, values in verdicts.items()
-            if name.startswith(_VERDICTS) and isinstance(values[i], int | float)
+            if name not in _SCORES and isinstance(values[i], int | float)
         }
         attempt.finish_reason = _finish(raw, own, i, len(solutions))
     record.cut = _cut_lists
@@ -157,7 +159,9 @@ def _has_reply(raw: Row) -> bool:
 def _are_judged(raw: Row, count: int) -> bool:
     """Is there a list with a score for each?"""
     return any(
-        isinstance(value, list) and len(value) == count and (name in _SCORES or name.startswith(_VERDICTS))
+        isinstance(value, list)
+        and len(value) == count
+        and (name in _SCORES or name.startswith(_VERDICTS) or _is_judging(name, value, count))
         for name, value in raw.items()
     )
 
@@ -177,10 +181,20 @@ def _verdicts(raw: Row, key: str) -> dict[str, list[Any]]:
     if not names:
         found = [name for name, value in raw.items() if name.startswith(_VERDICTS) and isinstance(value, list)]
         names = sorted(found, key=lambda name: "math_verify" not in name)
+        names += [name for name, value in raw.items() if name not in names and _is_judging(name, value, count)]
     for name in names:
         if len(raw[name]) != count:
             raise RowError(name, f"{count} entries, as many as {key}", str(len(raw[name])))
     return {name: raw[name] for name in names}
+
+
+def _is_judging(name: str, value: Any, count: int) -> bool:
+    return (
+        name.endswith(_ENDS)
+        and isinstance(value, list)
+        and len(value) == count
+        and all(item is None or isinstance(item, int | float) for item in value)
+    )
 
 
 def score_field(raw: Row) -> str | None:

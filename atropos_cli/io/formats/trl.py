@@ -19,6 +19,7 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.formats.prompts import (
     KEYS,
     REPLIES,
+    dialogue,
     in_context,
     labelled,
     prompt_of,
@@ -45,7 +46,7 @@ def read_preference(raw: Row, source: str, line: int) -> Record:
     """
     record = new_record(raw, "preference", source, line)
     keys = next(pair for pair in _PAIRS if pair[0] in raw)
-    prompt = prompt_of(raw, tools=record.tools)
+    prompt = _pair_prompt(raw, record)
     sides = [replies(raw[key], key, prompt, record.tools) for key in keys]
     if not any(message["role"] == "user" for message in prompt):
         # Nothing asks yet: the sides are whole conversations, and what stands beside them belongs to both.
@@ -69,6 +70,19 @@ def read_preference(raw: Row, source: str, line: int) -> Record:
     # Half a pair is not a row.
     record.cut = lambda record, kept: [record.raw] if len(kept) == 2 else []
     return record
+
+
+def _pair_prompt(raw: Row, record: Record) -> list[Message]:
+    """What both sides answer. Messages beside them ask, unless they are one of the sides as a whole."""
+    prompt = prompt_of(raw, tools=record.tools) if raw.get("prompt") is not None or "messages" not in raw else []
+    if not raw.get("messages"):
+        return prompt or prompt_of(raw, tools=record.tools)
+    messages = dialogue(raw["messages"], "messages", record.tools)
+    if messages and messages[-1]["role"] == "assistant":
+        if prompt or any(isinstance(raw.get(key), list) for pair in _PAIRS for key in pair):
+            return prompt or prompt_of(raw, tools=record.tools)
+        messages = messages[:-1]
+    return in_context(messages, raw, tools=record.tools)
 
 
 def _whole(sides: list[list[Message]], prompt: list[Message]) -> bool:

@@ -80,6 +80,12 @@ DIALOGUE = [{"role": "user", "content": "¿Hora?"}, {"role": "assistant", "conte
             },
             ["s:S", "u:q", "|", "a:x"],
         ),
+        (
+            {"messages": [*DIALOGUE, {"role": "user", "content": "q"}], "prompt": "q", "chosen": "x", "rejected": "y"},
+            ["u:¿Hora?", "a:Las dos.", "u:q", "|", "a:x"],
+        ),
+        ({"messages": DIALOGUE, "chosen": "x", "rejected": "y"}, ["u:¿Hora?", "|", "a:x"]),
+        ({"user_prompt": "q", "document": "Text.", "completion": "x"}, ["u:Text.\n\nq", "|", "a:x"]),
         # What stands twice is said once.
         (
             {"prompt": "Solve: is 91 prime?", "question": "is 91 prime?", "completion": "no"},
