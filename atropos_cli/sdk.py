@@ -43,6 +43,8 @@ from atropos_cli.errors import (
     UsageError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
+from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
+from atropos_cli.io.remote import is_remote, local_copy
 from atropos_cli.isolation.command import bubblewrap_command, readable_paths
 from atropos_cli.isolation.worker import (
     IsolatedWorker,
@@ -71,6 +73,7 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.resources import slurm_templates
 
 __all__ = [
+    "PROMPT_PARTS",
     "AnalysisTable",
     "AnalyzedGroup",
     "AnalyzedRollout",
@@ -171,7 +174,9 @@ __all__ = [
     "group_reward",
     "histogram",
     "hookimpl",
+    "is_remote",
     "load_gguf",
+    "local_copy",
     "make_backend",
     "normal_text",
     "parse_tool_calls",
@@ -184,6 +189,7 @@ __all__ = [
     "token_sequences",
     "user",
     "wait_passively",
+    "whole_prompt",
     "word_grams",
     "words",
 ]

@@ -37,7 +37,7 @@ FormatOption = Annotated[
         metavar="NAME",
         rich_help_panel=READING,
         help="Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, "
-        "outcomes, taubench, text; auto looks at each row.",
+        "outcomes, dump, taubench, text; auto looks at each row.",
     ),
 ]
 TolerantOption = Annotated[
@@ -173,12 +173,14 @@ def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None
     """Write the rows that were left out, where that was asked for; returns the file."""
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.jsonvalue import dump
+    from atropos_cli.io.remote import make_folder
 
     if rejects is None and reading.options.tolerant and spec is not None and not spec.to_stdout:
         rejects = f"{spec.target}.rejects.jsonl"
     if rejects is None or not reading.rejects:
         return None
     path = Path(rejects)
+    make_folder(path.parent)
     atomic_write(path, b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects))
     return path
 

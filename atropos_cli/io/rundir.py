@@ -20,6 +20,7 @@ from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import AppendLog, atomic_write
+from atropos_cli.io.remote import make_folder
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -154,7 +155,7 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     ):
         raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}", hint="give another --output") from error
     return RunDir(folder, _lock(folder), final)

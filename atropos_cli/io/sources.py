@@ -4,6 +4,7 @@
     .parquet, a folder written by `datasets`                   need pyarrow
     a run folder                                               its groups file, and those of its ranks
     a folder of data files, a glob, `-` (standard input)
+    any of these but a run of several ranks under scheme://  needs fsspec
 
 Every stream is read once, in constant memory; one line or one array element is held at a time.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.io.remote import copies, is_remote
 
 _GROUPS = ("groups.jsonl", "groups.jsonl.zst")
 _DATA = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".parquet")
@@ -67,11 +69,14 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         if text == "-":
             sources.append(Source("standard input", None, "lines"))
             continue
+        if is_remote(text):
+            sources += [_file(name, copy) for name, copy in copies(text, _data_files)]
+            continue
         path = Path(text)
         if path.is_dir():
             sources += _folder(path, text)
         elif path.exists():
-            sources.append(Source(text, path, "parquet" if path.suffix == ".parquet" else "lines"))
+            sources.append(_file(text, path))
         else:
             magic = glob.has_magic(text)
             found = sorted(glob.glob(text, recursive=True)) if magic else []  # noqa: PTH207 - keeps the name as given
@@ -91,12 +96,7 @@ def _folder(path: Path, name: str) -> list[Source]:
     arrow = sorted(path.glob("*.arrow"))
     if (path / "state.json").exists() and arrow:
         return [Source(str(file), file, "arrow") for file in arrow]
-    files = sorted(
-        file
-        for file in path.iterdir()
-        if file.is_file() and file.name.endswith(_DATA) and file.name not in _NO_DATA and not file.name.startswith(".")
-        and not file.name.endswith(".card.json")
-    )  # fmt: skip
+    files = sorted(file for file in path.iterdir() if file.is_file() and _is_data(file.name))
     if not files:
         splits = [sub for sub in sorted(path.iterdir()) if (sub / "state.json").exists()]
         if splits:
@@ -104,7 +104,24 @@ def _folder(path: Path, name: str) -> list[Source]:
         raise DataError(
             f"{name} is a folder without a groups file or data files", hint=f"it holds no {', '.join(_DATA)}"
         )
-    return [Source(str(file), file, "parquet" if file.suffix == ".parquet" else "lines") for file in files]
+    return [_file(str(file), file) for file in files]
+
+
+def _file(name: str, path: Path) -> Source:
+    return Source(name, path, "parquet" if path.suffix == ".parquet" else "lines")
+
+
+def _data_files(names: list[str]) -> list[str]:
+    """The data files among the names in a folder: its groups where it is a run."""
+    base = {name: name.rstrip("/").rpartition("/")[2] for name in names}
+    groups = [name for groups in _GROUPS for name in names if base[name] == groups]
+    return groups[:1] or [name for name in names if _is_data(base[name])]
+
+
+def _is_data(name: str) -> bool:
+    return (
+        name.endswith(_DATA) and name not in _NO_DATA and not name.startswith(".") and not name.endswith(".card.json")
+    )
 
 
 def spool(source: Source, folder: Path | None = None) -> Source:

@@ -24,6 +24,7 @@ from typing import IO, Any, Literal, cast
 
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.jsonvalue import dump
+from atropos_cli.io.remote import make_folder
 
 Kind = Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "datasets"]
 _SUFFIXES: tuple[tuple[str, Kind], ...] = (
@@ -80,7 +81,7 @@ def open_output(spec: OutputSpec) -> DataOutput:
         raise RunExists(f"{taken[0]} is already there", hint="--overwrite replaces it, -o names another")
     if taken and path.is_dir() and kind == "datasets" and not _is_dataset(path):
         raise DataError(f"{path} is a folder, but not one that `datasets` wrote", hint="give another -o")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     return DataOutput(spec, kind, path)
 
 

@@ -370,3 +370,38 @@ def test_usage_errors(cli: Any, options: tuple[str, ...], message: str) -> None:
     got = cli("dpo-gen", "r.jsonl", "-o", "o.jsonl", *options)
     assert got.code == 2
     assert message in got.stderr
+
+
+@pytest.mark.parametrize("command", ["dpo-gen", "sft-gen"])
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"chosen": "Lima", "rejected": "Cusco"}, "no prompt under any of the usual names"),
+        ({"system": "Be brief.", "chosen": [says("a")], "rejected": [says("b")]}, "no prompt"),
+        ({"prompt": "one", "query": "two", "chosen": "a", "rejected": "b"}, "query: expected"),
+        (
+            {"chosen": "User: a\n\nBot: b\n\nBot: c", "rejected": "d"},
+            "chosen: expected a transcript whose turns are clear",
+        ),
+    ],
+)
+def test_a_pair_without_a_clear_prompt_makes_no_row(row: dict[str, Any], words: str, command: str, cli: Any) -> None:
+    result = cli(command, write("d.jsonl", row), "-o", "o.jsonl")
+    assert result.code in (1, 6)
+    assert words in result.stderr
+    assert not Path("o.jsonl").exists()
+
+
+def test_a_pair_has_its_whole_prompt(cli: Any) -> None:
+    rows = [
+        {"system": "S", "instruction": "Sort.", "input": "3 1", "chosen": "1 3", "rejected": "3 1"},
+        {"chosen": "User: q\nBot: a", "rejected": "User: q\nBot: b"},
+        {"history": [["q", "a"]], "question": "r", "chosen": "b", "rejected": "c"},
+    ]
+    assert cli("dpo-gen", write("d.jsonl", *rows), "-o", "o.jsonl").code == 0
+    system = {"role": "system", "content": "S"}
+    wanted = [[system, user("Sort.\n\n3 1")], [user("q")], [user("q"), says("a"), user("r")]]
+    assert [row["prompt"] for row in lines("o.jsonl")] == wanted
+    # What was written is read again as it is.
+    assert cli("dpo-gen", "o.jsonl", "-o", "again.jsonl").code == 0
+    assert [row["prompt"] for row in lines("again.jsonl")] == wanted

@@ -182,14 +182,15 @@ def _write(report: Report, title: str, read: list[str], html: Path | None, png: 
     from atropos_cli.engine.analysis.page import page
     from atropos_cli.engine.analysis.png import png as picture
     from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.remote import make_folder
 
     files = []
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(html.parent)
         atomic_write(html, page(report, title, read).encode("utf-8", "replace"))
         files.append(html)
     if png is not None:
-        png.mkdir(parents=True, exist_ok=True)
+        make_folder(png)
         for name, environment in report.environments.items():
             for chart in charts_of(environment):
                 path = png / f"{safe_name(name)}-{safe_name(chart.name)}.png"

@@ -135,9 +135,10 @@ def _groups(folder: Path) -> Iterator[ScoredGroup]:
 def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
     from atropos_cli.engine.evaluation_report import details, estimate, report
     from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.remote import make_folder
 
     out = chosen.session.out
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     atomic_write(folder / "eval.md", report(found, comparisons).encode())
     if as_json:
         rows = [

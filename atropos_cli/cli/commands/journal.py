@@ -31,6 +31,7 @@ def journal(
     from atropos_cli.engine.training.records.journal import MARK, markdown, short_commit
     from atropos_cli.engine.training.records.journal import journal as read_journal
     from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.remote import make_folder
 
     out = session_of(ctx).out
     entries, problems = read_journal(folder)
@@ -45,7 +46,7 @@ def journal(
             raise DataError(f"{output} is a folder", hint="give a file to -o")
         if output.exists() and not overwrite and not output.read_bytes().startswith(MARK.encode()):
             raise DataError(f"{output} is already there, and no journal", hint="--overwrite replaces it")
-        output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(output.parent)
         atomic_write(output, text.encode("utf-8", "replace"))
         out.note(f"wrote {output}: {len(entries)} runs")
     if as_json:

@@ -108,9 +108,10 @@ def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None
 def _export(library: Library, path: Path, limit: int, session: Session) -> None:
     from atropos_cli.cli.view.export import export
     from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.remote import make_folder
 
     made = export(library, limit)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     atomic_write(path, made.page.encode("utf-8", "replace"))
     kind = "compared tasks" if library.diff is not None else "groups"
     more = f" of {made.total}; --limit changes it, 25 MB are the most" if made.groups < made.total else ""

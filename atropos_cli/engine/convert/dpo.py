@@ -27,7 +27,14 @@ from atropos_cli.engine.convert.pairing import (
     same_prompts,
 )
 from atropos_cli.engine.convert.rendering import Rendering, Warn
-from atropos_cli.engine.convert.samples import SampleOptions, completion_key, lineage_of, rollout_id, why_not
+from atropos_cli.engine.convert.samples import (
+    SampleOptions,
+    completion_key,
+    expect_question,
+    lineage_of,
+    rollout_id,
+    why_not,
+)
 from atropos_cli.engine.convert.template import TemplateRefused
 from atropos_cli.engine.convert.turns import BadMessage
 from atropos_cli.engine.selection import Pair, TieBreak
@@ -281,6 +288,7 @@ class PairConverter:
         """Raises BadMessage, TemplateRefused."""
         options, report = self.options, self.report
         good, bad = record.attempts[chosen], record.attempts[rejected]
+        expect_question(record, good.messages)
         split = diverge(
             good, bad, options.sample, same_prompt=options.same_prompt, turn_only=options.completion == "turn"
         )
@@ -352,6 +360,7 @@ class PairConverter:
             else:
                 label = selection.passes(attempt.score, self.options.threshold, ">=")
             try:
+                expect_question(record, attempt.messages)
                 split = Divergence.alone(attempt, self.options.sample)
                 if self.options.as_text:
                     text = self._text(split.prompt, split.chosen, record.tools)

@@ -1,6 +1,6 @@
 """From a stored attempt to a conversation that can be trained on, or the reason why it cannot.
 
-Reasons (also the words of the reports): failed, score_not_finite, truncated:<why>, empty, weight_zero,
+Reasons (also the words of the reports): failed, score_not_finite, truncated:<why>, empty, no_prompt, weight_zero,
 not_text, tool_arguments, and those that later steps add.
 """
 
@@ -18,6 +18,7 @@ from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
 from atropos_cli.io.thinkform import ThinkingForm, normal_messages, thinking_of
 
+_UNASKED = frozenset(("assistant", "system", "developer"))
 TrainOn = Literal["all", "last"]
 
 
@@ -89,6 +90,7 @@ def completion_key(attempt: Attempt) -> str:
 def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     """The sample of an attempt that `why_not` let through. Raises BadMessage."""
     begin = attempt.prompt_length
+    expect_question(record, attempt.messages)
     stored: list[Message] = attempt.messages[: useful_end(attempt.messages)]
     messages = normal(stored, options.thinking)
     dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
@@ -104,6 +106,12 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
         raise BadMessage("weight_zero" if trained else "empty", "no message of the assistant is trained on")
     lineage = lineage_of(record, attempt, options.fields)
     return Sample(messages, weighted, lineage["task"], record.where, record.tools, lineage, dropped)
+
+
+def expect_question(record: Record, messages: Sequence[Message]) -> None:
+    """Raises BadMessage for a reply that answers nothing; a plain text needs no question, all of it is trained on."""
+    if record.format != "text" and all(message["role"] in _UNASKED for message in messages):
+        raise BadMessage("no_prompt", "the row has a reply, but no prompt under any of the usual names")
 
 
 def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:

@@ -170,7 +170,7 @@ class SftConverter:
             else:
                 self.report.left_out[reason] += 1
         free = options.above is None and options.min_score is None
-        if free and all(scores[i] is None for i in usable) and (len(attempts) == 1 or attempts[0].label):
+        if free and attempts and all(scores[i] is None for i in usable) and (len(attempts) == 1 or attempts[0].label):
             return usable  # nothing to choose between
         if options.select == "all":
             kept = [i for i in usable if self._passes(scores[i]) or (free and scores[i] is None)]

@@ -2,6 +2,7 @@
 
     native        rollout.rewards, reward, failure; info.score_history, info.scorer
     atropos       scores, score_errors; score_history: [{scores, scorer}], scorer
+    dump          of each rollout: as one attempt
     one attempt   score (or the field it had: reward); score_error; score_history: [{score, scorer}], scorer
     pairs         score_chosen, score_rejected
     solutions     the list of scores it had, else `score`; NAME.score for one object a solver
@@ -102,15 +103,21 @@ def _with_history(source: Row, old: Row, scorer: Scorer) -> Row:
 def _single(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
     if len(record.attempts) == 2 and record.attempts[0].label is not None:
         return _pair(record, verdicts, scorer)
-    rows = []
-    for attempt, verdict in zip(record.attempts, verdicts, strict=True):
-        raw = _with_history(attempt.raw, {"score": attempt.score}, scorer)
-        raw["reward" if "reward" in raw and "score" not in raw else "score"] = verdict.reward
-        raw.pop("score_error", None)
-        if verdict.failure is not None:
-            raw["score_error"] = _error(verdict)
-        rows.append(raw)
-    return rows
+    return [_one(attempt, verdict, scorer) for attempt, verdict in zip(record.attempts, verdicts, strict=True)]
+
+
+def _one(attempt: Attempt, verdict: Verdict, scorer: Scorer) -> Row:
+    raw = _with_history(attempt.raw, {"score": attempt.score}, scorer)
+    raw["reward" if "reward" in raw and "score" not in raw else "score"] = verdict.reward
+    raw.pop("score_error", None)
+    if verdict.failure is not None:
+        raw["score_error"] = _error(verdict)
+    return raw
+
+
+def _dump(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
+    pairs = zip(record.attempts, verdicts, strict=True)
+    return [{**record.raw, "rollouts": [_one(attempt, verdict, scorer) for attempt, verdict in pairs]}]
 
 
 def _pair(record: Record, verdicts: Sequence[Verdict], scorer: Scorer) -> list[Row]:
@@ -127,7 +134,7 @@ def _solutions(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, adva
         for name, verdict in zip(names, verdicts, strict=True):
             raw[name] = {**raw[name], "score": verdict.reward}
     else:
-        raw[score_field(raw) or "score"] = [verdict.reward for verdict in verdicts]
+        raw[score_field(raw) or ("scores" if "score" in raw else "score")] = [verdict.reward for verdict in verdicts]
     _set_errors(raw, verdicts)
     return [raw]
 
@@ -135,5 +142,6 @@ def _solutions(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, adva
 _WRITERS: dict[str, Callable[[Record, Sequence[Verdict], Scorer, str], list[Row]]] = {
     "native": _native,
     "atropos": _parallel,
+    "dump": _dump,
     "solutions": _solutions,
 }

@@ -23,6 +23,7 @@ from atropos_cli.domain.base import Frozen
 from atropos_cli.domain.pipeline import Pipeline, ReadyStep
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.remote import make_folder
 
 AttemptState = Literal["running", "done", "failed", "interrupted"]
 StepState = Literal["new", "unfinished", "done", "changed", "outdated"]
@@ -61,7 +62,7 @@ def write_pipeline(pipeline: Pipeline) -> None:
     """pipeline.json in the folder, which is made. Raises DataError."""
     try:
         for step in pipeline.steps:
-            step_folder(pipeline, step.name).mkdir(parents=True, exist_ok=True)
+            make_folder(step_folder(pipeline, step.name))
     except OSError as error:
         raise DataError(f"{error.filename} cannot be made: {error.strerror}", hint="give another --output") from error
     text = json.dumps(pipeline.model_dump(mode="json"), indent=2, ensure_ascii=False)

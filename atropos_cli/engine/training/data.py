@@ -1,7 +1,7 @@
 """Stored data as a trainer wants it: groups to learn from, or rows for SFT and DPO.
 
-Run folders and any format of rollouts are converted on the way; rows that are in the trainer's own shape
-already (what sft-gen and dpo-gen write, or any data set of that shape) pass through as they are.
+Run folders and any format of rollouts are converted on the way. Rows that are in the trainer's own shape already (what
+sft-gen and dpo-gen write, or any data set of that shape) pass through `trainrows`, whatever their scores are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.training import Method, TrainPlan
+from atropos_cli.engine.convert.turns import BadMessage
+from atropos_cli.engine.training.trainrows import has_shape, own_row, with_whole_prompt
 from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.io.formats import RowError, detect, read_as
 from atropos_cli.io.formats.trl import COMPLETION
@@ -23,8 +25,6 @@ from atropos_cli.io.values import Item
 
 Warn = Callable[[str], None]
 
-_SFT = ({"input_ids", "labels"}, {"messages"}, {"prompt", "completion"}, {"text"}, {"conversations"})
-_DPO = ({"chosen", "rejected"},)
 _WANTED = {
     "sft": "sft rows have messages, or prompt and completion, or text, or input_ids and labels, or conversations",
     "dpo": "dpo rows have prompt, chosen and rejected",
@@ -41,19 +41,19 @@ def check_data(plan: TrainPlan) -> None:
     for source in _sources(plan.data):
         first = _first(source)
         if plan.method != "grpo":
-            if not _is_rows(first, plan.method):
-                _check_rollout(first, source, plan.method)
+            if has_shape(first.value, plan.method):
+                _own(first, source, plan.method)
             else:
-                _check_row(first, source, plan.method)
-        elif detect(first.value) is None:
-            _check_prompt(first, source)
+                _check_rollout(first, source, plan.method)
+        elif not _is_scored(first.value):
+            _prompted(first, source)
             if not plan.rewards:
                 raise ConfigError(
                     f"{source.name} holds prompts, and no reward is named to score completions with",
                     hint="--reward NAME (atropos reward list)",
                 )
         elif plan.rewards and "prompt" in first.value:
-            _check_prompt(first, source)
+            _prompted(first, source)
 
 
 def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
@@ -66,10 +66,9 @@ def stored_rows(paths: Sequence[str], method: Method, warn: Warn = lambda text: 
     """Rows for sft or dpo; rollouts become rows by the defaults of sft-gen and dpo-gen. Raises DataError."""
     for source in _sources(paths):
         first = _first(source)
-        if _is_rows(first, method):
+        if has_shape(first.value, method):
             for item in _objects(source, warn):
-                _check_row(item, source, method)
-                yield item.value
+                yield _own(item, source, method)
         else:
             _check_rollout(first, source, method)
             yield from _converted(source, method, warn)
@@ -79,8 +78,7 @@ def prompt_rows(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterato
     """Rows that hold at least a prompt, for `train grpo --data`. Raises DataError for a row without one."""
     for source in _sources(paths):
         for item in _objects(source, warn):
-            _check_prompt(item, source)
-            yield item.value
+            yield _prompted(item, source)
 
 
 def _sources(paths: Sequence[str]) -> list[Source]:
@@ -106,19 +104,13 @@ def _first(source: Source) -> Item:
     raise DataError(f"{source.name} holds no rows", hint="give another file with --data")
 
 
-def _is_rows(first: Item, method: Method) -> bool:
-    """Are these the trainer's own rows? Rollouts have `rollouts`, or scores beside their tokens."""
-    keys = set(first.value)
-    if "rollouts" in keys or {"tokens", "scores"} <= keys:
-        return False
-    return any(shape <= keys for shape in (_SFT if method == "sft" else _DPO))
-
-
-def _check_row(item: Item, source: Source, method: Method) -> None:
-    for key in ("messages", "conversations"):
-        if key in item.value and not isinstance(item.value[key], list):
-            kind = kind_of(item.value[key])
-            raise _unfit(item, source, method, f": {key} is {kind}, not a list of messages")
+def _own(item: Item, source: Source, method: Method) -> JsonDict:
+    if not has_shape(item.value, method):
+        raise _unfit(item, source, method, "")
+    try:
+        return own_row(item.value, method)
+    except (RowError, BadMessage) as error:
+        raise _unfit(item, source, method, f": {error}") from error
 
 
 def _check_rollout(first: Item, source: Source, method: Method) -> None:
@@ -134,6 +126,23 @@ def _check_rollout(first: Item, source: Source, method: Method) -> None:
         raise _unfit(first, source, method, f": {error}") from error
     if not any(attempt.prompt_length for attempt in record.attempts):
         raise _unfit(first, source, method, ": a completion without its prompt")
+
+
+def _is_scored(row: JsonDict) -> bool:
+    """Is this a rollout, or a group of them? A reply beside a prompt, without any verdict, is there for the rewards."""
+    form = detect(row)
+    if form is None or form.name != COMPLETION.name or "prompt" not in row:
+        return form is not None
+    return any(row.get(name) is not None for name in ("score", "reward", "label"))
+
+
+def _prompted(item: Item, source: Source) -> JsonDict:
+    """The row with its whole prompt. Raises DataError."""
+    _check_prompt(item, source)
+    try:
+        return with_whole_prompt(item.value)
+    except RowError as error:
+        raise DataError(f"{source.name}:{item.number}: {error}", hint=_WANTED["grpo"]) from error
 
 
 def _check_prompt(item: Item, source: Source) -> None:

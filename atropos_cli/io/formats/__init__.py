@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from atropos_cli.io.formats import atropos, messages, native, outcomes, sharegpt, solutions, taubench, trl
-from atropos_cli.io.formats.common import Format, RowError
+from atropos_cli.io.formats import atropos, dumps, messages, native, outcomes, sharegpt, solutions, taubench, trl
+from atropos_cli.io.formats.common import Format
+from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.records import Record, Row
 
 ALL: tuple[Format, ...] = (
     native.FORMAT,
     atropos.FORMAT,
+    dumps.FORMAT,
     taubench.FORMAT,
+    solutions.FORMAT,
     sharegpt.FORMAT,
     trl.PREFERENCE,
     messages.FORMAT,
     trl.COMPLETION,
-    solutions.FORMAT,
     outcomes.FORMAT,
     trl.TEXT,
 )

@@ -14,17 +14,17 @@ from typing import Any
 
 from atropos_cli.io.formats.common import (
     Format,
-    RowError,
     cut_history,
     expect_list,
     first_reply,
     new_record,
-    read_messages,
     read_score,
     side_fields,
 )
+from atropos_cli.io.formats.errors import RowError
+from atropos_cli.io.formats.prompts import dialogue, in_context
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Record, Row, TokenSeq, no_tokens
+from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq, no_tokens
 
 PARALLEL = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "images",
@@ -74,7 +74,7 @@ def read(raw: Row, source: str, line: int) -> Record:
     tokens_of = read_tokens if tokens is not None else no_tokens
     attempts = record.attempts
     for i in range(count):
-        messages = read_messages(conversations[i], f"messages[{i}]") if conversations is not None else []
+        messages = _conversation(raw, i, record.tools) if conversations is not None else []
         score = scores[i] if scores is not None else None
         if type(score) is not float or not math.isfinite(score):
             score, odd = read_score(score, f"scores[{i}]")
@@ -95,6 +95,10 @@ def read(raw: Row, source: str, line: int) -> Record:
             )
         )
     return record
+
+
+def _conversation(raw: Row, i: int, tools: list[Row] | None) -> list[Message]:
+    return in_context(dialogue(raw["messages"][i], f"messages[{i}]", tools), raw, tools=tools)
 
 
 def _parallel(raw: Row, key: str, count: int, other: str) -> list[Any] | None:

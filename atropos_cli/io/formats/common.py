@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic_core import from_json
-
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
+from atropos_cli.io.formats.errors import RowError
+from atropos_cli.io.formats.toolcalls import (
+    TOOL_KEYS,
+    calls_of_text,
+    join_calls,
+    link_tool_results,
+    read_call,
+    tools_of,
+)
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row
 
@@ -21,37 +27,38 @@ ROLES: dict[str, str] = {
     "user": "user",
     "human": "user",
     "environment": "user",
+    "prompter": "user",
     "assistant": "assistant",
     "gpt": "assistant",
     "chatgpt": "assistant",
     "bing": "assistant",
     "bard": "assistant",
+    "claude": "assistant",
     "model": "assistant",
     "agent": "assistant",
+    "bot": "assistant",
+    "ai": "assistant",
     "function_call": "assistant",
+    "tool_call": "assistant",
+    "tool_calls": "assistant",
     "tool": "tool",
     "observation": "tool",
     "function": "tool",
     "ipython": "tool",
+    "function_response": "tool",
+    "tool_response": "tool",
+    "tool_result": "tool",
 }
-"""Role names of all dialects, and the OpenAI role each stands for; function_call is an assistant's tool call."""
+"""Role names of all dialects, in any case, and the OpenAI role each stands for."""
+_CALLS = frozenset(("function_call", "tool_call", "tool_calls"))
+"""Roles whose text is the JSON of an assistant's calls."""
 
 _PLAIN = frozenset({"system", "user", "assistant", "developer", "tool"})
 _WEIGHTS = ("weight", "loss_weight", "train", "trainable")
 ID_KEYS = ("group_id", "item_id", "id", "uid", "unique_id", "conversation_id", "idx")
 TASK_KEYS = ("task_id", "item_id", "question_id", "problem_id", "prompt_id")
 ENV_KEYS = ("env", "environment", "env_name", "data_source", "dataset_name")
-ANSWER_KEYS = ("answer", "ground_truth", "gold", "gt", "target", "reference_answer", "answer_key")
-
-
-class RowError(Exception):
-    """A row that is JSON, but not of its format: the field, what was expected there, and what was found."""
-
-    def __init__(self, field: str, expected: str, found: str) -> None:
-        super().__init__(f"{field}: expected {expected}, found {found}")
-        self.field = field
-        self.expected = expected
-        self.found = found
+ANSWER_KEYS = ("answer", "ground_truth", "gold", "gt", "gts", "target", "reference_answer", "answer_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +83,20 @@ def is_dicts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def read_messages(value: Any, field: str) -> list[Message]:
-    """Messages of any dialect in the OpenAI shape. A list that has it already is returned itself: do not change it."""
+def read_messages(value: Any, field: str, tools: Sequence[Row] | None = None) -> list[Message]:
+    """Messages of any dialect in the OpenAI shape. A list that has it already is returned itself: do not change it.
+
+    tools: the row's, which tell whether a null among a call's arguments is a value. Calls made in one turn are one
+    message.
+    """
     if type(value) is list and _all_plain(value):
         return value
-    messages = [
-        _message(item, f"{field}[{i}]") for i, item in enumerate(expect_list(value, field, "a list of messages"))
-    ]
+    messages = join_calls(
+        [
+            _message(item, f"{field}[{i}]", tools)
+            for i, item in enumerate(expect_list(value, field, "a list of messages"))
+        ]
+    )
     link_tool_results(messages)
     return messages
 
@@ -98,25 +112,30 @@ def _all_plain(items: list[Any]) -> bool:
     return True
 
 
-def _message(item: Any, field: str) -> Message:
+def role_of(item: Row) -> str | None:
+    """The OpenAI role of a message of any dialect; None for a name that is unknown."""
+    name = item.get("role", item.get("from"))
+    return (ROLES.get(name) or ROLES.get(name.strip().lower())) if isinstance(name, str) else None
+
+
+def _message(item: Any, field: str, tools: Sequence[Row] | None) -> Message:
     if not isinstance(item, dict):
         raise RowError(field, "a message", kind_of(item))
-    name = item.get("role", item.get("from"))
-    role = ROLES.get(name) if isinstance(name, str) else None
+    name, role = item.get("role", item.get("from")), role_of(item)
     if role is None:
         raise RowError(f"{field}.role", _known_role(name), kind_of(name))
     key = "content" if "content" in item or "value" not in item else "value"
     message: Message = {"role": role, "content": None}
     content = item.get(key)
-    if name == "function_call":
-        message["tool_calls"] = calls_of_text(content, f"{field}.{key}")
+    if str(name).strip().lower() in _CALLS and not item.get("tool_calls"):
+        message["tool_calls"] = calls_of_text(content, f"{field}.{key}", tools)
     elif isinstance(content, list):
-        _read_parts(message, content, f"{field}.{key}")
+        _read_parts(message, content, f"{field}.{key}", tools)
     elif content is None or isinstance(content, str):
         message["content"] = content
     else:
         raise RowError(f"{field}.{key}", "text, content parts or null", kind_of(content))
-    _read_extras(message, item, field)
+    _read_extras(message, item, field, tools)
     return message
 
 
@@ -125,7 +144,7 @@ def _known_role(name: Any) -> str:
     return f"{close[0]!r}" if close else "one of " + ", ".join(ROLES)
 
 
-def _read_parts(message: Message, parts: list[Any], field: str) -> None:
+def _read_parts(message: Message, parts: list[Any], field: str, tools: Sequence[Row] | None) -> None:
     """Content parts: texts are joined by newlines, unless a part is no text (an image): then all stay parts."""
     texts: list[str] = []
     kept: list[Row] = []
@@ -140,7 +159,7 @@ def _read_parts(message: Message, parts: list[Any], field: str) -> None:
         if kind in ("reasoning", "thinking") and isinstance(text, str):
             message["reasoning"] = f"{message['reasoning']}\n{text}" if "reasoning" in message else text
         elif kind in ("tool_call", "function_call"):
-            calls += calls_of_text(text, f"{field}[{i}]")
+            calls += calls_of_text(text, f"{field}[{i}]", tools)
         elif kind in ("text", "input_text", "output_text"):
             if not isinstance(text, str):
                 raise RowError(f"{field}[{i}].text", "text", kind_of(text))
@@ -156,7 +175,7 @@ def _read_parts(message: Message, parts: list[Any], field: str) -> None:
         message["content"] = kept
 
 
-def _read_extras(message: Message, item: Row, field: str) -> None:
+def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] | None) -> None:
     for key in ("reasoning", "reasoning_content", "thinking"):
         value = item.get(key)
         if isinstance(value, str) and value and "reasoning" not in message:
@@ -164,11 +183,11 @@ def _read_extras(message: Message, item: Row, field: str) -> None:
     calls = item.get("tool_calls")
     if calls:
         message["tool_calls"] = [
-            _tool_call(call, f"{field}.tool_calls[{i}]")
+            read_call(call, f"{field}.tool_calls[{i}]", tools)
             for i, call in enumerate(expect_list(calls, f"{field}.tool_calls"))
         ]
     elif isinstance(item.get("function_call"), dict):
-        message["tool_calls"] = [_tool_call(item["function_call"], f"{field}.function_call")]
+        message["tool_calls"] = [read_call(item["function_call"], f"{field}.function_call", tools)]
     results = item.get("tool_call_ids")
     result = item.get("tool_call_id") or (results[0] if isinstance(results, list) and results else None)
     if isinstance(result, str):
@@ -183,68 +202,6 @@ def _read_extras(message: Message, item: Row, field: str) -> None:
                 raise RowError(f"{field}.{key}", "a number", kind_of(value))
             message["weight"] = float(value)
             break
-
-
-def _tool_call(call: Any, field: str) -> Row:
-    if not isinstance(call, dict):
-        raise RowError(field, "a tool call", kind_of(call))
-    function = call.get("function", call)
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise RowError(
-            f"{field}.function.name", "text", kind_of(function.get("name") if isinstance(function, dict) else function)
-        )
-    arguments = function.get("arguments", function.get("parameters", {}))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    ident = call.get("id")
-    return {
-        "id": ident if isinstance(ident, str) else None,
-        "type": "function",
-        "function": {"name": function["name"], "arguments": text},
-    }
-
-
-def calls_of_text(value: Any, field: str) -> list[Row]:
-    """Tool calls from JSON text (or the value itself): one {name, arguments} object, or a list of them."""
-    if isinstance(value, str):
-        try:
-            value = from_json(value)
-        except ValueError:
-            raise RowError(field, "the JSON of a function call", kind_of(value)) from None
-    calls = value if isinstance(value, list) else [value]
-    return [_tool_call(call, field) for call in calls]
-
-
-def link_tool_results(messages: Sequence[Message]) -> None:
-    """Give calls and results without ids matching ones (call_0, call_1, ...), in their order."""
-    made = 0
-    waiting: list[str] = []
-    for message in messages:
-        for call in message.get("tool_calls") or ():
-            if not call.get("id"):
-                call["id"] = f"call_{made}"
-            made += 1
-            waiting.append(call["id"])
-        if message["role"] == "tool":
-            ident = message.get("tool_call_id")
-            if ident is None and waiting:
-                message["tool_call_id"] = waiting.pop(0)
-            elif ident in waiting:
-                waiting.remove(ident)
-
-
-def read_tools(value: Any, field: str = "tools") -> list[Row] | None:
-    """The tools of a row: a list, or the JSON text of one."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, str):
-        try:
-            value = from_json(value)
-        except ValueError:
-            raise RowError(field, "a list of tools or its JSON text", kind_of(value)) from None
-    tools = expect_list(value, field, "a list of tools or its JSON text")
-    return [
-        {"type": "function", "function": tool} if "function" not in tool and "name" in tool else tool for tool in tools
-    ] or None
 
 
 def read_score(value: Any, field: str) -> tuple[float | None, bool]:
@@ -284,7 +241,20 @@ def text_id(value: Any) -> str | None:
 
 
 _WELL_KNOWN = frozenset(
-    (*ID_KEYS, *TASK_KEYS, *ENV_KEYS, *KIND_KEYS, *ANSWER_KEYS, "model", "seed", "episode_id", "turn", "tools")
+    (
+        *ID_KEYS,
+        *TASK_KEYS,
+        *ENV_KEYS,
+        *KIND_KEYS,
+        *ANSWER_KEYS,
+        *TOOL_KEYS,
+        "reward_model",
+        "info",
+        "model",
+        "seed",
+        "episode_id",
+        "turn",
+    )
 )
 
 
@@ -308,9 +278,16 @@ def new_record(raw: Row, format: str, source: str, line: int) -> Record:
         seed=seed if isinstance(seed, int) else None,
         episode_id=episode if isinstance(episode, str) else None,
         turn=turn if isinstance(turn, int) else None,
-        answer=first_of(raw, ANSWER_KEYS),
-        tools=read_tools(raw["tools"]) if raw.get("tools") else None,
+        answer=_answer(raw),
+        tools=tools_of(raw),
     )
+
+
+def _answer(raw: Row) -> Any:
+    """The gold answer: under a usual name, or where verl keeps it."""
+    found = first_of(raw, ANSWER_KEYS)
+    judged = raw.get("reward_model")
+    return judged.get("ground_truth") if found is None and isinstance(judged, dict) else found
 
 
 def side_fields(raw: Row, known: frozenset[str]) -> Row:

@@ -1,4 +1,7 @@
-"""OpenAI messages rows: {messages: [{role, content}], tools?, score?}; `history` (SWE-agent) is read alike."""
+"""OpenAI messages rows: {messages: [{role, content}], system?, tools?, score?}; `history` (SWE-agent) is read alike.
+
+The conversation may be JSON text or a transcript, too.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,30 @@ from atropos_cli.io.formats.common import (
     is_dicts,
     new_record,
     read_finish,
-    read_messages,
     read_score,
     side_fields,
     whole_rows,
 )
+from atropos_cli.io.formats.prompts import HISTORY, KEYS, REPLIES, SYSTEM, dialogue, in_context, with_reply
 from atropos_cli.io.records import Attempt, Record, Row
 
 _STRUCTURE = frozenset({"messages", "history", "tools", "score", "reward", "trajectory"})
+_PARTS = frozenset((*KEYS, *REPLIES)) - {*HISTORY, *SYSTEM}
 
 
 def matches(raw: Row) -> bool:
-    return isinstance(raw.get("messages"), list) or is_dicts(raw.get("history"))
+    if isinstance(raw.get("messages"), list | str):
+        return True
+    # Beside a question or a reply, it is what was said before.
+    return is_dicts(raw.get("history")) and _PARTS.isdisjoint(raw)
 
 
 def read(raw: Row, source: str, line: int) -> Record:
     """A Record of one conversation. Raises RowError."""
     key = "messages" if "messages" in raw else "history"
-    messages = read_messages(raw[key], key)
     record = new_record(raw, "messages", source, line)
+    messages = with_reply(dialogue(raw[key], key, record.tools), raw, record.tools)
+    messages = in_context(messages, raw, without=(key,), tools=record.tools)
     record.info = side_fields(raw, _STRUCTURE)
     score, odd = read_score(raw.get("score", raw.get("reward")), "score" if "score" in raw else "reward")
     record.non_finite = [0] if odd else []

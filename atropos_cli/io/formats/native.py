@@ -7,7 +7,9 @@ from typing import Any
 
 from atropos_cli.domain.group import SCHEMA_VERSION
 from atropos_cli.domain.task import TASK_NAME, kind_of_info
-from atropos_cli.io.formats.common import Format, RowError, expect_list, read_score, read_tools
+from atropos_cli.io.formats.common import Format, expect_list, read_score
+from atropos_cli.io.formats.errors import RowError
+from atropos_cli.io.formats.toolcalls import tools_of
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq
 
@@ -53,7 +55,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         turn=_typed(raw, "turn", int),
         answer=task.get("answer"),
         info=info,
-        tools=read_tools(info["tools"], "task.info.tools") if info.get("tools") else None,
+        tools=tools_of(info),
         prompt_messages=prompt or None,
         cut=cut,
     )

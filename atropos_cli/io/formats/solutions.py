@@ -1,6 +1,8 @@
-"""Rows with a question and several stored solutions, as evaluation harnesses write them.
+"""Rows with a question and several stored solutions, as evaluation harnesses and generators write them.
 
 {question, response: [text, ...], score: [...], answer?}         parallel lists
+{prompt, completions: [{response, score}, ...]}                  objects; a solution may be a list of messages, too
+{problem, generations: [...], correctness_math_verify: [...], messages?}
 {question, ground_truth, NAME: {solution, is_correct}, ...}      one object for each solver
 """
 
@@ -9,64 +11,89 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.formats.common import (
     Format,
-    RowError,
     cut_history,
-    expect_list,
+    is_dicts,
     new_record,
     read_score,
+    role_of,
     side_fields,
 )
+from atropos_cli.io.formats.errors import RowError
+from atropos_cli.io.formats.prompts import KEYS, dialogue, in_context, prompt_of, replies
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Message, Record, Row
+from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
 
-_LISTS = ("response", "responses", "completions", "generations", "outputs")
-_QUESTIONS = ("question", "problem", "prompt", "query", "instruction", "input")
-_SCORES = ("scores", "score", "rewards", "is_correct", "correct")
-_STRUCTURE = frozenset((*_LISTS, *_SCORES, "system"))
+_CERTAIN = ("response", "responses", "completions", "generations", "choices")
+_POSSIBLE = ("outputs", "samples", "candidates", "predictions", "attempts", "solutions")
+"""These may be something else (what tests expect, gold solutions), above all beside another reply."""
+_LISTS = (*_CERTAIN, *_POSSIBLE)
+_TEXTS = ("text", "response", "completion", "content", "output", "generation", "generated_text", "solution", "message")
+"""Where an object of such a list has its text."""
+_SCORES = ("scores", "score", "rewards", "reward", "is_correct", "correct", "passed", "ratings", "verified")
+_VERDICTS = "correctness"
+"""Begins the names of lists with one verifier's verdicts each; the first that says something is the score."""
+_ENDS = ("_correct", "_correctness", "_verdicts", "_scores", "_rewards", "_verified")
+"""Ends names of such lists, too, if they hold numbers or verdicts and nothing else."""
+_OWN_SCORES = ("score", "reward", "is_correct", "correct", "passed", "verified", "overall_score", "rating")
+_DIALOGUES = ("messages", "conversations")
+_STRUCTURE = frozenset((*_LISTS, *_SCORES, "system", *_DIALOGUES, "finish_reasons"))
 
 
 def matches(raw: Row) -> bool:
-    return _question(raw) is not None and (_list_key(raw) is not None or bool(solvers(raw)))
+    if "chosen" in raw or "chosen_messages" in raw:
+        return False
+    asks = not KEYS.isdisjoint(raw) or any(raw.get(key) for key in _DIALOGUES)
+    return asks and (_list_key(raw) is not None or bool(solvers(raw)))
 
 
 def read(raw: Row, source: str, line: int) -> Record:
     """A Record with one attempt for each solution. Raises RowError."""
-    prompt: list[Message] = [{"role": "user", "content": _question(raw)}]
-    if isinstance(raw.get("system"), str) and raw["system"]:
-        prompt.insert(0, {"role": "system", "content": raw["system"]})
     record = new_record(raw, "solutions", source, line)
     key = _list_key(raw)
     if key is None:
         names = solvers(raw)
+        prompt = prompt_of(raw, without=names, tools=record.tools)
         record.info = {name: value for name, value in raw.items() if name not in names}
-        for i, name in enumerate(names):
+        for name in names:
             solver = raw[name]
-            _add(record, prompt, solver["solution"], solver.get("score", solver["is_correct"]), f"{name}.score", i)
+            reply: list[Message] = [{"role": "assistant", "content": solver["solution"]}]
+            _add(record, prompt, reply, solver.get("score", solver["is_correct"]), f"{name}.score")
         record.cut = _cut_solvers
         return record
-    texts = expect_list(raw[key], key)
-    score_key = score_field(raw)
-    scores = raw[score_key] if score_key is not None else [None] * len(texts)
-    if len(scores) != len(texts):
-        raise RowError(str(score_key), f"{len(texts)} entries, as many as {key}", str(len(scores)))
+    solutions = [_solution(item, f"{key}[{i}]", record) for i, item in enumerate(raw[key])]
+    prompt = _prompt(raw, key, solutions, record)
+    verdicts = _verdicts(raw, key)
     record.info = side_fields(raw, _STRUCTURE)
-    for i, (text, score) in enumerate(zip(texts, scores, strict=True)):
-        if not isinstance(text, str):
-            raise RowError(f"{key}[{i}]", "text", kind_of(text))
-        _add(record, prompt, text, score, f"{score_key}[{i}]", i)
+    for i, (reply, own) in enumerate(zip(solutions, raw[key], strict=True)):
+        score, field = next(
+            ((values[i], f"{name}[{i}]") for name, values in verdicts.items() if values[i] is not None), (None, key)
+        )
+        if not verdicts and isinstance(own, dict):
+            field = next((name for name in _OWN_SCORES if own.get(name) is not None), "score")
+            score, field = own.get(field), f"{key}[{i}].{field}"
+        _add(record, prompt, reply, score, field)
+        attempt = record.attempts[-1]
+        attempt.rewards = {
+            name: float(values[i])
+            for name, values in verdicts.items()
+            if name not in _SCORES and isinstance(values[i], int | float)
+        }
+        attempt.finish_reason = _finish(raw, own, i, len(solutions))
     record.cut = _cut_lists
     return record
 
 
-def _add(record: Record, prompt: list[Message], text: str, score: Any, field: str, index: int) -> None:
+def _add(record: Record, prompt: list[Message], reply: list[Message], score: Any, field: str) -> None:
     value, odd = read_score(score, field)
+    index = len(record.attempts)
     if odd:
         record.non_finite.append(index)
     record.attempts.append(
         Attempt(
-            messages=[*prompt, {"role": "assistant", "content": text}],
+            messages=[*prompt, *reply],
             score=value,
             raw=record.raw,
             index=index,
@@ -75,16 +102,99 @@ def _add(record: Record, prompt: list[Message], text: str, score: Any, field: st
     )
 
 
-def _question(raw: Row) -> str | None:
-    return next((raw[key] for key in _QUESTIONS if isinstance(raw.get(key), str)), None)
+def _solution(item: Any, field: str, record: Record) -> list[Message]:
+    """The messages of a solution."""
+    if isinstance(item, dict) and "role" not in item:
+        name = next(name for name in _TEXTS if item.get(name) is not None)
+        item, field = item[name], f"{field}.{name}"
+    if isinstance(item, str):
+        return [{"role": "assistant", "content": item}]
+    return replies(item, field, [], record.tools)
+
+
+def _prompt(raw: Row, key: str, solutions: Sequence[list[Message]], record: Record) -> list[Message]:
+    """What the solutions answer. A conversation beside them gives its prompt, and its own reply is one of them."""
+    name = next((name for name in _DIALOGUES if raw.get(name)), None)
+    if name is None:
+        return prompt_of(raw, tools=record.tools)
+    messages = dialogue(raw[name], name, record.tools)
+    if messages and messages[-1]["role"] == "assistant":
+        text = text_of(messages[-1]).strip()
+        if all(text != text_of(reply[-1]).strip() for reply in solutions):
+            raise RowError(name, f"a reply that is one of {key}", kind_of(text))
+        messages = messages[:-1]
+    return in_context(messages, raw, tools=record.tools)
+
+
+def _finish(raw: Row, own: Any, i: int, count: int) -> str | None:
+    """Why a solution ended: in a list of its own, or in the solution's object."""
+    reasons = raw.get("finish_reasons")
+    reason = reasons[i] if isinstance(reasons, list) and len(reasons) == count else None
+    if reason is None and isinstance(own, dict):
+        reason = own.get("finish_reason")
+    return reason if isinstance(reason, str) else None
 
 
 def _list_key(raw: Row) -> str | None:
     for key in _LISTS:
         value = raw.get(key)
-        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-            return key
+        if isinstance(value, list) and value and all(_is_solution(item, key) for item in value):
+            if key in _CERTAIN or _are_judged(raw, len(value)):
+                return key
+            if key != "solutions" and not _has_reply(raw):
+                return key
     return None
+
+
+def _has_reply(raw: Row) -> bool:
+    """Is there a reply of another kind, or are the lists a test's?"""
+    for name in ("messages", "conversations", "conversation"):
+        value = raw.get(name)
+        last = value[-1] if isinstance(value, list) and value else None
+        if isinstance(value, str) or (isinstance(last, dict) and role_of(last) == "assistant"):
+            return True
+    return raw.get("completion") is not None or bool(raw.get("inputs"))
+
+
+def _are_judged(raw: Row, count: int) -> bool:
+    """Is there a list with a score for each?"""
+    return any(
+        isinstance(value, list)
+        and len(value) == count
+        and (name in _SCORES or name.startswith(_VERDICTS) or _is_judging(name, value, count))
+        for name, value in raw.items()
+    )
+
+
+def _is_solution(item: Any, key: str) -> bool:
+    if key == "choices":  # of a server's answer; elsewhere they are options to choose from
+        return isinstance(item, dict) and isinstance(item.get("message"), dict)
+    if isinstance(item, dict):
+        return "role" in item or any(isinstance(item.get(name), str | list | dict) for name in _TEXTS)
+    return isinstance(item, str) or is_dicts(item)
+
+
+def _verdicts(raw: Row, key: str) -> dict[str, list[Any]]:
+    """The lists with a score for each solution, the best known name first. Raises RowError for another length."""
+    count = len(raw[key])
+    names = [name for name in _SCORES if isinstance(raw.get(name), list)][:1]
+    if not names:
+        found = [name for name, value in raw.items() if name.startswith(_VERDICTS) and isinstance(value, list)]
+        names = sorted(found, key=lambda name: "math_verify" not in name)
+        names += [name for name, value in raw.items() if name not in names and _is_judging(name, value, count)]
+    for name in names:
+        if len(raw[name]) != count:
+            raise RowError(name, f"{count} entries, as many as {key}", str(len(raw[name])))
+    return {name: raw[name] for name in names}
+
+
+def _is_judging(name: str, value: Any, count: int) -> bool:
+    return (
+        name.endswith(_ENDS)
+        and isinstance(value, list)
+        and len(value) == count
+        and all(item is None or isinstance(item, int | float) for item in value)
+    )
 
 
 def score_field(raw: Row) -> str | None:
@@ -105,11 +215,9 @@ def solvers(raw: Row) -> list[str]:
 
 def _cut_lists(record: Record, kept: Sequence[Attempt]) -> list[Row]:
     count = len(record.attempts)
+    cut = {key for key in parallel_keys(record.raw, count) if key not in _DIALOGUES} | {_list_key(record.raw)}
     raw = {
-        key: [value[attempt.index] for attempt in kept]
-        if isinstance(value, list) and len(value) == count and key != "score_history"
-        else value
-        for key, value in record.raw.items()
+        key: [value[attempt.index] for attempt in kept] if key in cut else value for key, value in record.raw.items()
     }
     cut_history(raw, kept, count)
     return [raw]

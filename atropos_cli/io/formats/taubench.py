@@ -6,25 +6,25 @@ from atropos_cli.io.formats.common import (
     Format,
     first_reply,
     new_record,
-    read_messages,
     read_score,
     side_fields,
     text_id,
     whole_rows,
 )
+from atropos_cli.io.formats.prompts import dialogue, in_context
 from atropos_cli.io.records import Attempt, Record, Row
 
 _STRUCTURE = frozenset({"traj", "reward", "info"})
 
 
 def matches(raw: Row) -> bool:
-    return isinstance(raw.get("traj"), list)
+    return isinstance(raw.get("traj"), list | str)
 
 
 def read(raw: Row, source: str, line: int) -> Record:
     """A Record of one trajectory. Raises RowError."""
-    messages = read_messages(raw["traj"], "traj")
     record = new_record(raw, "taubench", source, line)
+    messages = in_context(dialogue(raw["traj"], "traj", record.tools), raw, tools=record.tools)
     trial = text_id(raw.get("trial"))
     if record.task_id is not None and trial is not None:
         record.id = f"{record.task_id}.{trial}"

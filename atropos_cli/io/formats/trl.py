@@ -1,29 +1,38 @@
 """TRL's rows: preference (prompt?, chosen, rejected), unpaired (prompt, completion, label), prompt-completion, text.
 
-Prompts and completions are text or messages. LLaMA-Factory's chosen_messages / rejected_messages are read as
-preference rows.
+Prompts and completions are text or messages, JSON text of messages, or transcripts. The prompt stands under any of the
+names that `prompts` knows. LLaMA-Factory's chosen_messages / rejected_messages are read as preference rows; Alpaca's
+rows (instruction, input, output) and those that verl dumps (input, output, score) as completions.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from atropos_cli.io.formats.common import (
     Format,
-    RowError,
+    first_reply,
     new_record,
     read_finish,
-    read_messages,
     read_score,
     side_fields,
     whole_rows,
 )
-from atropos_cli.io.jsonvalue import kind_of
+from atropos_cli.io.formats.prompts import (
+    KEYS,
+    REPLIES,
+    dialogue,
+    in_context,
+    labelled,
+    prompt_of,
+    replies,
+    reply_key,
+    text_dialogue,
+)
+from atropos_cli.io.formats.toolcalls import TOOL_KEYS, link_tool_results
 from atropos_cli.io.records import Attempt, Message, Record, Row
 
 _PAIRS = (("chosen", "rejected"), ("chosen_messages", "rejected_messages"))
-_PAIR_FIELDS = frozenset({"prompt", "tools", *(key for pair in _PAIRS for key in pair)})
-_FIELDS = frozenset({"prompt", "completion", "label", "text", "tools", "score", "reward", "finish_reason"})
+_PAIR_FIELDS = frozenset({"prompt", *TOOL_KEYS, *(key for pair in _PAIRS for key in pair)})
+_FIELDS = frozenset({"prompt", *REPLIES, "label", "text", *TOOL_KEYS, "score", "reward", "finish_reason"})
 
 
 def matches_preference(raw: Row) -> bool:
@@ -33,19 +42,25 @@ def matches_preference(raw: Row) -> bool:
 def read_preference(raw: Row, source: str, line: int) -> Record:
     """Two attempts, labelled chosen and rejected; scores when the row has score_chosen and score_rejected.
 
-    Without an explicit prompt, the prompt is the messages both sides share, and ends before an assistant message.
+    Where no field holds a prompt, it is the messages that both sides share, and ends before an assistant message.
     """
+    record = new_record(raw, "preference", source, line)
     keys = next(pair for pair in _PAIRS if pair[0] in raw)
-    sides = [_messages(raw[key], key, "assistant") for key in keys]
-    prompt = _messages(raw["prompt"], "prompt", "user") if raw.get("prompt") is not None else None
-    if prompt is None:
+    prompt = _pair_prompt(raw, record)
+    sides = [replies(raw[key], key, prompt, record.tools) for key in keys]
+    if not any(message["role"] == "user" for message in prompt):
+        # Nothing asks yet: the sides are whole conversations, and what stands beside them belongs to both.
+        sides = [in_context(side, raw, tools=record.tools) for side in sides]
+        length = shared_prompt(*sides)
+    elif _whole(sides, prompt):
+        sides = [in_context(side, raw, tools=record.tools) for side in sides]
         length = shared_prompt(*sides)
     else:
-        # Some sets repeat the prompt at the head of both sides.
-        repeated = all(side[: len(prompt)] == prompt and len(side) > len(prompt) for side in sides)
-        sides = sides if repeated else [prompt + side for side in sides]
+        prompt, sides = labelled(prompt, raw, sides)
+        sides = [prompt + side for side in sides]
         length = len(prompt)
-    record = new_record(raw, "preference", source, line)
+    for side in sides:
+        link_tool_results(side)
     record.info = side_fields(raw, _PAIR_FIELDS)
     for i, (side, label) in enumerate(zip(sides, ("chosen", "rejected"), strict=True)):
         score, odd = read_score(raw.get(f"score_{label}"), f"score_{label}")
@@ -55,6 +70,29 @@ def read_preference(raw: Row, source: str, line: int) -> Record:
     # Half a pair is not a row.
     record.cut = lambda record, kept: [record.raw] if len(kept) == 2 else []
     return record
+
+
+def _pair_prompt(raw: Row, record: Record) -> list[Message]:
+    """What both sides answer. Messages beside them ask, unless they are one of the sides as a whole."""
+    prompt = prompt_of(raw, tools=record.tools) if raw.get("prompt") is not None or "messages" not in raw else []
+    if not raw.get("messages"):
+        return prompt or prompt_of(raw, tools=record.tools)
+    messages = dialogue(raw["messages"], "messages", record.tools)
+    if messages and messages[-1]["role"] == "assistant":
+        if prompt or any(isinstance(raw.get(key), list) for pair in _PAIRS for key in pair):
+            return prompt or prompt_of(raw, tools=record.tools)
+        messages = messages[:-1]
+    return in_context(messages, raw, tools=record.tools)
+
+
+def _whole(sides: list[list[Message]], prompt: list[Message]) -> bool:
+    """Do both sides begin with what asks? Some sets repeat the prompt at the head of both."""
+    return all(any(message["role"] == "user" for message in side[:-1]) for side in sides) and all(
+        side[len(lead) : len(lead) + len(own)] == own and len(side) > len(lead) + len(own)
+        for side in sides
+        for lead in [[message for message in side[:1] if message["role"] == "system"]]
+        for own in [[message for message in prompt if message["role"] != "system"]]
+    )
 
 
 def shared_prompt(a: list[Message], b: list[Message]) -> int:
@@ -68,39 +106,43 @@ def shared_prompt(a: list[Message], b: list[Message]) -> int:
 
 
 def matches_completion(raw: Row) -> bool:
-    return "completion" in raw and not isinstance(raw.get("completions"), list)
+    if "completion" in raw:
+        return not isinstance(raw.get("completions"), list)
+    return reply_key(raw) is not None and not KEYS.isdisjoint(raw)
 
 
 def read_completion(raw: Row, source: str, line: int) -> Record:
     """One attempt. A boolean label is its score (1.0 or 0.0) when the row has none."""
-    prompt = _messages(raw["prompt"], "prompt", "user") if raw.get("prompt") is not None else []
-    if not prompt:
-        question = next(
-            (raw[key] for key in ("question", "problem", "query", "instruction") if isinstance(raw.get(key), str)), None
-        )
-        prompt = [{"role": "user", "content": question}] if question is not None else []
-        if prompt and isinstance(raw.get("system"), str) and raw["system"]:
-            prompt.insert(0, {"role": "system", "content": raw["system"]})
-    completion: Any = raw["completion"]
-    reply = (
-        [{"role": "assistant", "content": None}]
-        if completion is None
-        else _messages(completion, "completion", "assistant")
-    )
+    record = new_record(raw, "completion", source, line)
+    key = reply_key(raw) or "completion"
+    prompt = prompt_of(raw, tools=record.tools)
+    completion = raw[key]
+    if completion is None:
+        reply: list[Message] = [{"role": "assistant", "content": None}]
+    else:
+        reply = replies(completion, key, prompt, record.tools)
+    if len(reply) > 1 and _whole([reply], prompt):
+        messages = in_context(reply, raw, tools=record.tools)
+        asked = sum(message["role"] != "system" for message in prompt)
+        spoken = [i for i, message in enumerate(messages) if message["role"] != "system"]
+        length = spoken[asked] if asked else first_reply(messages)
+    else:
+        prompt, (reply,) = labelled(prompt, raw, [reply])
+        messages, length = prompt + reply, len(prompt)
+    link_tool_results(messages)
     label = raw.get("label")
     stored = raw.get("score", raw.get("reward"))
     if stored is None and isinstance(label, bool):
         stored = float(label)
     score, odd = read_score(stored, "score")
-    record = new_record(raw, "completion", source, line)
     record.info = side_fields(raw, _FIELDS)
     record.non_finite = [0] if odd else []
     record.attempts.append(
         Attempt(
-            messages=prompt + reply,
+            messages=messages,
             score=score,
             raw=raw,
-            prompt_length=len(prompt),
+            prompt_length=length,
             finish_reason=read_finish(raw, reply),
         )
     )
@@ -113,23 +155,22 @@ def matches_text(raw: Row) -> bool:
 
 
 def read_text(raw: Row, source: str, line: int) -> Record:
-    """One attempt whose only message is the whole text (as an assistant message: all of it is trained on)."""
+    """One attempt whose only message is the whole text (as an assistant message: all of it is trained on).
+
+    A transcript is the conversation that it is.
+    """
     score, odd = read_score(raw.get("score", raw.get("reward")), "score")
     record = new_record(raw, "text", source, line)
     record.info = side_fields(raw, _FIELDS)
     record.non_finite = [0] if odd else []
-    message: Message = {"role": "assistant", "content": raw["text"]}
-    record.attempts.append(Attempt(messages=[message], score=score, raw=raw, finish_reason=read_finish(raw, [])))
+    messages: list[Message] = text_dialogue(raw["text"], "text") or [{"role": "assistant", "content": raw["text"]}]
+    messages = in_context(messages, raw) if len(messages) > 1 else messages
+    length = first_reply(messages)
+    record.attempts.append(
+        Attempt(messages=messages, score=score, raw=raw, prompt_length=length, finish_reason=read_finish(raw, []))
+    )
     record.cut = whole_rows
     return record
-
-
-def _messages(value: Any, field: str, role: str) -> list[Message]:
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    if not isinstance(value, list):
-        raise RowError(field, "text or a list of messages", kind_of(value))
-    return read_messages(value, field)
 
 
 PREFERENCE = Format(

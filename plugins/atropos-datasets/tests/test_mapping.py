@@ -254,3 +254,52 @@ def test_replies_begin_with_the_prefill(tmp_path: Path) -> None:
     path.write_text('{"prompt": "1+1?", "answer": "2"}\n')
     environment = DatasetEnvironment(DatasetConfig(path=str(path), prefill="<think>\n"))
     assert environment.episode(environment.tasks("train")[0]).prefill == "<think>\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "prompt"),
+    [
+        ({"instruction": "Translate.", "input": "dog"}, {"prompt_field": "instruction"}, ["u:Translate.\n\ndog"]),
+        ({"question": "Who?", "context": "Bob."}, {"prompt_field": "question"}, ["u:Bob.\n\nWho?"]),
+        ({"prompt": "q", "system": "S", "history": [["a", "b"]]}, {}, ["s:S", "u:a", "a:b", "u:q"]),
+        ({"prompt": "q", "system": "S"}, {"system_prompt": "Think."}, ["s:Think.\n\nS", "u:q"]),
+        ({"prompt": "q", "context": "kept"}, {"info_fields": ("context",)}, ["u:q"]),
+        ({"prompt": '[{"from": "human", "value": "q"}]'}, {}, ["u:q"]),
+        ({"prompt": "\n\nHuman: a\n\nAssistant: b\n\nHuman: q\n\nAssistant:"}, {}, ["u:a", "a:b", "u:q"]),
+        ({"prompt": "q", "system": "S", "options": ["x", "y"]}, {"choices_field": "options"}, None),
+        ({"ask": {"text": "q"}, "system": "S"}, {"prompt_field": "ask.text"}, ["s:S", "u:q"]),
+    ],
+)
+def test_every_part_of_a_prompt_is_asked(
+    row: dict[str, Any], options: dict[str, Any], prompt: list[str] | None, tmp_path: Path
+) -> None:
+    (task,) = listed(lines(tmp_path / "d.jsonl", [{**row, "answer": "x"}]), **options)
+    asked = [f"{message.role[0]}:{message.text}" for message in task.prompt]
+    if prompt is None:
+        assert asked[0].endswith("\n\nS")
+        assert "A. " in asked[1]
+    else:
+        assert asked == prompt
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "words"),
+    [
+        ({"prompt": "q", "history": "unclear"}, {}, r"history: expected earlier turns.*--info-fields"),
+        ({"prompt": "q", "history": [["a", "b"]]}, {"prompt_style": "plain"}, "earlier turns"),
+        ({"prompt": "User: a\n\nBot: b\n\nBot: c"}, {}, "the prompt is not clear"),
+    ],
+)
+def test_a_part_that_cannot_be_asked_is_refused(
+    row: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=words):
+        tasks(lines(tmp_path / "d.jsonl", [{**row, "answer": "x"}]), **options)
+
+
+def test_a_file_under_a_scheme(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    path = lines(tmp_path / "d.jsonl", [{"prompt": "q", "answer": "x"}])
+    assert len(DatasetEnvironment(DatasetEnvironment.Config(path=f"file://{path}")).tasks("train")) == 1
+    with pytest.raises(DataError, match="does not exist"):
+        DatasetEnvironment(DatasetEnvironment.Config(path=f"file://{path}.gone")).tasks("train")

@@ -15,7 +15,7 @@ class DatasetConfig(Config):
 
     path: str | None = Field(
         default=None,
-        description="Local data: JSON lines (also .gz), a JSON array, parquet, or a folder of save_to_disk.",
+        description="Data: JSON lines (also .gz), a JSON array, parquet, a folder of save_to_disk; or scheme://FILE.",
     )
     hub: str | None = Field(default=None, description="Hub data set, such as openai/gsm8k.")
     config_name: str | None = Field(default=None, description="Config of the hub data set, where it has several.")
@@ -24,7 +24,9 @@ class DatasetConfig(Config):
         description="Split of the data, or a part: test, train[:100], [10%:20%].  [default: the run's --split]",
     )
     prompt_field: str = Field(
-        default="prompt", description="Field with the problem: text, or a list of messages. a.b reaches inside."
+        default="prompt",
+        description="Field with the problem: text, or messages; a.b reaches inside. "
+        "system, history, instruction, context and input beside it are part of the prompt.",
     )
     answer_field: str = Field(default="answer", description="Field with the gold answer; '' for none.")
     id_field: str | None = Field(default=None, description="Field with the row's id.  [default: split and row number]")
@@ -32,7 +34,8 @@ class DatasetConfig(Config):
     shuffle_choices: bool = Field(default=True, description="Shuffle the options, by the task's id.")
     choice_seed: int = Field(default=0, description="Seed of the order of options.")
     info_fields: tuple[str, ...] = Field(
-        default=(), description="Further fields to keep in task.info, for rewards and reports (repeatable)."
+        default=(),
+        description="Further fields to keep in task.info and out of the prompt, for rewards and reports (repeatable).",
     )
     answer_prefix: str | None = Field(
         default=None, description="The gold answer is what follows the last of these in the answer field."

@@ -28,6 +28,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     assistant,
+    is_remote,
     system,
     user,
 )
@@ -77,7 +78,7 @@ class DatasetEnvironment(Environment):
                         hint="a local file has no config; leave one of them out",
                     )
         for path in (config.path, config.few_shot_path):
-            if path is not None and not Path(path).expanduser().exists():
+            if path is not None and not is_remote(path) and not Path(path).expanduser().exists():
                 raise DataError(f"{path} does not exist", hint="give a file, or --hub NAME for a hub data set")
 
     async def close(self) -> None:
@@ -146,7 +147,7 @@ class DatasetEnvironment(Environment):
         if path is None:
             assert self.config.hub is not None
             rows: Rows = open_hub(self.config.hub, self.config.config_name, name)
-        elif Path(path).expanduser().is_dir():
+        elif not is_remote(path) and Path(path).expanduser().is_dir():
             rows = open_saved(path, name)
         elif named is not None:
             raise ConfigError(
@@ -169,11 +170,13 @@ class DatasetEnvironment(Environment):
         info: JsonDict = {"task_name": subject if isinstance(subject, str) and subject else self._kind, **problem.info}
         return Task(id=task_id, prompt=prompt, answer=problem.answer, info=info)
 
-    def _instruction(self) -> str:
+    def _instruction(self, problem: Problem) -> str:
+        """The text of the system message: the options', and the row's own."""
         own = self.config.system_prompt
         if own is None and self.config.choices_field:
             own = CHOICE
-        return "\n\n".join(part for part in (own, THINKING if self.config.thinking else None) if part)
+        rows = [message.text for message in problem.before if message.role == "system"]
+        return "\n\n".join(part for part in (own, *rows, THINKING if self.config.thinking else None) if part)
 
     def _question(self, problem: Problem) -> str:
         text = str(problem.question)
@@ -183,17 +186,20 @@ class DatasetEnvironment(Environment):
         return template.replace("{prompt}", text) if template else text
 
     def _chat(self, problem: Problem, shots: Sequence[Problem]) -> tuple[Message, ...]:
-        instruction = self._instruction()
+        instruction = self._instruction(problem)
         messages: list[Message] = [system(instruction)] if instruction else []
         for shot in shots:
             messages += [*self._asked(shot), assistant(shot.shot)]
         return (*messages, *self._asked(problem))
 
     def _asked(self, problem: Problem) -> tuple[Message, ...]:
-        return (user(self._question(problem)),) if isinstance(problem.question, str) else problem.question
+        if not isinstance(problem.question, str):
+            return problem.question
+        earlier = (message for message in problem.before if message.role != "system")
+        return (*earlier, user(self._question(problem)))
 
     def _plain(self, problem: Problem, shots: Sequence[Problem]) -> tuple[Message, ...]:
-        instruction = self._instruction()
+        instruction = self._instruction(problem)
         solved = [f"Question: {self._question(shot)}\nAnswer: {shot.shot}" for shot in shots]
         asked = f"Question: {self._question(problem)}\nAnswer:"
         return (user("\n\n".join([*([instruction] if instruction else []), *solved, asked])),)

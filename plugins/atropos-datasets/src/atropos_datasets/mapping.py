@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from hashlib import blake2b
 from string import ascii_uppercase
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from atropos_cli.sdk import DataError, JsonDict, Message
+from atropos_cli.sdk import PROMPT_PARTS, DataError, JsonDict, Message, whole_prompt
 from atropos_datasets.choices import gold_index, options_of, positional, shuffled
 from atropos_datasets.config import DatasetConfig
 from atropos_datasets.rows import Rows
@@ -32,13 +32,17 @@ class BadRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A row as far as it does not depend on the prompt's form. shot: how an example is answered."""
+    """A row as far as it does not depend on the prompt's form.
+
+    shot: how an example is answered. before: the row's own system message and history, before the question.
+    """
 
     question: str | tuple[Message, ...]
     answer: JsonValue
     shot: str
     options: tuple[str, ...] = ()
     info: JsonDict = field(default_factory=dict)
+    before: tuple[Message, ...] = ()
 
 
 class Mapping:
@@ -47,6 +51,7 @@ class Mapping:
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         self._regex = re.compile(config.answer_regex) if config.answer_regex else None
+        self._named = frozenset((*self.roles.values(), *config.info_fields)) - {config.prompt_field}
 
     @property
     def roles(self) -> dict[str, str]:
@@ -64,12 +69,12 @@ class Mapping:
     @property
     def fields(self) -> list[str]:
         """The top-level fields that are read, and the dotted names as they stand: a field may be called so."""
-        names = [*self.roles.values(), *self.config.info_fields]
+        names = [*self.roles.values(), *self.config.info_fields, *PROMPT_PARTS]
         return list(dict.fromkeys(part for name in names for part in (name, name.partition(".")[0])))
 
     def problem(self, row: JsonDict, task_id: str) -> Problem:
         """The problem of a row. Raises BadRow."""
-        question = self._question(row)
+        question, before = self._question(row)
         raw = self._required(row, "answer") if self.config.answer_field else None
         info: JsonDict = {}
         for name in self.config.info_fields:
@@ -77,12 +82,12 @@ class Mapping:
             if value is not _MISSING:
                 info[name] = value
         if self.config.choices_field:
-            return self._choice(row, question, raw, info, task_id)
+            return replace(self._choice(row, question, raw, info, task_id), before=before)
         answer = self._gold(raw)
         if answer != raw:
             info["answer_text"] = raw
         shown = self._required(row, "few-shot") if self.config.few_shot and self.config.few_shot_field else raw
-        return Problem(question, answer, _text(shown), info=info)
+        return Problem(question, answer, _text(shown), info=info, before=before)
 
     def row_id(self, row: JsonDict) -> str | None:
         """The id in a row as text, so that 7 and "7" are the same; a row without one is named by its content."""
@@ -119,18 +124,27 @@ class Mapping:
                 f"{what} has no field {name!r} ({option}); its fields: {', '.join(present) or 'none'}", hint=hint
             )
 
-    def _question(self, row: JsonDict) -> str | tuple[Message, ...]:
+    def _question(self, row: JsonDict) -> tuple[str | tuple[Message, ...], tuple[Message, ...]]:
+        """(the question, what comes before it): the named field, with the parts of a prompt that stand beside it.
+
+        A field that another option names is no part of the prompt.
+        """
         value = self._required(row, "prompt")
-        if isinstance(value, str) and value.strip():
-            return value
-        if isinstance(value, list) and value:
-            if self.config.choices_field or self.config.prompt_template or self.config.prompt_style == "plain":
-                raise BadRow("the prompt is a list of messages: options, template and plain style need a text")
-            try:
-                return tuple(Message.model_validate(_known_keys(item)) for item in value)
-            except ValidationError as error:
-                raise BadRow(f"the prompt is not a list of messages: {error.errors()[0]['msg']}") from None
-        raise BadRow(f"field {self.config.prompt_field!r} holds {_short(value)}, which is no prompt")
+        if not (isinstance(value, str) and value.strip()) and not (isinstance(value, list) and value):
+            raise BadRow(f"field {self.config.prompt_field!r} holds {_short(value)}, which is no prompt")
+        try:
+            messages = whole_prompt(row, self.config.prompt_field, value, self._named)
+        except ValueError as error:
+            way_out = "" if str(error).startswith("the prompt") else " (--info-fields keeps a field out of the prompt)"
+            raise BadRow(f"{error}{way_out}") from None
+        one_text = self.config.choices_field or self.config.prompt_template or self.config.prompt_style == "plain"
+        if isinstance(value, str) and messages[-1].role == "user":
+            if one_text and any(message.role != "system" for message in messages[:-1]):
+                raise BadRow("the prompt has earlier turns: options, template and plain style need a text")
+            return messages[-1].text, messages[:-1]
+        if one_text:
+            raise BadRow("the prompt is a list of messages: options, template and plain style need a text")
+        return messages, ()
 
     def _gold(self, raw: Any) -> JsonValue:
         """The gold answer: the field itself, unchanged, or the part that prefix and expression cut out."""
@@ -254,11 +268,6 @@ def lookup(row: JsonDict, name: str) -> Any:
             return _MISSING
         value = value[part]
     return value
-
-
-def _known_keys(item: Any) -> Any:
-    """A message without the nulls that tables add."""
-    return {key: value for key, value in item.items() if value is not None} if isinstance(item, dict) else item
 
 
 def _text(value: Any) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn, Protocol
 
 from pydantic_core import from_json
 
-from atropos_cli.sdk import DataError, JsonDict, clean_text
+from atropos_cli.sdk import DataError, JsonDict, clean_text, local_copy
 
 _CHUNK = 1 << 20
 _BATCH = 1000
@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 def open_file(name: str) -> Rows:
     """The rows of a local file; its first bytes tell what it is. Raises DataError."""
-    path = Path(name).expanduser()
+    path = Path(local_copy(name)).expanduser()
     try:
         file: IO[bytes] = path.open("rb")
     except OSError as error:

@@ -4,7 +4,8 @@
 {"messages"}                      rendered by the model's template; every assistant turn is trained, with its end token
 {"prompt", "completion"}          texts or messages; the completion is trained, with an end token
 {"text"}                          all of it is trained, with an end token
-{"conversations"}                 ShareGPT's from/value, as messages
+
+A message with `weight` 0 is not trained.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from atropos_cli.sdk import DataError, JsonDict
 
 IGNORED = -100
 _WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
-_ROLES |= {"tool": "tool", "function_response": "tool", "observation": "tool"}
 
 
 @dataclass
@@ -75,8 +74,6 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
     if "input_ids" in row:
         return _given(row)
     tools = row.get("tools")
-    if "conversations" in row:
-        return _rendered(from_sharegpt(row["conversations"]), 0, tokenizer, tools)
     if "messages" in row:
         return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
     if "completion" in row:
@@ -137,21 +134,6 @@ def _turns(value: Any, role: str = "user") -> list[JsonDict]:
     return turns
 
 
-def from_sharegpt(value: Any) -> list[JsonDict]:
-    """ShareGPT's turns as messages. Raises ValueError for what cannot be read."""
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"conversations is no list of turns, but {str(value)[:40]!r}")
-    turns: list[JsonDict] = []
-    for turn in value:
-        if not isinstance(turn, dict) or "value" not in turn:
-            raise ValueError("a turn of the conversation is not {from, value}")
-        role = _ROLES.get(str(turn.get("from")))
-        if role is None:
-            raise ValueError(f"a turn is from {turn.get('from')!r}; known are {', '.join(sorted(_ROLES))}")
-        turns.append({"role": role, "content": str(turn["value"])})
-    return turns
-
-
 def _text(prompt: str, completion: str, tokenizer: Any) -> tuple[list[int], list[int]]:
     encoded = tokenizer(prompt + completion, return_offsets_mapping=True)
     ids, labels = [], []
@@ -174,6 +156,14 @@ def render_dialogue(messages: Sequence[JsonDict], tokenizer: Any, **options: Any
         ) from error
 
 
+def _weight(message: JsonDict) -> bool:
+    """Is the message trained? Raises ValueError for a weight that a mask cannot say."""
+    weight: Any = message.get("weight", 1)
+    if weight not in (0, 1):
+        raise ValueError(f"a message has the weight {weight!r}; a mask knows 0 and 1 only")
+    return bool(weight)
+
+
 def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: Any) -> tuple[list[int], list[int]]:
     """Assistant turns from number `first` on are trained, from after the template's opening to their end token."""
 
@@ -187,7 +177,7 @@ def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: A
     whole = render(len(messages), opening=False)
     spans = []
     for number, message in enumerate(messages):
-        if message["role"] != "assistant" or number < first:
+        if message["role"] != "assistant" or number < first or not _weight(message):
             continue
         before, after = render(number, opening=True), render(number + 1, opening=False)
         if not whole.startswith(before) or not whole.startswith(after):

@@ -1,7 +1,9 @@
 """Rows for DPO, checked before TRL sees them.
 
-{"prompt", "chosen", "rejected"}         all texts or all lists of messages
-{"conversations", "chosen", "rejected"}  ShareGPT's from/value: the conversation so far, and one turn for each side
+{"prompt", "chosen", "rejected"}    all texts or all lists of messages
+
+Pairs with tools or tool calls become texts here: the trainer keeps its rows in a table, which would give every call the
+arguments of all others, as nulls.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
-from atropos_trl.demonstrations import from_sharegpt, render_dialogue
+from atropos_trl.demonstrations import render_dialogue
 
 _WANTED = "rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts"
 
@@ -32,7 +34,17 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
     for number, row in enumerate(rows, start=1):
         seen = number
         pair = _pair(row, number)
-        length = _length(pair, tokenizer, number)
+        if tokenizer.chat_template is None and not isinstance(pair["prompt"], str):
+            raise DataError(
+                f"row {number} has lists of messages, but the model has no chat template",
+                hint="give prompt, chosen and rejected as texts, or a model with a chat template",
+            )
+        try:
+            if row.get("tools") or _calls(pair):
+                pair = _as_texts(pair, row.get("tools"), tokenizer)
+            length = _length(pair, tokenizer)
+        except ValueError as error:
+            raise DataError(f"row {number} cannot be trained on: {error}", hint=_WANTED) from error
         if pair["chosen"] == pair["rejected"]:
             found.identical += 1
         elif max_length is not None and length > max_length:
@@ -51,15 +63,13 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
 
 
 def _pair(row: JsonDict, number: int) -> JsonDict:
-    missing = [name for name in ("chosen", "rejected") if row.get(name) is None]
+    missing = [name for name in ("prompt", "chosen", "rejected") if row.get(name) in (None, "", [])]
     if missing:
         raise DataError(
             f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})",
             hint=_WANTED,
         )
-    if "conversations" in row:
-        return _sharegpt(row, number)
-    names = [name for name in ("prompt", "chosen", "rejected") if row.get(name) is not None]
+    names = ("prompt", "chosen", "rejected")
     for name in names:
         if not (isinstance(row[name], str) or _are_messages(row[name])):
             raise DataError(
@@ -85,36 +95,42 @@ def _is_message(value: Any) -> bool:
     return isinstance(value.get("content"), str | list) or bool(value.get("tool_calls"))
 
 
-def _sharegpt(row: JsonDict, number: int) -> JsonDict:
-    try:
-        pair: dict[str, Any] = {"prompt": from_sharegpt(row["conversations"])}
-        for side in ("chosen", "rejected"):
-            turn: Any = row[side]
-            pair[side] = from_sharegpt(turn if isinstance(turn, list) else [turn])
-    except ValueError as error:
-        raise DataError(
-            f"row {number} cannot be trained on: {error}",
-            hint="conversations is a list of {from, value}; chosen and rejected are one such turn each",
-        ) from error
-    return pair
+def _as_texts(pair: JsonDict, tools: Any, tokenizer: Any) -> JsonDict:
+    """The pair as the template writes it. Raises ValueError when a prompt is not how its sides begin."""
+    prompt: Any = pair["prompt"]
+    opening = render_dialogue(prompt, tokenizer, tools=tools, add_generation_prompt=True)
+    made: JsonDict = {"prompt": _own(opening, tokenizer)}
+    for side in ("chosen", "rejected"):
+        messages: Any = pair[side]
+        whole = render_dialogue([*prompt, *messages], tokenizer, tools=tools)
+        if not whole.startswith(opening):
+            raise ValueError("the chat template writes the prompt otherwise before a reply")
+        text = whole[len(opening) :]
+        mark = text.rfind(tokenizer.eos_token) if tokenizer.eos_token else -1
+        made[side] = text[: mark + len(tokenizer.eos_token)] if mark >= 0 else text
+    return made
 
 
-def _length(pair: JsonDict, tokenizer: Any, number: int) -> int:
-    prompt: Any = pair.get("prompt")
+def _own(text: str, tokenizer: Any) -> str:
+    """A rendered text without the beginning token that the tokenizer adds itself."""
+    begin = tokenizer.bos_token
+    adds = begin and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
+    return text.removeprefix(begin) if adds else text
+
+
+def _calls(pair: JsonDict) -> bool:
+    sides: list[Any] = [side for side in pair.values() if isinstance(side, list)]
+    return any(message.get("tool_calls") for side in sides for message in side)
+
+
+def _length(pair: JsonDict, tokenizer: Any) -> int:
+    prompt: Any = pair["prompt"]
     lengths = []
     for side in ("chosen", "rejected"):
         value: Any = pair[side]
         if isinstance(value, str):
-            lengths.append(len(tokenizer((prompt or "") + value)["input_ids"]) + 1)
+            lengths.append(len(tokenizer(prompt + value)["input_ids"]) + 1)
             continue
-        if tokenizer.chat_template is None:
-            raise DataError(
-                f"row {number} has lists of messages, but the model has no chat template",
-                hint="give prompt, chosen and rejected as texts, or a model with a chat template",
-            )
-        try:
-            text = render_dialogue([*(prompt or []), *value], tokenizer)
-        except ValueError as error:
-            raise DataError(f"row {number} cannot be trained on: {error}", hint=_WANTED) from error
+        text = render_dialogue([*prompt, *value], tokenizer)
         lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
     return max(lengths)

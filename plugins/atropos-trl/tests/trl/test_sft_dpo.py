@@ -67,8 +67,15 @@ def trained(tokenizer: Any, row: dict[str, Any]) -> str:
             "2<|im_end|>3 é<|im_end|>",
         ),
         (
-            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
-            "b<|im_end|>",
+            {
+                "messages": [
+                    {"role": "user", "content": "a"},
+                    {"role": "assistant", "content": "b", "weight": 0.0},
+                    {"role": "user", "content": "c"},
+                    {"role": "assistant", "content": "d", "weight": 1},
+                ]
+            },
+            "d<|im_end|>",
         ),
         (
             {
@@ -99,12 +106,14 @@ def test_rows_without_trained_tokens(tokenizer: Any) -> None:
     ("row", "words"),
     [
         ({"question": "x"}, r"row 1 cannot be trained on: it has none of the known keys \(its keys: question\)"),
-        ({"conversations": [{"from": "alien", "value": "x"}]}, "a turn is from 'alien'"),
         ({"input_ids": [1, 2], "labels": [1]}, "2 input_ids but 1 labels"),
         ({"input_ids": [1, 999], "labels": [1, 999]}, "input_ids has 999, the model's tokens are 0 to 299"),
         ({"input_ids": [1, 2], "labels": [1, -5]}, "labels has -5"),
         ({"completion": "ab"}, r"a completion, but no prompt \(its keys: completion\)"),
-        ({"conversations": "abc"}, "conversations is no list of turns, but 'abc'"),
+        (
+            {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0.5}]},
+            "a message has the weight 0.5",
+        ),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "its first turn is the assistant's"),
     ],
 )
@@ -168,28 +177,37 @@ def test_pairs(tokenizer: Any) -> None:
         preferences([{"prompt": "q", "chosen": "a"}], tokenizer, max_length=None)
     turn = {"from": "gpt", "value": "a"}
     with pytest.raises(DataError, match="row 1: 'chosen' is neither a text nor a list of messages"):
-        preferences([{"chosen": turn, "rejected": turn}], tokenizer, max_length=None)
+        preferences([{"prompt": "q", "chosen": turn, "rejected": turn}], tokenizer, max_length=None)
+    with pytest.raises(DataError, match="row 1 has no 'prompt'"):
+        preferences([{"chosen": "a", "rejected": "b"}], tokenizer, max_length=None)
 
 
-def test_sharegpt_pairs(tokenizer: Any) -> None:
+CALLING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
+    "{% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("arguments", [{"city": "Oslo"}, {"n": 1}, {"city": None}])
+def test_pairs_with_tool_calls_keep_the_arguments_of_each_call(tokenizer: Any, arguments: dict[str, Any]) -> None:
+    import copy
+
+    calling = copy.deepcopy(tokenizer)
+    calling.chat_template = CALLING
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    other = {"type": "function", "function": {"name": "g", "arguments": {"other": 1}}}
     row = {
-        "conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}],
-        "chosen": {"from": "gpt", "value": "a"},
-        "rejected": {"from": "gpt", "value": "b"},
+        "prompt": [{"role": "user", "content": "q"}],
+        "chosen": [{"role": "assistant", "content": None, "tool_calls": [call]}],
+        "rejected": [{"role": "assistant", "content": None, "tool_calls": [other]}],
     }
-    found = preferences([row, {**row, "rejected": row["chosen"]}], tokenizer, max_length=200)
-    assert found.identical == 1
-    assert found.rows == [
-        {
-            "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
-            "chosen": [{"role": "assistant", "content": "a"}],
-            "rejected": [{"role": "assistant", "content": "b"}],
-        }
-    ]
-    with pytest.raises(DataError, match="row 1 cannot be trained on: a turn is from 'alien'"):
-        preferences([{**row, "chosen": {"from": "alien", "value": "a"}}], tokenizer, max_length=None)
-    with pytest.raises(DataError, match="row 1 cannot be trained on: a turn of the conversation is not"):
-        preferences([{**row, "chosen": "a"}], tokenizer, max_length=None)
+    (found,) = preferences([row], calling, max_length=None).rows
+    assert found == {
+        "prompt": "<user>q<|im_end|>\n<assistant>",
+        "chosen": json.dumps(arguments) + "<|im_end|>",
+        "rejected": '{"other": 1}<|im_end|>',
+    }
 
 
 def test_sft_lowers_its_loss(small: Path, tmp_path: Path) -> None:

@@ -61,12 +61,21 @@ def train(cli: Callable[..., Any]) -> Callable[..., Any]:
         ("sft", [], 6, ["rows.jsonl holds no rows"]),
         ("sft", [{"foo": 1}], 6, ["rows.jsonl:1 is no row for sft", "its keys: foo", "prompt and completion"]),
         ("sft", [{"completion": "ab"}], 6, ["its keys: completion", "without its prompt", "prompt and completion"]),
-        ("sft", [{"conversations": "abc"}], 6, ["its keys: conversations", "conversations is the text 'abc'"]),
+        (
+            "sft",
+            [{"conversations": "abc"}],
+            6,
+            ["its keys: conversations", "conversations: expected", "the text 'abc'"],
+        ),
         ("dpo", [{"foo": 1}], 6, ["is no row for dpo", "its keys: foo", "prompt, chosen and rejected"]),
         ("grpo", [{"question": "q"}], 6, ["rows.jsonl:1 has no prompt", "its keys: question", "`answer`"]),
         ("grpo", [{"prompt": 7}], 6, ["rows.jsonl:1: its prompt is the number 7"]),
         ("grpo", [{"prompt": ["a"]}], 6, ["rows.jsonl:1: its prompt is a list, but not of messages"]),
         ("grpo", [{"prompt": "q"}], 3, ["no reward is named", "--reward NAME"]),
+        ("grpo", [{"prompt": "q", "response": "gold"}], 3, ["no reward is named"]),
+        ("grpo", [{"prompt": "q", "history": "unclear"}], 6, ["rows.jsonl:1: history: expected earlier turns"]),
+        ("dpo", [{"chosen": "a", "rejected": "b"}], 6, ["rows.jsonl:1", "no prompt under any of the usual names"]),
+        ("sft", [{"messages": [], "instruction": "x"}], 6, ["rows.jsonl:1"]),
     ],
 )
 def test_what_cannot_be_trained_on_is_said_before_a_model_is_loaded(

@@ -1,0 +1,135 @@
+"""Paths with a scheme (s3://, gs://, hf://, https://, memory://): read through fsspec, never written.
+
+What is read is copied to a temporary file first: rows are read more than once, and parquet needs a file. Written is to
+local paths only, because a run appends, locks and renames its files; a `scheme://` path as an output is refused before
+it becomes a folder called `scheme:`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from atropos_cli.errors import DataError, UsageError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:\Z")
+_CHUNK = 1 << 20
+_folder: Path | None = None
+_copied: dict[tuple[str, Any], Path] = {}
+"""Copies by address and state (size and time of change, or whatever the storage tells): nothing is fetched twice."""
+
+
+def is_remote(name: str) -> bool:
+    """Does the text begin with a scheme?"""
+    return _URL.match(name) is not None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for an output, with its parents. Raises UsageError for a path with a scheme, and OSError."""
+    scheme = next((part for part in path.parts if _SCHEME.match(part)), None)
+    if scheme is not None:
+        raise UsageError(
+            f"outputs are written to this machine, and {scheme}// is another place",
+            hint="give a local path, and copy what was written there",
+        )
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def shown(url: str) -> str:
+    """The address without what may be secret in it: a password, the signature behind a question mark."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def copies(url: str, choose: Callable[[list[str]], list[str]]) -> list[tuple[str, Path]]:
+    """(name to show, local copy) of a remote file, of those that a glob matches, or of those of a folder.
+
+    choose: picks the data files out of the names in a folder. Raises DataError.
+    """
+    system, path = _opened(url)
+    scheme = url.partition("://")[0]
+    try:
+        names = _names(system, path, choose)
+        if not names:
+            raise DataError(
+                f"{shown(url)} does not exist, or holds no data files", hint="give a file, a folder or a glob"
+            )
+        found = []
+        for number, name in enumerate(names):
+            label = shown(url) if len(names) == 1 and name == path else f"{scheme}://{name.lstrip('/')}"
+            found.append((label, _copy(system, name, number)))
+        return found
+    except DataError:
+        raise
+    except Exception as error:  # each kind of storage has errors of its own
+        raise DataError(
+            f"{shown(url)} cannot be read: {type(error).__name__}{_words(error, url)}",
+            hint="check the address and the access to it, or copy it here",
+        ) from error
+
+
+def local_copy(name: str) -> str:
+    """The path of a file: itself, or that of a local copy of a remote one. Raises DataError."""
+    if not is_remote(name):
+        return name
+    found = copies(name, lambda names: [])
+    if len(found) != 1:
+        raise DataError(f"{shown(name)} are {len(found)} files", hint="name one of them")
+    return str(found[0][1])
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{shown(url)}: reading it needs fsspec",
+            hint="pip install 'atropos-cli[remote]', or copy it here",
+        ) from error
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError, OSError) as error:
+        raise DataError(
+            f"{shown(url)} cannot be read: {str(error).splitlines()[0]}",
+            hint="install what reads this kind of storage (s3fs, gcsfs, adlfs, ...), or copy it here",
+        ) from error
+    return system, str(path)
+
+
+def _names(system: Any, path: str, choose: Callable[[list[str]], list[str]]) -> list[str]:
+    if "*" in path or "[" in path:
+        return sorted(system.glob(path))
+    # A web server's page is no folder, whatever links stand in it.
+    if "http" not in str(system.protocol) and system.isdir(path):
+        return sorted(choose([str(name) for name in system.ls(path, detail=False)]))
+    return [path] if system.exists(path) else []
+
+
+def _copy(system: Any, name: str, number: int) -> Path:
+    global _folder
+    try:
+        state = (name, system.ukey(name))
+    except Exception:  # noqa: BLE001 - not every storage can tell, and each has errors of its own
+        state = (name, None)
+    if state[1] is not None and state in _copied:
+        return _copied[state]
+    if _folder is None:
+        _folder = Path(tempfile.mkdtemp(prefix="atropos-remote-"))
+        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    target = Path(tempfile.mkdtemp(dir=_folder)) / f"{number}-{Path(urlsplit(name).path).name or 'data'}"
+    with system.open(name, "rb") as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file, _CHUNK)
+    _copied[state] = target
+    return target
+
+
+def _words(error: Exception, url: str) -> str:
+    text = str(error).replace(url, shown(url)).splitlines()
+    return f": {text[0][:200]}" if text and text[0] else ""
