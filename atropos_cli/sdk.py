@@ -43,15 +43,8 @@ from atropos_cli.errors import (
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.isolation.command import bubblewrap_command, readable_paths
-from atropos_cli.isolation.worker import (
-    IsolatedWorker,
-    WorkerCrashed,
-    WorkerError,
-    WorkerMemory,
-    WorkerSpec,
-    WorkerTimeout,
-    shared_worker,
-)
+from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerMemory, WorkerSpec, WorkerTimeout
+from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids

@@ -1,0 +1,85 @@
+"""What an isolated worker is made of, how it can be shut in here, and how it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from atropos_cli.errors import AtroposError
+
+Level = Literal["bubblewrap", "process"]
+Isolation = Literal["auto", "bubblewrap", "process", "unprotected"]
+
+HINT = (
+    "apt-get install bubblewrap, and let others read the installation of Python (chmod o+x of the folders above it); "
+    "isolation unprotected accepts that code inside can reach what this user can"
+)
+
+
+class WorkerError(AtroposError):
+    """An isolated worker gave no answer. `type` is the exception's name where the module itself failed."""
+
+    def __init__(self, message: str, *, hint: str | None = None, type: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.type = type
+
+
+class WorkerTimeout(WorkerError):
+    """The deadline passed; the process that was to answer was killed."""
+
+
+class WorkerMemory(WorkerError):
+    """The memory limit was reached."""
+
+
+class WorkerCrashed(WorkerError):
+    """The process that was to answer died, or none could be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker is made of.
+
+    name: for messages. module: path of a file with load(settings) and answer(request); it must not import
+    atropos. settings: JSON text for load(). show: folders to see and to import from, besides Python's own.
+    isolation: "auto" takes the best that protects; "unprotected" is level process even where code inside could
+    reach what this user can, or is root. memory_mb: for one request, beyond what the module takes.
+    most: requests that are answered at the same time; further ones wait.
+    """
+
+    name: str
+    module: str
+    settings: str = "{}"
+    show: tuple[str, ...] = ()
+    isolation: Isolation = "auto"
+    memory_mb: int = 1024
+    most: int = 4
+    start_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to shut a worker in.
+
+    user: "own" starts it as a user that nobody else is, "inside" lets it become one in the box, "same" is ours.
+    """
+
+    level: Level
+    user: Literal["own", "inside", "same"]
+    unprotected: bool = False
+
+
+def ways(wanted: str) -> Iterator[Way]:
+    """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
+    root = os.getuid() == 0
+    if wanted in ("auto", "bubblewrap"):
+        # Starting as another user works where everybody may read the installation of Python.
+        yield Way("bubblewrap", "own" if root else "same")
+        if root:
+            yield Way("bubblewrap", "inside")
+    if wanted in ("auto", "process", "unprotected"):
+        yield Way("process", "own" if root else "same")
+    if wanted == "unprotected":
+        yield Way("process", "same", unprotected=True)
