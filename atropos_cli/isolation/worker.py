@@ -64,28 +64,41 @@ class IsolatedWorker:
         self._running()
 
     def ask_now(
-        self, request: dict[str, Any], *, seconds: float, fork: bool = True, refused: list[str] | None = None
+        self,
+        request: dict[str, Any],
+        *,
+        seconds: float,
+        fork: bool = True,
+        trusted: bool = False,
+        refused: list[str] | None = None,
     ) -> Any:
         """ask(), waited for here."""
         for last in (False, True):
             process = self._running()
             try:
-                answer = process.put(request, seconds, fork).result(self._patience(seconds, fork))
+                answer = process.put(request, seconds, fork, trusted).result(self._patience(seconds, fork))
                 return _value(answer, seconds, refused)
             except (TimeoutError, _Lost) as error:
                 self._lost(process, error, last)
         raise AssertionError("not reached")
 
     async def ask(
-        self, request: dict[str, Any], *, seconds: float, fork: bool = True, refused: list[str] | None = None
+        self,
+        request: dict[str, Any],
+        *,
+        seconds: float,
+        fork: bool = True,
+        trusted: bool = False,
+        refused: list[str] | None = None,
     ) -> Any:
         """The module's answer. Raises WorkerError.
 
+        trusted: nothing in the request comes from a model, so the module may evaluate what it likes.
         refused: gets the reason when the module was to evaluate a text and was kept from it (see `guard`).
         """
         for last in (False, True):
             process = await asyncio.to_thread(self._running) if self._process is None else self._running()
-            future = asyncio.wrap_future(process.put(request, seconds, fork))
+            future = asyncio.wrap_future(process.put(request, seconds, fork, trusted))
             try:
                 answer = await asyncio.wait_for(future, self._patience(seconds, fork))
                 return _value(answer, seconds, refused)
@@ -234,7 +247,7 @@ class _Process:
     def alive(self) -> bool:
         return not self._closed
 
-    def put(self, request: dict[str, Any], seconds: float, fork: bool) -> _Answer:
+    def put(self, request: dict[str, Any], seconds: float, fork: bool, trusted: bool) -> _Answer:
         """Send a request; its answer comes as {"value": ...} or {"error": ...}. The future may end in _Lost."""
         future: _Answer = concurrent.futures.Future()
         with self._lock:
@@ -244,7 +257,7 @@ class _Process:
             self._count += 1
             number = self._count
             self._futures[number] = future
-            message = {"number": number, "seconds": seconds, "fork": fork, "request": request}
+            message = {"number": number, "seconds": seconds, "fork": fork, "trusted": trusted, "request": request}
             data = json.dumps(message).encode()
             try:
                 self._socket.sendall(serve.HEADER.pack(len(data)) + data)

@@ -16,7 +16,7 @@ import pytest
 from atropos_reasoning_gym import scoring, worker
 from atropos_reasoning_gym.environment import ReasoningGymEnvironment
 from atropos_reasoning_gym.families import EXECUTING, GOLD_ELSEWHERE, NO_GOLD
-from atropos_reasoning_gym.sieve import is_harmless
+from atropos_reasoning_gym.sieve import why_refused
 
 from atropos_cli.sdk import ConfigError, Task, WorkerError, WorkerTimeout
 from atropos_cli.testing import make_rollout
@@ -158,7 +158,7 @@ ATTACKS = (
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_sieve_lets_no_code_through(attack: str) -> None:
     for kind in ("literal", "formula"):
-        if is_harmless(kind, attack):
+        if why_refused(kind, attack) is None:
             # Then it is no Python at all.
             with pytest.raises(SyntaxError):
                 compile(attack, "answer", "eval")
@@ -177,7 +177,7 @@ def test_the_sieve_lets_no_code_through(attack: str) -> None:
     ],
 )
 def test_the_sieve_lets_answers_through(kind: str, answer: str) -> None:
-    assert is_harmless(kind, answer)
+    assert why_refused(kind, answer) is None
 
 
 def test_no_answer_writes_its_own_score() -> None:

@@ -21,7 +21,7 @@ from atropos_cli.sdk import (
     split_thinking,
 )
 from atropos_reasoning_gym.families import EXECUTING
-from atropos_reasoning_gym.sieve import is_harmless
+from atropos_reasoning_gym.sieve import why_refused
 
 DEADLINE_S = 10.0
 SET_UP_S = 60.0
@@ -63,11 +63,14 @@ def describe_isolation() -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """score: the package's, 0 without an answer. answer: None when there is none. refused: not shown to the scorer."""
+    """score: the package's, 0 without an answer. answer: None when there is none.
+
+    refused: why the answer was not executed; None where it was, or need not be.
+    """
 
     score: float
     answer: str | None
-    refused: bool = False
+    refused: str | None = None
 
 
 def extract(text: str) -> str | None:
@@ -108,9 +111,10 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
         )
     if not answer:
         return Verdict(0.0, None)
-    if family in EXECUTING and not is_harmless(EXECUTING[family], answer):
+    reason = why_refused(EXECUTING[family], answer) if family in EXECUTING else None
+    if reason is not None:
         # What equals the gold answer has full marks in each of these families before anything is executed.
-        return Verdict(float(answer == task.answer), answer, refused=True)
+        return Verdict(float(answer == task.answer), answer, reason)
     request: dict[str, Any] = {
         "do": "score",
         "family": family,
@@ -125,9 +129,11 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
     worker = worker_for(str(limits.get("isolation", "auto")))
     first = set_up_request(request)
     if first is not None:
-        await worker.ask(first, seconds=SET_UP_S)
+        await worker.ask(first, seconds=SET_UP_S, trusted=True)
         await worker.ask(first, seconds=SET_UP_S, fork=False)
-    return Verdict(float(await worker.ask(request, seconds=seconds)), answer)
+    refused: list[str] = []
+    score = float(await worker.ask(request, seconds=seconds, refused=refused))
+    return Verdict(score, answer, refused[0] if refused else None)
 
 
 @reward(extract=lambda task, rollout: extract(rollout.text))
