@@ -43,7 +43,15 @@ from atropos_cli.errors import (
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.isolation.command import bubblewrap_command, readable_paths
-from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerMemory, WorkerSpec, WorkerTimeout
+from atropos_cli.isolation.spec import (
+    WorkerCrashed,
+    WorkerError,
+    WorkerMemory,
+    WorkerSpec,
+    WorkerTimeout,
+    accept_isolation,
+    stored_isolation,
+)
 from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
@@ -149,6 +157,7 @@ __all__ = [
     "WorkerTimeout",
     "Writer",
     "ZstGroupFile",
+    "accept_isolation",
     "assistant",
     "bubblewrap_command",
     "clean_text",
@@ -171,6 +180,7 @@ __all__ = [
     "shared_worker",
     "slurm_templates",
     "split_thinking",
+    "stored_isolation",
     "system",
     "token_sequences",
     "user",

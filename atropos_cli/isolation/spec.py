@@ -12,6 +12,21 @@ from atropos_cli.errors import AtroposError
 Level = Literal["bubblewrap", "process"]
 Isolation = Literal["auto", "bubblewrap", "process", "unprotected"]
 
+_WEAKER = ("process", "unprotected")
+_accepted: set[str] = set()
+
+
+def accept_isolation(level: str) -> str:
+    """Note that the user asked for a level in this process, as an option of an environment; the level."""
+    _accepted.add(level)
+    return level
+
+
+def stored_isolation(level: object) -> str:
+    """The level for a stored task that names one. What weakens the box counts only where the user asked for it."""
+    return level if isinstance(level, str) and (level not in _WEAKER or level in _accepted) else "auto"
+
+
 HINT = (
     "apt-get install bubblewrap, and let others read the installation of Python (chmod o+x of the folders above it); "
     "isolation unprotected accepts that code inside can reach what this user can"

@@ -147,6 +147,8 @@ def test_wrong_options(camps: str, options: dict[str, Any], words: str) -> None:
 
 
 def test_a_package_that_does_not_load_or_has_none(tmp_path: Path) -> None:
+    # Nobody inside is root, so others must be able to read the folder.
+    tmp_path.chmod(0o755)
     (tmp_path / "empty_camps.py").write_text("")
     (tmp_path / "needy_camps.py").write_text("import no_such_package_at_all")
     with pytest.raises(ConfigError, match="exports no bootcamps"):

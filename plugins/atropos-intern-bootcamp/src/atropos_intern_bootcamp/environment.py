@@ -29,6 +29,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     WorkerError,
+    accept_isolation,
     system,
     user,
 )
@@ -64,6 +65,8 @@ class BootcampEpisode(Episode):
         info: JsonDict = {"bootcamp": self.task.info["bootcamp"]}
         if self._verdict is not None:
             info["success"] = self._verdict.correct
+            if self._verdict.refused is not None:
+                info["refused"] = self._verdict.refused
         return info
 
     def metrics(self) -> dict[str, float]:
@@ -74,6 +77,7 @@ class BootcampEpisode(Episode):
             f"correct_{self.task.info['bootcamp']}": float(verdict.correct),
             "formed": float(verdict.formed),
             "thinking": float(verdict.thinking),
+            "refused": float(verdict.refused is not None),
         }
 
 
@@ -90,6 +94,7 @@ class BootcampEnvironment(Environment):
         super().__init__(config)
         self._folder = _folder(config)
         self._names: list[str] = []
+        accept_isolation(config.isolation)
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the worker and check the names before the first task."""
@@ -139,7 +144,7 @@ class BootcampEnvironment(Environment):
         params = self.config.params.get(name) or self.config.params.get(name.removesuffix("bootcamp")) or {}
         request = {"do": "make", "name": name, "params": params, "seed": seed}
         try:
-            made = self._worker().ask_now(request, seconds=self.config.timeout_s)
+            made = self._worker().ask_now(request, seconds=self.config.timeout_s, trusted=True)
         except WorkerError as error:
             # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
             return Task(id=task_id, info={"bootcamp": name, "seed": seed, "error": str(error)})

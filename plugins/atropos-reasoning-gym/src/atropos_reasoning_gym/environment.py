@@ -29,6 +29,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     WorkerError,
+    accept_isolation,
     system,
     user,
 )
@@ -101,6 +102,7 @@ class ReasoningGymEnvironment(Environment):
     def __init__(self, config: ReasoningGymConfig) -> None:
         super().__init__(config)
         self._families: list[tuple[str, float]] = []
+        accept_isolation(config.isolation)
         try:
             self._version = importlib.metadata.version("reasoning-gym")
         except importlib.metadata.PackageNotFoundError:

@@ -19,6 +19,7 @@ from atropos_cli.sdk import (
     reward,
     shared_worker,
     split_thinking,
+    stored_isolation,
 )
 from atropos_reasoning_gym.families import EXECUTING
 from atropos_reasoning_gym.sieve import why_refused
@@ -126,12 +127,14 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
     options = task.info.get("scorer")
     limits: dict[str, Any] = options if isinstance(options, dict) else {}
     seconds = float(limits.get("timeout_s", DEADLINE_S))
-    worker = worker_for(str(limits.get("isolation", "auto")))
+    worker = worker_for(stored_isolation(limits.get("isolation")))
     first = set_up_request(request)
-    if first is not None:
-        await worker.ask(first, seconds=SET_UP_S, trusted=True)
-        await worker.ask(first, seconds=SET_UP_S, fork=False)
     refused: list[str] = []
+    if first is not None:
+        await worker.ask(first, seconds=SET_UP_S, refused=refused)
+        if refused:
+            raise DataError(f"task {task.id}: its options are not those of a family: {refused[0]}")
+        await worker.ask(first, seconds=SET_UP_S, fork=False)
     score = float(await worker.ask(request, seconds=seconds, refused=refused))
     return Verdict(score, answer, refused[0] if refused else None)
 
