@@ -42,7 +42,7 @@ from atropos_cli.errors import (
     UsageError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
-from atropos_cli.isolation.command import bubblewrap_command, readable_paths
+from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
 from atropos_cli.isolation.spec import (
     WorkerCrashed,
     WorkerError,
@@ -170,6 +170,7 @@ __all__ = [
     "gguf_folder",
     "gguf_header",
     "group_reward",
+    "guard_file",
     "histogram",
     "hookimpl",
     "load_gguf",

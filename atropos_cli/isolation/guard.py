@@ -5,12 +5,13 @@ such a text would run in the process that computes the verdict and could write o
 the text beforehand: `watch` looks at the compiled code itself, in the process and at the moment that would run
 it. What is refused raises Refused there, and `reasons` tells about it.
 
-Loaded by path inside workers; it imports nothing of the rest of the package.
+Loaded by path, inside workers and in processes of plugins' own; it imports nothing of the rest of the package.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import os
 import re
 import sys
@@ -61,9 +62,12 @@ class Refused(ValueError):
     """The text was not evaluated: it could do more than be read. Scorers catch ValueError for what is no value."""
 
 
-def watch() -> None:
-    """From now on, and for good, this process evaluates nothing but harmless expressions."""
-    sys.addaudithook(_hear)
+def watch(work: str | None = None) -> None:
+    """From now on, and for good, this process evaluates nothing but harmless expressions.
+
+    work: a folder that it may write to. Modules in there were not there before.
+    """
+    sys.addaudithook(functools.partial(_hear, work))
 
 
 def why_not(code: types.CodeType) -> str | None:
@@ -86,12 +90,12 @@ def why_not(code: types.CodeType) -> str | None:
     return None
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+def _hear(work: str | None, event: str, arguments: tuple[Any, ...]) -> None:
     if event != "exec":
         return
     caller = sys._getframe(1)
     code = arguments[0]
-    if _is_a_librarys(code, caller):
+    if _is_a_librarys(code, caller, work):
         return
     reason = why_not(code) if isinstance(code, types.CodeType) else "it is no code"
     if reason is not None:
@@ -99,12 +103,11 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
         raise Refused(f"this text is not evaluated: {reason}")
 
 
-def _is_a_librarys(code: object, caller: types.FrameType) -> bool:
+def _is_a_librarys(code: object, caller: types.FrameType, work: str | None) -> bool:
     """Whether the code was there before: a module that is being imported, or the work of a generator of code."""
     if caller.f_code.co_filename.endswith(_GENERATORS):
         return True
-    work = os.environ.get("HOME") or os.sep
-    if isinstance(code, types.CodeType) and code.co_filename.startswith(work):
+    if work is not None and isinstance(code, types.CodeType) and code.co_filename.startswith(work):
         return False
     frame: types.FrameType | None = caller
     while frame is not None:

@@ -166,7 +166,7 @@ class Server:
             self._limit(request["seconds"])
             self.confine.forbid_calls()
             if not request["trusted"]:
-                self.guard.watch()
+                self.guard.watch(self.settings["work"])
             answer = self._answer(request)
             if self.guard.reasons:
                 answer["refused"] = self.guard.reasons[0]
