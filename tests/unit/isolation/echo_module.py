@@ -127,6 +127,13 @@ def do_openable(request: dict[str, Any]) -> Any:
     return found
 
 
+def _leads_somewhere(pid: str, fd: str) -> bool:
+    try:
+        return bool(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    except OSError:
+        return False
+
+
 def do_others(request: dict[str, Any]) -> Any:
     """What can be read of other processes: environments, memory, descriptors."""
     found = []
@@ -137,7 +144,7 @@ def do_others(request: dict[str, Any]) -> Any:
             text = do_read({"path": f"/proc/{pid}/{name}"})
             found += [f"{pid}/{name}"] if text else []
         try:
-            found += [f"{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
+            found += [f"{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd") if _leads_somewhere(pid, fd)]
             # Threads of the kernel have no command line, and no memory either.
             with Path(f"/proc/{pid}/mem").open("rb"):
                 found += [f"{pid}/mem"] if do_read({"path": f"/proc/{pid}/cmdline"}) else []
