@@ -201,8 +201,9 @@ def bubblewrap(changes_user: bool) -> list[str]:
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxError("bwrap is not installed", hint="apt-get install bubblewrap")
-    # Our zygote ends when it sees its socket end.
-    return bubblewrap_command(program, [*readable_paths(), str(PACKAGE)], changes_user=changes_user)
+    # Our zygote ends when it sees its socket end. It is process 1 inside: one of bwrap's own would have the
+    # program's user id, and its memory would be open to the program.
+    return bubblewrap_command(program, [*readable_paths(), str(PACKAGE)], ["--as-pid-1"], changes_user=changes_user)
 
 
 @contextlib.contextmanager
