@@ -28,7 +28,8 @@ _TOKEN = re.compile(
     r"|(?P<string>\"[^\"\\\n]*\"|'[^'\\\n]*')|(?P<sign>\*\*|//|[-+*/%^(),!\[\]]))",
     re.ASCII,
 )
-_ROWS = re.compile(r"(?:[-+]?\d+(?:\.\d+)?|\w+)(?:[\s,;|]+(?:[-+]?\d+(?:\.\d+)?|\w+))+[\s,;|]*", re.ASCII)
+_GAP = re.compile(r"[\s,;|]+")
+_CELL = re.compile(r"[-+]?\d+(?:\.\d+)?|\w+", re.ASCII)
 _BETWEEN = frozenset(("+", "-", "*", "/", "//", "%", "^", "**"))
 
 
@@ -111,7 +112,8 @@ def why_refused(kind: str, answer: str) -> str | None:
     """Why an answer must not be executed as a "literal" or a "formula"; None when it was read to its end."""
     if len(answer) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS} characters"
-    if kind == "literal" and _ROWS.fullmatch(answer.strip()):
+    cells = _GAP.split(answer.strip(" \n\t,;|"))
+    if kind == "literal" and len(cells) > 1 and all(_CELL.fullmatch(cell) for cell in cells):
         return None
     tokens: list[tuple[str, str]] = []
     place, end = 0, len(answer.rstrip())
