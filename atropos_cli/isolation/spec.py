@@ -28,8 +28,8 @@ def stored_isolation(level: object) -> str:
 
 
 HINT = (
-    "apt-get install bubblewrap, and let others read the installation of Python (chmod o+x of the folders above it); "
-    "isolation unprotected accepts that code inside can reach what this user can"
+    "apt-get install bubblewrap, and let others read the installation of Python (chmod o+x on the folders above it); "
+    "--isolation unprotected, an option of environments, accepts that code inside can reach what this user can"
 )
 
 

@@ -90,7 +90,7 @@ def detect(wanted: str = "auto") -> Isolation:
     raise SandboxError(
         f"no program can be isolated here ({'; '.join(tried)})",
         hint="apt-get install bubblewrap, or allow user namespaces: sysctl user.max_user_namespaces=10000; "
-        "isolation unprotected accepts that programs can reach what this user can",
+        "--isolation unprotected, an option of environments, accepts that programs can reach what this user can",
     )
 
 

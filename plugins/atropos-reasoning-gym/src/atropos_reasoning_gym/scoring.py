@@ -59,7 +59,7 @@ def describe_isolation() -> tuple[str, str, str]:
         worker.close()
     if worker.level == "bubblewrap":
         return ("reasoning-gym scorers", "ok", "isolated by bubblewrap: no network, read-only view of the system")
-    return ("reasoning-gym scorers", "warn", "a process with limits only: apt-get install bubblewrap")
+    return ("reasoning-gym scorers", "warn", "isolated by limits and what the kernel has: apt-get install bubblewrap")
 
 
 @dataclass(frozen=True, slots=True)
