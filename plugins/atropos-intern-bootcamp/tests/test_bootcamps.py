@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,15 @@ def test_a_package_that_does_not_load_or_has_none(tmp_path: Path) -> None:
         environment(str(tmp_path), package="empty_camps").tasks("train")
     with pytest.raises(ConfigError, match="no_such_package_at_all"):
         environment(str(tmp_path), package="needy_camps").tasks("train")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="whoever owns the folder may read it")
+def test_a_package_that_only_root_may_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "empty_camps.py").write_text("")
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match="Permission denied") as caught:
+        environment(str(tmp_path), package="empty_camps", isolation="bubblewrap").tasks("train")
+    assert f"chmod -R o+rX {tmp_path}" in str(caught.value.hint)
 
 
 def test_stored_tasks_are_scored_elsewhere(camps: str) -> None:

@@ -110,9 +110,13 @@ class BootcampEnvironment(Environment):
         try:
             known: list[str] = self._worker().ask_now({"do": "list"}, seconds=60.0, fork=False)
         except WorkerError as error:
+            hints = {
+                "ModuleNotFoundError": "pip install what it needs, or name another: --package, --package-path",
+                "PermissionError": f"nobody inside is root: chmod -R o+rX {self._folder}",
+            }
             raise ConfigError(
                 f"package {self.config.package!r} in {self._folder} cannot be loaded: {error}",
-                hint="pip install what it needs, or name another: --package, --package-path",
+                hint=hints.get(str(error.type), error.hint),
             ) from None
         if not known:
             raise ConfigError(

@@ -44,7 +44,7 @@ def started(isolation: str = "auto") -> IsolatedWorker:
     except WorkerError as error:
         if error.type == "ModuleNotFoundError":
             raise PluginError(str(error), hint="pip install reasoning-gym") from None
-        raise PluginError(str(error), hint="atropos doctor tells how processes can be isolated here") from None
+        raise PluginError(str(error), hint=error.hint) from None
     return worker
 
 
