@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 from atropos_code import box, isolation, judging
+from atropos_code.datasets import MbppEnvironment
+from atropos_code.errors import SandboxError
+from atropos_code.freeform import CodeExecEnvironment
+from atropos_code.game import CodeGameEnvironment
 from atropos_code.isolation import detect
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
@@ -171,6 +175,16 @@ def test_a_stored_task_cannot_weaken_the_sandbox() -> None:
     assert [level_of(value) for value in ("unprotected", None, 3, ["unprotected"])] == ["auto"] * 4
     accept_isolation("unprotected")
     assert level_of("unprotected") == "unprotected"
+
+
+async def test_a_level_that_does_not_protect_ends_a_run_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    for kind in (CodeExecEnvironment, CodeGameEnvironment, MbppEnvironment):
+        judging.shared_sandbox("process")._isolation = None
+        with pytest.raises(SandboxError, match="no program can be isolated here") as caught:
+            await kind(kind.Config(isolation="process")).open()  # type: ignore[call-arg]
+        assert caught.value.exit_code == 4
+        assert "--isolation unprotected" in str(caught.value.hint)
 
 
 GUESSES = {

@@ -89,7 +89,8 @@ def detect(wanted: str = "auto") -> Isolation:
         return Isolation(way, features, tuple(tried))
     raise SandboxError(
         f"no program can be isolated here ({'; '.join(tried)})",
-        hint="apt-get install bubblewrap, or allow user namespaces: sysctl user.max_user_namespaces=10000; "
+        hint="apt-get install bubblewrap, or allow user namespaces (sysctl user.max_user_namespaces=10000), and let "
+        "others read the installation of Python; "
         "--isolation unprotected, an option of environments, accepts that programs can reach what this user can",
     )
 

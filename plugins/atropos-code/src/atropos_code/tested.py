@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from atropos_cli.sdk import (
 from atropos_code import judging
 from atropos_code.rewards import code_tests, code_tests_levels
 from atropos_code.rows import Row, read_rows
+from atropos_code.sandbox import shared_sandbox
 
 KINDS = (
     "no_code",
@@ -47,6 +49,17 @@ class SandboxConfig(Config):
         description="How programs are shut in; auto takes the best level of this machine, unprotected accepts that "
         "programs can reach what you can.",
     )
+
+
+class SandboxedEnvironment(Environment):
+    """An environment that runs programs."""
+
+    Config = SandboxConfig
+    config: SandboxConfig
+
+    async def open(self, *, workers: int = 1, seed: int = 0) -> None:
+        """Find out before the first task whether programs can be shut in as they should be. Raises SandboxError."""
+        await asyncio.to_thread(lambda: shared_sandbox(accept_isolation(self.config.isolation)).isolation)
 
 
 class TestedConfig(SandboxConfig):
@@ -95,7 +108,7 @@ class TestedEpisode(Episode):
         return self._metrics
 
 
-class TestedEnvironment(Environment):
+class TestedEnvironment(SandboxedEnvironment):
     """Tasks with tests, from rows of a file or of the hub. Subclasses say what a row means."""
 
     __test__ = False
