@@ -50,6 +50,8 @@ from atropos_cli.isolation.spec import (
     WorkerSpec,
     WorkerTimeout,
     accept_isolation,
+    is_machine_root,
+    own_user_id,
     stored_isolation,
 )
 from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
@@ -173,8 +175,10 @@ __all__ = [
     "guard_file",
     "histogram",
     "hookimpl",
+    "is_machine_root",
     "load_gguf",
     "make_backend",
+    "own_user_id",
     "parse_tool_calls",
     "readable_paths",
     "reward",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from atropos_cli.errors import AtroposError
@@ -12,8 +13,31 @@ from atropos_cli.errors import AtroposError
 Level = Literal["bubblewrap", "process"]
 Isolation = Literal["auto", "bubblewrap", "process", "unprotected"]
 
+_OWN_USERS = 1_900_000_000
 _WEAKER = ("process", "unprotected")
 _accepted: set[str] = set()
+
+
+def id_map() -> list[tuple[int, int, int]]:
+    """(first id here, first id outside, count) of the user ids of our namespace; in a container not all there are."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:
+        return [(0, 0, 2**32 - 1)]
+    return [(int(first), int(outside), int(count)) for first, outside, count in map(str.split, lines)]
+
+
+def is_machine_root() -> bool:
+    """Whether we have the user id that may change the machine. Root of a rootless container has another one outside."""
+    return os.getuid() == 0 and all(outside == 0 for first, outside, _ in id_map() if first == 0)
+
+
+def own_user_id() -> int:
+    """A user id that nobody has: above those of people, services and containers, or the highest that there are."""
+    chance = int.from_bytes(os.urandom(3), "big")
+    first, _, count = max(id_map(), key=lambda line: line[0] + line[2])
+    end = first + count
+    return _OWN_USERS + chance if end > _OWN_USERS + (1 << 24) else max(first, end - 10 - chance % 1000)
 
 
 def accept_isolation(level: str) -> str:
@@ -88,7 +112,7 @@ class Way:
 
 def ways(wanted: str) -> Iterator[Way]:
     """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
-    root = os.getuid() == 0
+    root = is_machine_root()
     if wanted in ("auto", "bubblewrap"):
         # Starting as another user works where everybody may read the installation of Python.
         yield Way("bubblewrap", "own" if root else "same")

@@ -36,14 +36,12 @@ from atropos_cli.isolation.spec import (
     WorkerMemory,
     WorkerSpec,
     WorkerTimeout,
+    own_user_id,
     ways,
 )
 
 GRACE_S = 5.0
 """Seconds after a request's own deadline until the worker is taken for lost."""
-
-_OWN_USERS = 1_900_000_000
-"""User ids above those that people, services and containers have."""
 
 _Answer = concurrent.futures.Future[dict[str, Any]]
 
@@ -205,7 +203,7 @@ class _Process:
 
     def _popen(self, way: Way, theirs: socket.socket, info: int) -> subprocess.Popen[bytes]:
         spec = self._spec
-        uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big")
+        uid = own_user_id()
         start_as: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []} if way.user == "own" else {}
         work = WORK
         if way.level == "process":

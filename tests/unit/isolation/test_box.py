@@ -20,6 +20,8 @@ from atropos_cli.isolation.spec import (
     WorkerError,
     WorkerSpec,
     accept_isolation,
+    is_machine_root,
+    own_user_id,
     stored_isolation,
     ways,
 )
@@ -94,6 +96,26 @@ def test_root_itself_is_no_way(monkeypatch: pytest.MonkeyPatch, wanted: str) -> 
     assert all(way.user in ("own", "inside") and not way.unprotected for way in found)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     assert {way.user for way in ways(wanted)} == {"same"}
+
+
+MAPS = {
+    "0 0 4294967295": (True, 1_900_000_000),
+    "0 1000 1": (False, 0),
+    "0 100000 65536": (False, 64_000),
+    "0 0 65536": (True, 64_000),
+    "0 0 1\n1 100000 65536": (True, 64_000),
+    "0 0 1": (True, 0),
+}
+
+
+@pytest.mark.parametrize("text", MAPS)
+def test_root_of_a_rootless_container_is_an_ordinary_user(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(Path, "read_text", lambda self: text)
+    root, least = MAPS[text]
+    assert is_machine_root() is root
+    assert own_user_id() >= least
+    assert {way.user for way in ways("process")} == ({"own"} if root else {"same"})
 
 
 def test_only_who_asks_for_it_gets_no_protection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from atropos_cli.sdk import is_machine_root, own_user_id
 from atropos_code.box import Box, BoxLost, Mode, Way, memory_files, private_folder
 from atropos_code.errors import SandboxError
 
 LEVELS: tuple[Mode, ...] = ("namespaces", "bubblewrap", "process")
 CHOICES = ("auto", *LEVELS, "unprotected")
-
-_OWN_USERS = 1_900_000_000
-"""User ids above those that people, services and containers have; the box's process id is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,7 @@ class Isolation:
 
     def make_box(self, hash_seed: int) -> Box:
         """A new box of this level; not waited for."""
-        uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big") if self.own_user else None
-        return Box(self.way, hash_seed=hash_seed, uid=uid)
+        return Box(self.way, hash_seed=hash_seed, uid=own_user_id() if self.own_user else None)
 
     def describe(self) -> str:
         """One line for people."""
@@ -97,7 +94,7 @@ def detect(wanted: str = "auto") -> Isolation:
 
 def _ways(wanted: str) -> Iterator[Way]:
     """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
-    root = os.getuid() == 0
+    root = is_machine_root()
     for level in LEVELS:
         if wanted not in ("auto", level) and (wanted, level) != ("unprotected", "process"):
             continue
