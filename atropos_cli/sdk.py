@@ -45,16 +45,19 @@ from atropos_cli.errors import (
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
-from atropos_cli.isolation.command import bubblewrap_command, readable_paths
-from atropos_cli.isolation.worker import (
-    IsolatedWorker,
+from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
+from atropos_cli.isolation.spec import (
     WorkerCrashed,
     WorkerError,
     WorkerMemory,
     WorkerSpec,
     WorkerTimeout,
-    shared_worker,
+    accept_isolation,
+    is_machine_root,
+    own_user_id,
+    stored_isolation,
 )
+from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
@@ -160,6 +163,7 @@ __all__ = [
     "WorkerTimeout",
     "Writer",
     "ZstGroupFile",
+    "accept_isolation",
     "assistant",
     "bubblewrap_command",
     "clean_text",
@@ -172,19 +176,23 @@ __all__ = [
     "gguf_folder",
     "gguf_header",
     "group_reward",
+    "guard_file",
     "histogram",
     "hookimpl",
+    "is_machine_root",
     "is_remote",
     "load_gguf",
     "local_copy",
     "make_backend",
     "normal_text",
+    "own_user_id",
     "parse_tool_calls",
     "readable_paths",
     "reward",
     "shared_worker",
     "slurm_templates",
     "split_thinking",
+    "stored_isolation",
     "system",
     "token_sequences",
     "user",

@@ -2,8 +2,9 @@
 
 It loads one module by path, which has `load(settings)` and `answer(request)`, then answers requests from a
 socket: length-prefixed JSON both ways. A request with "fork" is answered in a process of its own with limits,
-many at a time, so that nothing of one is left for the next and a late one is killed alone. Others are answered
-here, one after the other: for the module's own work, never for text that nobody trusts.
+many at a time, so that nothing of one is left for the next and a late one is killed alone. In it no text is
+evaluated that could do more than be read (`guard`), so its verdict is never one that a text wrote. Others are
+answered here, one after the other: for the module's own work, never for text that nobody trusts.
 
 It imports nothing of the rest of the package, which cannot be seen from inside.
 """
@@ -11,7 +12,6 @@ It imports nothing of the rest of the package, which cannot be seen from inside.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib.util
 import json
@@ -25,22 +25,24 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 HEADER = struct.Struct(">I")
 MOST_BYTES = 64 << 20
 MOST_REPLY = 4 << 20
-_CAPSET = {"x86_64": 126, "aarch64": 91}
-_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
-_SECCOMP_MODE_FILTER = 2
+FILES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("serve", "confine", "guard"))
+"""What must be seen inside to run this file."""
 
-# What no answer needs: processes, programs, signals, other processes' memory, sockets, namespaces, mounts.
-# clone fork vfork execve execveat clone3 | kill tkill tgkill pidfd_send_signal | ptrace process_vm_readv
-# process_vm_writev | socket io_uring_setup | unshare mount
-_FORBIDDEN = {
-    "x86_64": (0xC000003E, (56, 57, 58, 59, 322, 435, 62, 200, 234, 424, 101, 310, 311, 41, 425, 272, 165)),
-    "aarch64": (0xC00000B7, (220, 221, 281, 435, 129, 130, 131, 424, 117, 270, 271, 198, 425, 97, 40)),
-}
+
+def _beside(name: str) -> Any:
+    """A file beside this one as a module; the package that both belong to cannot be seen from inside."""
+    spec = importlib.util.spec_from_file_location(f"worker_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Server:
         self.socket = socket.socket(fileno=settings["socket"])
         self.settings = settings
         self.module: Any = None
+        self.confine, self.guard = _beside("confine"), _beside("guard")
         self.buffer = bytearray()
         self.waiting: deque[dict[str, Any]] = deque()
         self.children: dict[int, Child] = {}
@@ -69,14 +72,11 @@ class Server:
     def prepare(self) -> None:
         """Give up what is not needed, then load the module. Whatever goes wrong is told to the other end."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Children cannot read or change this process, and orphans among their descendants become ours to end.
-        for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1), (_PR_SET_NO_NEW_PRIVS, 1)):
-            libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
-        if os.uname().machine in _CAPSET:
-            # Root without capabilities: what bubblewrap does as well.
-            header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-            libc.syscall(ctypes.c_long(_CAPSET[os.uname().machine]), header, data)
+        try:
+            self._shut_in()
+        except OSError as error:
+            self._send({"error": "refused", "message": str(error)})
+            os._exit(1)
         os.environ["HOME"] = os.environ["TMPDIR"] = self.settings["work"]
         os.chdir(self.settings["work"])
         sys.path[:0] = self.settings["show"]
@@ -94,6 +94,18 @@ class Server:
         gc.collect()
         gc.freeze()
         self._send({"ready": True})
+
+    def _shut_in(self) -> None:
+        """Raises OSError where code in here would have what it must not have."""
+        settings = self.settings
+        if settings["become"] is not None:
+            self.confine.become(settings["become"], [settings["work"], "/dev/shm"])  # noqa: S108 - the folder inside
+        if settings["readable"] is not None:
+            readable, writable = [*settings["readable"], "/proc", "/dev"], [settings["work"], "/dev/null"]
+            apart = self.confine.apart_from_others(readable, writable, settings["own_user"])
+            if not apart and not settings["unprotected"]:
+                raise OSError("without Landlock and user namespaces, code in it could read this user's other processes")
+        self.confine.give_up_privileges()
 
     def serve(self) -> NoReturn:
         """Answer for ever."""
@@ -152,8 +164,13 @@ class Server:
             for reader in self.children:
                 os.close(reader)
             self._limit(request["seconds"])
-            _forbid_calls()
-            reply = json.dumps(self._answer(request)).encode()
+            self.confine.forbid_calls()
+            if not request["trusted"]:
+                self.guard.watch(self.settings["work"])
+            answer = self._answer(request)
+            if self.guard.reasons:
+                answer["refused"] = self.guard.reasons[0]
+            reply = json.dumps(answer).encode()
             view = memoryview(reply)
             while view:
                 view = view[os.write(writer, view) :]
@@ -223,28 +240,6 @@ class Server:
             self.socket.sendall(HEADER.pack(len(data)) + data)
         except OSError:
             os._exit(0)
-
-
-def _forbid_calls() -> None:
-    """From now on this process gets EPERM from calls that it has no use for. Not on machines of other kinds."""
-    arch, numbers = _FORBIDDEN.get(os.uname().machine, (0, ()))
-    if not numbers:
-        return
-    load, equal, above, give = 0x20, 0x15, 0x35, 0x06
-    refuse = 0x00050000 | 1
-    words = [(load, 0, 0, 4), (equal, 1, 0, arch), (give, 0, 0, refuse), (load, 0, 0, 0)]
-    # Numbers with this bit are the same calls by another name.
-    words += [(above, 0, 1, 0x40000000), (give, 0, 0, refuse)]
-    for number in numbers:
-        words += [(equal, 0, 1, number), (give, 0, 0, refuse)]
-    words.append((give, 0, 0, 0x7FFF0000))
-    code = b"".join(struct.pack("=HBBI", *word) for word in words)
-
-    class Filter(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
-
-    program = Filter(len(words), code)
-    ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program))
 
 
 def _own_children() -> list[int]:

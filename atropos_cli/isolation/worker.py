@@ -23,63 +23,27 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from atropos_cli.errors import AtroposError
 from atropos_cli.isolation import serve
 from atropos_cli.isolation.command import WORK, bubblewrap_command, readable_paths
+from atropos_cli.isolation.spec import (
+    HINT,
+    Level,
+    Way,
+    WorkerCrashed,
+    WorkerError,
+    WorkerMemory,
+    WorkerSpec,
+    WorkerTimeout,
+    own_user_id,
+    ways,
+)
 
-Level = Literal["bubblewrap", "process"]
-LEVELS: tuple[Level, ...] = ("bubblewrap", "process")
 GRACE_S = 5.0
 """Seconds after a request's own deadline until the worker is taken for lost."""
 
-_OWN_USERS = 1_900_000_000
-"""User ids above those that people, services and containers have."""
-
 _Answer = concurrent.futures.Future[dict[str, Any]]
-
-
-class WorkerError(AtroposError):
-    """An isolated worker gave no answer. `type` is the exception's name where the module itself failed."""
-
-    def __init__(self, message: str, *, hint: str | None = None, type: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.type = type
-
-
-class WorkerTimeout(WorkerError):
-    """The deadline passed; the process that was to answer was killed."""
-
-
-class WorkerMemory(WorkerError):
-    """The memory limit was reached."""
-
-
-class WorkerCrashed(WorkerError):
-    """The process that was to answer died, or none could be started."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """What a worker is made of.
-
-    name: for messages. module: path of a file with load(settings) and answer(request); it must not import
-    atropos. settings: JSON text for load(). show: folders to see and to import from, besides Python's own.
-    isolation: "auto" takes the best that works. memory_mb: for one request, beyond what the module takes.
-    most: requests that are answered at the same time; further ones wait.
-    """
-
-    name: str
-    module: str
-    settings: str = "{}"
-    show: tuple[str, ...] = ()
-    isolation: Literal["auto", "bubblewrap", "process"] = "auto"
-    memory_mb: int = 1024
-    most: int = 4
-    start_s: float = 120.0
 
 
 class IsolatedWorker:
@@ -91,29 +55,51 @@ class IsolatedWorker:
         self.tried: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._process: _Process | None = None
-        self._candidate: tuple[Level, bool] | None = None
+        self._candidate: Way | None = None
 
     def start(self) -> None:
         """Start it now. Raises WorkerError with the reason when it cannot be."""
         self._running()
 
-    def ask_now(self, request: dict[str, Any], *, seconds: float, fork: bool = True) -> Any:
-        """The module's answer, waited for here. Raises WorkerError."""
+    def ask_now(
+        self,
+        request: dict[str, Any],
+        *,
+        seconds: float,
+        fork: bool = True,
+        trusted: bool = False,
+        refused: list[str] | None = None,
+    ) -> Any:
+        """ask(), waited for here."""
         for last in (False, True):
             process = self._running()
             try:
-                return _value(process.put(request, seconds, fork).result(self._patience(seconds, fork)), seconds)
+                answer = process.put(request, seconds, fork, trusted).result(self._patience(seconds, fork))
+                return _value(answer, seconds, refused)
             except (TimeoutError, _Lost) as error:
                 self._lost(process, error, last)
         raise AssertionError("not reached")
 
-    async def ask(self, request: dict[str, Any], *, seconds: float, fork: bool = True) -> Any:
-        """The module's answer. Raises WorkerError."""
+    async def ask(
+        self,
+        request: dict[str, Any],
+        *,
+        seconds: float,
+        fork: bool = True,
+        trusted: bool = False,
+        refused: list[str] | None = None,
+    ) -> Any:
+        """The module's answer. Raises WorkerError.
+
+        trusted: nothing in the request comes from a model, so the module may evaluate what it likes.
+        refused: gets the reason when the module was to evaluate a text and was kept from it (see `guard`).
+        """
         for last in (False, True):
             process = await asyncio.to_thread(self._running) if self._process is None else self._running()
-            future = asyncio.wrap_future(process.put(request, seconds, fork))
+            future = asyncio.wrap_future(process.put(request, seconds, fork, trusted))
             try:
-                return _value(await asyncio.wait_for(future, self._patience(seconds, fork)), seconds)
+                answer = await asyncio.wait_for(future, self._patience(seconds, fork))
+                return _value(answer, seconds, refused)
             except (TimeoutError, _Lost) as error:
                 self._lost(process, error, last)
         raise AssertionError("not reached")
@@ -145,17 +131,19 @@ class IsolatedWorker:
     def _start(self) -> _Process:
         """A process of the best level that works; the level is kept for later starts."""
         reasons: list[str] = []
-        error: WorkerError = WorkerCrashed(f"{self.spec.name}: isolation {self.spec.isolation!r} is not known")
-        for level, own_user in [self._candidate] if self._candidate else list(_candidates(self.spec.isolation)):
+        kind: str | None = None
+        for way in [self._candidate] if self._candidate else list(ways(self.spec.isolation)):
             try:
-                process = _Process(self.spec, level, own_user)
+                process = _Process(self.spec, way)
             except WorkerError as failure:
-                error = failure
-                reasons.append(f"{level}: {failure}")
+                kind = failure.type or kind
+                reasons.append(f"{way.level}: {failure}")
                 continue
-            self._candidate, self.level, self.tried = (level, own_user), level, tuple(reasons)
+            self._candidate, self.level, self.tried = way, way.level, tuple(reasons)
             return process
-        raise error
+        if not reasons:
+            raise WorkerCrashed(f"{self.spec.name}: isolation {self.spec.isolation!r} is not known")
+        raise WorkerCrashed(f"no {self.spec.name} worker can be started: {'; '.join(reasons)}", hint=HINT, type=kind)
 
     def _lost(self, process: _Process, error: BaseException, last: bool) -> None:
         with self._lock:
@@ -173,7 +161,7 @@ class _Lost(Exception):
 class _Process:
     """One start of a worker."""
 
-    def __init__(self, spec: WorkerSpec, level: Level, own_user: bool) -> None:
+    def __init__(self, spec: WorkerSpec, way: Way) -> None:
         self._spec = spec
         self._folder: str | None = None
         self._inside: int | None = None
@@ -186,7 +174,7 @@ class _Process:
         self._log = os.memfd_create("log")
         info, info_end = os.pipe()
         try:
-            self._process = self._popen(level, own_user, theirs, info_end)
+            self._process = self._popen(way, theirs, info_end)
         except OSError as error:
             self._end_of(ours, info, info_end)
             raise WorkerCrashed(f"the {spec.name} worker cannot be started: {error}") from None
@@ -195,7 +183,7 @@ class _Process:
         os.close(info_end)
         try:
             first = self._first()
-            if level == "bubblewrap":
+            if way.level == "bubblewrap":
                 self._inside = json.loads(os.read(info, 4096) or b"{}").get("child-pid")
         finally:
             os.close(info)
@@ -213,30 +201,30 @@ class _Process:
             os.close(fd)
         self._remove()
 
-    def _popen(self, level: Level, own_user: bool, theirs: socket.socket, info: int) -> subprocess.Popen[bytes]:
+    def _popen(self, way: Way, theirs: socket.socket, info: int) -> subprocess.Popen[bytes]:
         spec = self._spec
-        start_as: dict[str, Any] = {}
-        if own_user:
-            uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big")
-            start_as = {"user": uid, "group": uid, "extra_groups": []}
+        uid = own_user_id()
+        start_as: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []} if way.user == "own" else {}
         work = WORK
-        if level == "process":
+        if way.level == "process":
             work = self._folder = tempfile.mkdtemp(prefix="atropos-worker-")
-            if own_user:
+            if start_as:
                 os.chown(work, uid, uid)
+        paths = [*readable_paths(), *spec.show, *serve.FILES, spec.module]
         settings = {
             "socket": theirs.fileno(), "module": spec.module, "settings": json.loads(spec.settings),
             "show": list(spec.show), "memory_mb": spec.memory_mb, "most": spec.most, "work": work,
+            "become": uid if way.user == "inside" else None, "own_user": way.user == "own",
+            "readable": paths if way.level == "process" else None, "unprotected": way.unprotected,
         }  # fmt: skip
         command = [sys.executable, "-P", "-s", "-X", "utf8", str(serve.__file__), json.dumps(settings)]
-        if level == "bubblewrap":
+        if way.level == "bubblewrap":
             program = shutil.which("bwrap")
             if program is None:
                 raise OSError("bwrap is not installed")
-            paths = [*readable_paths(), *spec.show, str(serve.__file__), spec.module]
             # Process 1 inside: when it ends, for whatever reason, everything inside ends.
             options = ["--as-pid-1", "--info-fd", str(info)]
-            command = [*bubblewrap_command(program, paths, options), *command]
+            command = [*bubblewrap_command(program, paths, options, changes_user=way.user == "inside"), *command]
         return subprocess.Popen(  # noqa: S603 - our own program and arguments
             command,
             stdin=subprocess.DEVNULL,
@@ -257,7 +245,7 @@ class _Process:
     def alive(self) -> bool:
         return not self._closed
 
-    def put(self, request: dict[str, Any], seconds: float, fork: bool) -> _Answer:
+    def put(self, request: dict[str, Any], seconds: float, fork: bool, trusted: bool) -> _Answer:
         """Send a request; its answer comes as {"value": ...} or {"error": ...}. The future may end in _Lost."""
         future: _Answer = concurrent.futures.Future()
         with self._lock:
@@ -267,7 +255,7 @@ class _Process:
             self._count += 1
             number = self._count
             self._futures[number] = future
-            message = {"number": number, "seconds": seconds, "fork": fork, "request": request}
+            message = {"number": number, "seconds": seconds, "fork": fork, "trusted": trusted, "request": request}
             data = json.dumps(message).encode()
             try:
                 self._socket.sendall(serve.HEADER.pack(len(data)) + data)
@@ -350,15 +338,6 @@ class _Process:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _candidates(wanted: str) -> Iterator[tuple[Level, bool]]:
-    for level in LEVELS:
-        if wanted in ("auto", level):
-            if os.getuid() == 0:
-                # A user of its own, so that limits count; works where everybody may read the installation.
-                yield level, True
-            yield level, False
-
-
 def _environment() -> dict[str, str]:
     """All the environment that a worker has. The hash seed is fixed: the same request has the same answer."""
     return {
@@ -371,8 +350,10 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _value(answer: dict[str, Any], seconds: float) -> Any:
+def _value(answer: dict[str, Any], seconds: float, refused: list[str] | None) -> Any:
     error = answer.get("error")
+    if refused is not None and "refused" in answer:
+        refused.append(str(answer["refused"]))
     if error is None:
         return answer["value"]
     if error == "timeout":

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import pytest
-from atropos_code.errors import SandboxError
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
 from atropos_code.suite import Suite
@@ -66,12 +66,9 @@ def test_cheats_earn_nothing(sandbox: Sandbox, name: str) -> None:
 
 @pytest.mark.parametrize("level", ["bubblewrap", "process"])
 @pytest.mark.parametrize("name", ["os-exit", "equal-number", "says-passed", "kills-everybody"])
-def test_cheats_earn_nothing_at_other_levels(level: str, name: str) -> None:
-    with Sandbox(isolation=level) as box:
-        try:
-            result = box.test(CHEATS[name], SUITE, limits=LIMITS)
-        except SandboxError as error:
-            pytest.skip(str(error))
+def test_cheats_earn_nothing_at_other_levels(level: str, name: str, usable: Callable[[str], str]) -> None:
+    with Sandbox(isolation=usable(level)) as box:
+        result = box.test(CHEATS[name], SUITE, limits=LIMITS)
     assert result.reward == 0.0, result
 
 
@@ -107,15 +104,11 @@ def f(x):
 
 
 @pytest.mark.parametrize("level", ["namespaces", "bubblewrap", "process"])
-def test_expected_values_are_nowhere_in_reach(level: str) -> None:
+def test_expected_values_are_nowhere_in_reach(level: str, usable: Callable[[str], str]) -> None:
     """Not in memory, left by this or an earlier run, and not in files or processes."""
     key = f"key-{uuid.uuid4().hex}"
     suite = Suite(tests=(f"seen = f(1)\nassert {key!r} in seen, len(seen)",), names=("f",))
-    with Sandbox(isolation=level) as box:
-        try:
-            _ = box.isolation
-        except SandboxError as error:
-            pytest.skip(str(error))
+    with Sandbox(isolation=usable(level)) as box:
         for _ in range(3):
             result = box.test(SEARCH, suite)
             assert (result.verdict, result.error) == ("failed", "AssertionError: 0"), result

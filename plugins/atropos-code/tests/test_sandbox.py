@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -214,8 +215,8 @@ def _wait(condition: object) -> bool:
     return False
 
 
-def test_the_level_is_what_was_asked_for_or_an_error() -> None:
-    assert detect("process").level == "process"
+def test_the_level_is_what_was_asked_for_or_an_error(usable: Callable[[str], str]) -> None:
+    assert detect(usable("process")).level == "process"
     with pytest.raises(AtroposError, match="unknown isolation 'vm'"):
         detect("vm")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from atropos_intern_bootcamp import scoring
 from atropos_intern_bootcamp.environment import BootcampEnvironment
 
-from atropos_cli.sdk import ConfigError, DataError, Task, WorkerError, WorkerTimeout
+from atropos_cli.sdk import ConfigError, DataError, Task, WorkerError, WorkerTimeout, assistant
 from atropos_cli.testing import make_rollout
 
 GOOD = ("Sumsbootcamp", "Wordsbootcamp")
@@ -119,6 +120,46 @@ def test_what_a_bootcamp_evaluates_stays_inside(camps: str, tmp_path: Path) -> N
         assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "type('A', (int,), {'__eq__': lambda s, o: True})()",
+        "sum(identity['numbers'])",
+        "identity['numbers'][0] + identity['numbers'][1] + identity['numbers'][2]",
+        "exec('import os\\nfor n in range(3, 64):\\n  os.write(n, b\"{}\")')",
+        "__import__('os')._exit(0)",
+        "[x for x in identity['numbers']]",
+        "(lambda: 1)()",
+        "cls.correct",
+        "extracted",
+        "print(1)",
+        "().__class__",
+        "globals()",
+    ],
+)
+def test_a_reply_does_not_call_itself_right(camps: str, text: str) -> None:
+    """A verifier that evaluates the reply gets no verdict out of it, and the reason is told."""
+    (task,) = first(camps, tasks=("Eval",))
+
+    async def play() -> None:
+        episode = environment(camps).episode(task)
+        await episode.step(assistant(f"[answer]{text}[/answer]"))
+        assert episode.result()["success"] is False
+        assert episode.result()["refused"]
+        assert episode.metrics()["refused"] == 1.0
+
+    asyncio.run(play())
+    assert reward(task, f"[answer]{text}[/answer]") < 0
+
+
+def test_a_verifier_still_computes(camps: str) -> None:
+    (task,) = first(camps, tasks=("Eval",))
+    numbers = task.info["identity"]["numbers"]  # type: ignore[index,call-overload]
+    for text in (" + ".join(map(str, numbers)), f"{sum(numbers) * 2} // 2", f"max({sum(numbers)}, 0)"):
+        assert reward(task, f"[answer]{text}[/answer]") == 1.0
+    assert reward(task, f"[answer]{sum(numbers)} + 1[/answer]") == pytest.approx(-0.3)
+
+
 def test_a_task_that_cannot_be_made_fails_alone(camps: str) -> None:
     env = environment(camps, tasks=("Broken", "Unstorable"))
     tasks = list(itertools.islice(env.tasks("train"), 2))
@@ -151,12 +192,23 @@ def test_wrong_options(camps: str, options: dict[str, Any], words: str) -> None:
 
 
 def test_a_package_that_does_not_load_or_has_none(tmp_path: Path) -> None:
+    # Nobody inside is root, so others must be able to read the folder.
+    tmp_path.chmod(0o755)
     (tmp_path / "empty_camps.py").write_text("")
     (tmp_path / "needy_camps.py").write_text("import no_such_package_at_all")
     with pytest.raises(ConfigError, match="exports no bootcamps"):
         environment(str(tmp_path), package="empty_camps").tasks("train")
     with pytest.raises(ConfigError, match="no_such_package_at_all"):
         environment(str(tmp_path), package="needy_camps").tasks("train")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="whoever owns the folder may read it")
+def test_a_package_that_only_root_may_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "empty_camps.py").write_text("")
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match="Permission denied") as caught:
+        environment(str(tmp_path), package="empty_camps", isolation="bubblewrap").tasks("train")
+    assert f"chmod -R o+rX {tmp_path}" in str(caught.value.hint)
 
 
 def test_stored_tasks_are_scored_elsewhere(camps: str) -> None:

@@ -16,9 +16,9 @@ import pytest
 from atropos_reasoning_gym import scoring, worker
 from atropos_reasoning_gym.environment import ReasoningGymEnvironment
 from atropos_reasoning_gym.families import EXECUTING, GOLD_ELSEWHERE, NO_GOLD
-from atropos_reasoning_gym.sieve import is_harmless
+from atropos_reasoning_gym.sieve import why_refused
 
-from atropos_cli.sdk import ConfigError, Task, WorkerError, WorkerTimeout
+from atropos_cli.sdk import ConfigError, Task, WorkerError, WorkerTimeout, assistant
 from atropos_cli.testing import make_rollout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -158,7 +158,7 @@ ATTACKS = (
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_sieve_lets_no_code_through(attack: str) -> None:
     for kind in ("literal", "formula"):
-        if is_harmless(kind, attack):
+        if why_refused(kind, attack) is None:
             # Then it is no Python at all.
             with pytest.raises(SyntaxError):
                 compile(attack, "answer", "eval")
@@ -177,7 +177,76 @@ def test_the_sieve_lets_no_code_through(attack: str) -> None:
     ],
 )
 def test_the_sieve_lets_answers_through(kind: str, answer: str) -> None:
-    assert is_harmless(kind, answer)
+    assert why_refused(kind, answer) is None
+
+
+CODE = "__import__('os').getpid()"
+BREAKERS = {
+    "signs": "-" * 2850 + CODE,
+    "signs and blanks": "- + " * 1200 + CODE,
+    "round brackets": "(" * 2400 + CODE + ")" * 2400,
+    "square brackets": "[" * 2400 + CODE + "]" * 2400,
+    "brackets of both kinds": "([" * 90 + CODE + "])" * 90,
+    "negations": "not " * 1200 + CODE,
+    "powers": "2**" * 1500 + CODE,
+    "a chain of calls": "f" + "(1)" * 1500 + f"({CODE})",
+    "conditions": "1 if 0 else " * 380 + CODE,
+    "lambdas": "lambda: " * 600 + CODE,
+    "starred": "[*" * 1500 + CODE + "]" * 1500,
+    "tuples in calls": "max(1, " * 600 + CODE + ")" * 600,
+    "too long": "1 + " * 2000 + CODE,
+    "a null byte": f"\0{CODE}",
+    "a line that goes on": f"1 + \\\n{CODE}",
+    "letters that are the same to Python": "ｅval('1')",
+    "a mark of byte order": f"\ufeff{CODE}",
+    "a form feed": f"\x0c{CODE}",
+    "a comment before": f"1 #\n + {CODE}",
+    "text in brackets": f"['a', {CODE}]",
+    "a function of mathematics": f"sin({CODE})",
+    "a rational with text": f"Rational('{CODE[:9]}')",
+}
+
+
+@pytest.mark.parametrize("name", BREAKERS)
+def test_a_reply_that_breaks_the_parser_or_hides_from_it_is_refused(name: str) -> None:
+    """Nothing is guessed about what could not be read, whatever is nested how deep, and it takes no time."""
+    began = time.process_time()
+    for kind in ("literal", "formula"):
+        assert why_refused(kind, BREAKERS[name]), kind
+    assert time.process_time() - began < 1
+
+
+def test_refused_replies_earn_nothing_and_say_why() -> None:
+    async def play() -> None:
+        for task in first(2, families=("binary_matrix", "countdown")):
+            for text in BREAKERS.values():
+                verdict = await scoring.judge(task, f"<answer>{text}</answer>")
+                assert (verdict.score, bool(verdict.refused)) == (0.0, True)
+            episode = environment().episode(task)
+            await episode.step(assistant(f"<answer>{CODE}</answer>"))
+            result = episode.result()
+            assert "cannot be read" in str(result["refused"]) or "where" in str(result["refused"])
+            assert episode.metrics()["refused"] == 1.0
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("depth", [1, 10, 39])
+def test_what_is_nested_within_reason_is_read(depth: int) -> None:
+    for kind, opened, closed in (("literal", "[", "]"), ("formula", "(", ")"), ("formula", "-", "")):
+        assert why_refused(kind, opened * depth + "1" + closed * depth) is None
+
+
+def test_a_scorer_that_evaluates_without_our_knowledge_runs_nothing() -> None:
+    """As with a new version of the package: an answer reaches eval() unread, and its verdict is none of its own."""
+    (task,) = first(1, families=("spiral_matrix",))
+    write = """import os\\nfor i in range(3, 64):\\n  try: os.write(i, b'{"value": 1.0}')\\n  except OSError: pass"""
+    forge = f'exec("""{write}""")'
+    request = {"do": "score", "family": "spiral_matrix", "seed": 0, "config": task.info["config"], "answer": forge}
+    refused: list[str] = []
+    score = scoring.started().ask_now({**request, "entry": task.info["entry"]}, seconds=10, refused=refused)
+    assert score == 0.0
+    assert "exec" in refused[0]
 
 
 def test_no_answer_writes_its_own_score() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -168,3 +169,45 @@ def test_shared_pool_is_one_for_the_same_limits() -> None:
     assert shared_pool(1) is not shared_pool(1, 2048)
     with pytest.raises(ConfigError):
         shared_pool(1, 8)
+
+
+SYMPY = """
+import importlib.util, json, sys
+def load(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+worker = load("worker", sys.argv[1])
+import sympy
+worker.GUARD = worker.guard(sys.argv[2])
+worker.KINDS["text"] = lambda request: bool(sympy.sympify(request["text"]) == 4)
+for text in json.loads(sys.argv[3]):
+    print(json.dumps(worker.answer(json.dumps({"kind": "text", "seconds": 5, "text": text}))))
+"""
+
+
+def test_sympy_evaluates_only_what_can_do_nothing() -> None:
+    """Numbers of a LaTeX text become sympy's by its parser, which is eval(): there the text is looked at."""
+    from atropos_verify import worker
+
+    from atropos_cli.sdk import guard_file
+
+    harmless = ["4", "2 + 2", "sqrt(16)", "8 * x / (2 * x)"]
+    hostile = [
+        "__import__('os').getpid()",
+        "x.__class__",
+        "(lambda: 4)()",
+        "[4 for n in (1,)][0]",
+        "open('/tmp/x')",
+        "exec('x=1') or 4",
+        "sin('__import__(\"os\").getpid()')",
+        "-" * 2500 + "print(4)",
+    ]
+    command = [sys.executable, "-c", SYMPY, str(worker.__file__), guard_file(), json.dumps([*harmless, *hostile])]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    replies = [json.loads(line) for line in lines]
+    assert replies[: len(harmless)] == [{"value": True}] * len(harmless)
+    for text, reply in zip(hostile, replies[len(harmless) :], strict=True):
+        assert reply.get("error") == "failed" or reply == {"value": False}, text
+    assert sum("not evaluated" in reply.get("message", "") for reply in replies) >= len(hostile) - 1

@@ -106,6 +106,53 @@ def do_parent_memory(request: dict[str, Any]) -> Any:
     return "opened"
 
 
+def do_uid(request: dict[str, Any]) -> Any:
+    return os.getuid()
+
+
+def do_capabilities(request: dict[str, Any]) -> Any:
+    words = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return [int(words[name], 16) for name in ("CapPrm", "CapEff")]
+
+
+def do_openable(request: dict[str, Any]) -> Any:
+    """Which of these paths can be opened for writing; nothing is written."""
+    found = []
+    for path in request["paths"]:
+        try:
+            os.close(os.open(path, os.O_WRONLY))
+        except OSError:
+            continue
+        found.append(path)
+    return found
+
+
+def _leads_somewhere(pid: str, fd: str) -> bool:
+    try:
+        return bool(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    except OSError:
+        return False
+
+
+def do_others(request: dict[str, Any]) -> Any:
+    """What can be read of other processes: environments, memory, descriptors."""
+    found = []
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or int(pid) == os.getpid():
+            continue
+        for name in ("environ", "maps"):
+            text = do_read({"path": f"/proc/{pid}/{name}"})
+            found += [f"{pid}/{name}"] if text else []
+        try:
+            found += [f"{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd") if _leads_somewhere(pid, fd)]
+            # Threads of the kernel have no command line, and no memory either.
+            with Path(f"/proc/{pid}/mem").open("rb"):
+                found += [f"{pid}/mem"] if do_read({"path": f"/proc/{pid}/cmdline"}) else []
+        except OSError:
+            continue
+    return found
+
+
 def do_hash(request: dict[str, Any]) -> Any:
     return list({"a", "b", "c", "d", "e", "f"})
 

@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 
 from atropos_cli.isolation.command import WORK, bubblewrap_command, hides_tmp
-from atropos_cli.isolation.worker import (
-    IsolatedWorker,
-    WorkerCrashed,
-    WorkerError,
-    WorkerMemory,
-    WorkerSpec,
-    WorkerTimeout,
-    shared_worker,
-)
+from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerMemory, WorkerSpec, WorkerTimeout
+from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 
 MODULE = str(Path(__file__).with_name("echo_module.py"))
 
@@ -35,7 +28,10 @@ def worker(request: pytest.FixtureRequest) -> Iterator[IsolatedWorker]:
     try:
         worker.start()
     except WorkerError as error:
-        pytest.skip(f"no isolation of level {request.param} here: {error}")
+        if request.param != "process":
+            pytest.skip(f"no isolation of level {request.param} here: {error}")
+        # As root with a Python that nobody else may read; the limits of the level are the same.
+        worker = make(isolation="unprotected", memory_mb=256)
     yield worker
     worker.close()
 

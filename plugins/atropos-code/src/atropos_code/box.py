@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,21 @@ from atropos_code.errors import SandboxError
 from atropos_code.inside import watch, zygote
 
 Mode = Literal["namespaces", "bubblewrap", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to shut programs in.
+
+    own_user: programs have a user id that nobody else has. changes_user: the zygote gives itself that id, for
+    root whose Python nobody else may read. unprotected: also where nothing keeps programs from what we can reach.
+    """
+
+    mode: Mode
+    own_user: bool = False
+    changes_user: bool = False
+    unprotected: bool = False
+
 
 PACKAGE = Path(zygote.__file__).parent.parent
 START_S = 20.0
@@ -45,8 +61,9 @@ class BoxLost(Exception):
 class Box:
     """A zygote process. Not safe for several threads at once. `lost` boxes must be closed and replaced."""
 
-    def __init__(self, mode: Mode, *, hash_seed: int = 0, uid: int | None = None) -> None:
-        self.mode = mode
+    def __init__(self, way: Way, *, hash_seed: int = 0, uid: int | None = None) -> None:
+        mode = way.mode
+        self.mode: Mode = mode
         self.hash_seed = hash_seed
         self.single_use = mode == "bubblewrap"
         self.lost = False
@@ -55,18 +72,20 @@ class Box:
         settings = {
             "socket": theirs.fileno(),
             "mode": mode,
-            "uid": uid if mode == "namespaces" else None,
+            "uid": uid,
+            "become": way.changes_user,
+            "unprotected": way.unprotected,
             "paths": readable_paths(),
         }
         # In its namespaces the zygote becomes that user for each run; elsewhere it is that user from the start.
         start_as: dict[str, Any] = {}
-        if uid is not None and mode != "namespaces":
+        if uid is not None and mode != "namespaces" and not way.changes_user:
             start_as = {"user": uid, "group": uid, "extra_groups": []}
         # -I would ignore PYTHONHASHSEED; with a clean environment -P -s isolates as much.
         command = [sys.executable, "-P", "-s", "-X", "utf8", "-c", zygote.BOOT]
         command += [str(PACKAGE.parent), json.dumps(settings)]
         if mode == "bubblewrap":
-            command = [*bubblewrap(), *command]
+            command = [*bubblewrap(way.changes_user), *command]
         self.uid = uid
         self._log = os.memfd_create("log")
         try:
@@ -177,13 +196,14 @@ class Box:
         self._process.wait()
 
 
-def bubblewrap() -> list[str]:
+def bubblewrap(changes_user: bool) -> list[str]:
     """The command that starts a process with its own namespaces and a read-only view. Raises SandboxError."""
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxError("bwrap is not installed", hint="apt-get install bubblewrap")
-    # Our zygote ends when it sees its socket end.
-    return bubblewrap_command(program, [*readable_paths(), str(PACKAGE)])
+    # Our zygote ends when it sees its socket end. It is process 1 inside: one of bwrap's own would have the
+    # program's user id, and its memory would be open to the program.
+    return bubblewrap_command(program, [*readable_paths(), str(PACKAGE)], ["--as-pid-1"], changes_user=changes_user)
 
 
 @contextlib.contextmanager

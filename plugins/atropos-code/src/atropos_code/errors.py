@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atropos_cli.sdk import AtroposError
+from atropos_cli.sdk import PluginError
 
 
-class SandboxError(AtroposError):
+class SandboxError(PluginError):
     """No program can be run here, or a sandbox process was lost for a reason of its own."""

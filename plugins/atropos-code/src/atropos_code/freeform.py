@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Environment, Episode, Field, JsonDict, Message, Task, TaskStream, system, user
+from atropos_cli.sdk import Episode, Field, JsonDict, Message, Task, TaskStream, system, user
 from atropos_code import judging
 from atropos_code.rewards import code_runs
-from atropos_code.tested import SandboxConfig, sandbox_info
+from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
 
 INSTRUCTION = (
     "You write small Python 3 programs. Reply with one complete program in a block that begins with ```python and "
@@ -92,7 +92,7 @@ class _Episode(Episode):
         return self._metrics
 
 
-class CodeExecEnvironment(Environment):
+class CodeExecEnvironment(SandboxedEnvironment):
     """One request, one program."""
 
     name = "code-exec"

@@ -12,7 +12,6 @@ from typing import Literal
 
 from atropos_cli.sdk import (
     Completion,
-    Environment,
     Field,
     GroupContext,
     JsonDict,
@@ -29,7 +28,7 @@ from atropos_code import judging, prediction
 from atropos_code.extract import extract_code, extract_output
 from atropos_code.freeform import request
 from atropos_code.rewards import code_game
-from atropos_code.tested import SandboxConfig, sandbox_info
+from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
 
 PROPOSER = (
     "You write short Python 3 programs whose output is hard to predict by reading them. Another player sees your "
@@ -75,7 +74,7 @@ class _Program:
         return bool(self.info["ran_ok"] and self.info["deterministic"] and str(self.info["output"]).strip())
 
 
-class CodeGameEnvironment(Environment):
+class CodeGameEnvironment(SandboxedEnvironment):
     """Groups: turn 0 holds the proposers, each further turn the opponents of one program."""
 
     name = "code-game"

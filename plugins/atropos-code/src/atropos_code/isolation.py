@@ -6,28 +6,34 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atropos_code.box import Box, BoxLost, Mode, memory_files, private_folder
+from atropos_cli.sdk import is_machine_root, own_user_id
+from atropos_code.box import Box, BoxLost, Mode, Way, memory_files, private_folder
 from atropos_code.errors import SandboxError
 
 LEVELS: tuple[Mode, ...] = ("namespaces", "bubblewrap", "process")
-CHOICES = ("auto", *LEVELS)
-
-_OWN_USERS = 1_900_000_000
-"""User ids above those that people, services and containers have; the box's process id is added."""
+CHOICES = ("auto", *LEVELS, "unprotected")
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """A level that works here.
 
-    features: "seccomp", "landlock". own_user: programs have a user id that nobody else has.
-    tried: why better levels do not work.
+    features: "seccomp", "landlock", "own user namespace". tried: why better levels do not work.
     """
 
-    level: Mode
-    features: tuple[str, ...]
-    own_user: bool = False
+    way: Way
+    features: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Mode:
+        """How, in one word."""
+        return self.way.mode
+
+    @property
+    def own_user(self) -> bool:
+        """Programs have a user id that nobody else has."""
+        return self.way.own_user
 
     @property
     def strong(self) -> bool:
@@ -51,8 +57,7 @@ class Isolation:
 
     def make_box(self, hash_seed: int) -> Box:
         """A new box of this level; not waited for."""
-        uid = _OWN_USERS + int.from_bytes(os.urandom(3), "big") if self.own_user else None
-        return Box(self.level, hash_seed=hash_seed, uid=uid)
+        return Box(self.way, hash_seed=hash_seed, uid=own_user_id() if self.own_user else None)
 
     def describe(self) -> str:
         """One line for people."""
@@ -63,36 +68,42 @@ class Isolation:
         }[self.level]
         features = [*(["own user id"] if self.own_user else []), *self.features]
         features += [] if self.can_limit_processes else ["programs cannot start processes"]
+        features += ["programs can reach what this user can reach"] if self.way.unprotected else []
         return text + "".join(f", {feature}" for feature in features)
 
 
 def detect(wanted: str = "auto") -> Isolation:
-    """The best level that works, or the one that is wanted. Raises SandboxError when there is none."""
+    """The best level that protects, or the one that is wanted. Raises SandboxError when there is none."""
     if wanted not in CHOICES:
         raise SandboxError(f"unknown isolation {wanted!r}", hint=f"one of: {', '.join(CHOICES)}")
     tried: list[str] = []
-    for level, own_user in _candidates(wanted):
-        candidate = Isolation(level, (), own_user)
+    for way in _ways(wanted):
         try:
-            features = _features(candidate)
+            features = _features(Isolation(way))
         except (SandboxError, OSError) as error:
-            tried.append(f"{level}: {error}")
+            tried.append(f"{way.mode}: {error}")
             continue
-        return Isolation(level, features, own_user, tuple(tried))
+        return Isolation(way, features, tuple(tried))
     raise SandboxError(
         f"no program can be isolated here ({'; '.join(tried)})",
-        hint="apt-get install bubblewrap, or allow user namespaces: sysctl user.max_user_namespaces=10000",
+        hint="apt-get install bubblewrap, or allow user namespaces (sysctl user.max_user_namespaces=10000), and let "
+        "others read the installation of Python; "
+        "--isolation unprotected, an option of environments, accepts that programs can reach what this user can",
     )
 
 
-def _candidates(wanted: str) -> Iterator[tuple[Mode, bool]]:
+def _ways(wanted: str) -> Iterator[Way]:
+    """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
+    root = is_machine_root()
     for level in LEVELS:
-        if wanted not in ("auto", level):
+        if wanted not in ("auto", level) and (wanted, level) != ("unprotected", "process"):
             continue
-        if os.getuid() == 0:
-            # Works where everybody may read the installation of Python.
-            yield level, True
-        yield level, False
+        # Starting as another user works where everybody may read the installation of Python.
+        yield Way(level, own_user=root)
+        if root and level == "bubblewrap":
+            yield Way(level, own_user=True, changes_user=True)
+    if wanted == "unprotected":
+        yield Way("process", unprotected=True)
 
 
 def _features(isolation: Isolation) -> tuple[str, ...]:

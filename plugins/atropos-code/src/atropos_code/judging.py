@@ -16,7 +16,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from atropos_cli.sdk import DataError, Task
+from atropos_cli.sdk import DataError, Task, stored_isolation
 from atropos_code.extract import extract_code
 from atropos_code.outcomes import RUN_S, TESTS_S, Limits, RunResult
 from atropos_code.sandbox import shared_sandbox
@@ -157,4 +157,4 @@ async def run_twice(task: Task, code: str) -> tuple[RunResult, RunResult]:
 
 
 def _sandbox(task: Task) -> Any:
-    return shared_sandbox(str(_options(task).get("isolation", "auto")))
+    return shared_sandbox(stored_isolation(_options(task).get("isolation")))

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from atropos_cli.sdk import Config, ConfigError, DataError, Environment, Episode, Field, JsonDict, Message, Task
+from atropos_cli.sdk import (
+    Config,
+    ConfigError,
+    DataError,
+    Environment,
+    Episode,
+    Field,
+    JsonDict,
+    Message,
+    Task,
+    accept_isolation,
+)
 from atropos_code import judging
 from atropos_code.rewards import code_tests, code_tests_levels
 from atropos_code.rows import Row, read_rows
+from atropos_code.sandbox import shared_sandbox
 
 KINDS = (
     "no_code",
@@ -31,9 +44,22 @@ class SandboxConfig(Config):
 
     timeout_s: float = Field(default=10.0, gt=0, le=600, description="Wall-clock seconds for one program.")
     memory_mb: int = Field(default=1024, ge=64, description="Memory for one program, in MiB.")
-    isolation: Literal["auto", "namespaces", "bubblewrap", "process"] = Field(
-        default="auto", description="How programs are shut in; auto takes the best level of this machine."
+    isolation: Literal["auto", "namespaces", "bubblewrap", "process", "unprotected"] = Field(
+        default="auto",
+        description="How programs are shut in; auto takes the best level of this machine, unprotected accepts that "
+        "programs can reach what you can.",
     )
+
+
+class SandboxedEnvironment(Environment):
+    """An environment that runs programs."""
+
+    Config = SandboxConfig
+    config: SandboxConfig
+
+    async def open(self, *, workers: int = 1, seed: int = 0) -> None:
+        """Find out before the first task whether programs can be shut in as they should be. Raises SandboxError."""
+        await asyncio.to_thread(lambda: shared_sandbox(accept_isolation(self.config.isolation)).isolation)
 
 
 class TestedConfig(SandboxConfig):
@@ -49,7 +75,8 @@ class TestedConfig(SandboxConfig):
 
 def sandbox_info(config: SandboxConfig) -> JsonDict:
     """The options as they stand in a task."""
-    return {"timeout_s": config.timeout_s, "memory_mb": config.memory_mb, "isolation": config.isolation}
+    level = accept_isolation(config.isolation)
+    return {"timeout_s": config.timeout_s, "memory_mb": config.memory_mb, "isolation": level}
 
 
 class TestedEpisode(Episode):
@@ -81,7 +108,7 @@ class TestedEpisode(Episode):
         return self._metrics
 
 
-class TestedEnvironment(Environment):
+class TestedEnvironment(SandboxedEnvironment):
     """Tasks with tests, from rows of a file or of the hub. Subclasses say what a row means."""
 
     __test__ = False

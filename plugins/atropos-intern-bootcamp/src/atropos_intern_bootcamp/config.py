@@ -34,6 +34,8 @@ class BootcampConfig(Config):
         default=0.2, ge=0, description="Added for a wrong reply in which the bootcamp finds an answer."
     )
     timeout_s: float = Field(default=5.0, gt=0, le=600, description="Seconds for making one task or one verdict.")
-    isolation: Literal["auto", "bubblewrap", "process"] = Field(
-        default="auto", description="How bootcamps are shut in; auto takes the best level of this machine."
+    isolation: Literal["auto", "bubblewrap", "process", "unprotected"] = Field(
+        default="auto",
+        description="How bootcamps are shut in; auto takes the best level of this machine, unprotected accepts that "
+        "code in there can reach what you can.",
     )

@@ -29,6 +29,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     WorkerError,
+    accept_isolation,
     system,
     user,
 )
@@ -64,6 +65,8 @@ class BootcampEpisode(Episode):
         info: JsonDict = {"bootcamp": self.task.info["bootcamp"]}
         if self._verdict is not None:
             info["success"] = self._verdict.correct
+            if self._verdict.refused is not None:
+                info["refused"] = self._verdict.refused
         return info
 
     def metrics(self) -> dict[str, float]:
@@ -74,6 +77,7 @@ class BootcampEpisode(Episode):
             f"correct_{self.task.info['bootcamp']}": float(verdict.correct),
             "formed": float(verdict.formed),
             "thinking": float(verdict.thinking),
+            "refused": float(verdict.refused is not None),
         }
 
 
@@ -91,6 +95,7 @@ class BootcampEnvironment(Environment):
         self._folder = _folder(config)
         self._names: list[str] = []
         self._params: dict[str, JsonDict] = {}
+        accept_isolation(config.isolation)
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the worker and check the names before the first task."""
@@ -106,9 +111,13 @@ class BootcampEnvironment(Environment):
         try:
             known: list[str] = self._worker().ask_now({"do": "list"}, seconds=60.0, fork=False)
         except WorkerError as error:
+            hints = {
+                "ModuleNotFoundError": "pip install what it needs, or name another: --package, --package-path",
+                "PermissionError": f"nobody inside is root: chmod -R o+rX {self._folder}",
+            }
             raise ConfigError(
                 f"package {self.config.package!r} in {self._folder} cannot be loaded: {error}",
-                hint="pip install what it needs, or name another: --package, --package-path",
+                hint=hints.get(str(error.type), error.hint),
             ) from None
         if not known:
             raise ConfigError(
@@ -141,7 +150,7 @@ class BootcampEnvironment(Environment):
         task_id = f"{split}-{index}-{name}"
         request = {"do": "make", "name": name, "params": self._params.get(name, {}), "seed": seed}
         try:
-            made = self._worker().ask_now(request, seconds=self.config.timeout_s)
+            made = self._worker().ask_now(request, seconds=self.config.timeout_s, trusted=True)
         except WorkerError as error:
             # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
             return Task(id=task_id, info={"task_name": name, "bootcamp": name, "seed": seed, "error": str(error)})

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import DataError, IsolatedWorker, Rollout, Task, WorkerSpec, reward, shared_worker, split_thinking
+from atropos_cli.sdk import (
+    DataError,
+    IsolatedWorker,
+    Rollout,
+    Task,
+    WorkerError,
+    WorkerSpec,
+    reward,
+    shared_worker,
+    split_thinking,
+    stored_isolation,
+)
 
 MOST_CHARACTERS = 200_000
 _TAG = re.compile(r"</?[A-Za-z]+>")
@@ -18,12 +29,16 @@ FORMAT_MARK = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """correct: the bootcamp verified the reply. formed: it found an answer, right or wrong. thinking: as required."""
+    """correct: the bootcamp verified the reply. formed: it found an answer, right or wrong. thinking: as required.
+
+    refused: why a text in the reply was not evaluated, which the bootcamp would have done; None where all was.
+    """
 
     reward: float
     correct: bool
     formed: bool
     thinking: bool
+    refused: str | None = None
 
 
 def worker_for(package: str, folder: str, isolation: str) -> IsolatedWorker:
@@ -57,13 +72,20 @@ async def judge(task: Task, text: str) -> Verdict:
         "text": f"<think></think>\n{visible}"[:MOST_CHARACTERS],
         "format_score": FORMAT_MARK,
     }
-    worker = worker_for(rules["package"], rules["folder"], rules["isolation"])
-    score = float(await worker.ask(request, seconds=rules["timeout_s"]))
+    worker = worker_for(rules["package"], rules["folder"], stored_isolation(rules["isolation"]))
+    refused: list[str] = []
+    try:
+        score = float(await worker.ask(request, seconds=rules["timeout_s"], refused=refused))
+    except WorkerError as error:
+        if error.type != "Refused":
+            raise
+        score = 0.0
+    reason = refused[0] if refused else None
     formed = score > 0
     if score >= 1.0 and thinking:
-        return Verdict(rules["correct_reward"], True, True, True)
+        return Verdict(rules["correct_reward"], True, True, True, reason)
     bonus = rules["format_bonus"] if formed else 0.0
-    return Verdict(rules["incorrect_reward"] + bonus, False, formed, thinking)
+    return Verdict(rules["incorrect_reward"] + bonus, False, formed, thinking, reason)
 
 
 @reward

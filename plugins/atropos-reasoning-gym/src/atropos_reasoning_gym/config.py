@@ -40,8 +40,10 @@ class ReasoningGymConfig(Config):
     make_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Seconds the package may take to make one task."
     )
-    isolation: Literal["auto", "bubblewrap", "process"] = Field(
-        default="auto", description="How the scorers are shut in; auto takes the best level of this machine."
+    isolation: Literal["auto", "bubblewrap", "process", "unprotected"] = Field(
+        default="auto",
+        description="How the scorers are shut in; auto takes the best level of this machine, unprotected accepts that "
+        "code in there can reach what you can.",
     )
 
     @field_validator("families")

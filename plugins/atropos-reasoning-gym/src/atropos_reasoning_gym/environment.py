@@ -29,6 +29,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     WorkerError,
+    accept_isolation,
     system,
     user,
 )
@@ -74,6 +75,8 @@ class ReasoningGymEpisode(Episode):
         info: JsonDict = {"family": self.task.info["family"], "level": self.task.info["level"]}
         if self._verdict is not None:
             info["success"] = self._verdict.score >= 1.0
+            if self._verdict.refused is not None:
+                info["refused"] = self._verdict.refused
         return info
 
     def metrics(self) -> dict[str, float]:
@@ -83,7 +86,7 @@ class ReasoningGymEpisode(Episode):
         return {
             f"score_{family}": self._verdict.score,
             "answered": float(self._verdict.answer is not None),
-            "refused": float(self._verdict.refused),
+            "refused": float(self._verdict.refused is not None),
         }
 
 
@@ -99,6 +102,7 @@ class ReasoningGymEnvironment(Environment):
     def __init__(self, config: ReasoningGymConfig) -> None:
         super().__init__(config)
         self._families: list[tuple[str, float]] = []
+        accept_isolation(config.isolation)
         try:
             self._version = importlib.metadata.version("reasoning-gym")
         except importlib.metadata.PackageNotFoundError:
@@ -142,7 +146,7 @@ class ReasoningGymEnvironment(Environment):
     def _set_up(self, request: JsonDict) -> None:
         first = set_up_request(request)
         if first is not None:
-            self._worker().ask_now(first, seconds=self.config.make_timeout_s)
+            self._worker().ask_now(first, seconds=self.config.make_timeout_s, trusted=True)
             self._worker().ask_now(first, seconds=_START_S, fork=False)
 
     def _seed(self, split: str) -> int:
@@ -189,7 +193,7 @@ class ReasoningGymEnvironment(Environment):
         request = {"do": "entry", "seed": seed, "index": place, **self._place(family, level)}
         try:
             self._set_up(request)
-            made = self._worker().ask_now(request, seconds=self.config.make_timeout_s)
+            made = self._worker().ask_now(request, seconds=self.config.make_timeout_s, trusted=True)
         except WorkerError as error:
             # A few families search for minutes now and then. That is this task's failure, not the run's.
             info: JsonDict = {"task_name": family, "family": family, "level": level, "index": place}

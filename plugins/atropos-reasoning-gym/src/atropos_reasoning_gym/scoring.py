@@ -19,9 +19,10 @@ from atropos_cli.sdk import (
     reward,
     shared_worker,
     split_thinking,
+    stored_isolation,
 )
 from atropos_reasoning_gym.families import EXECUTING
-from atropos_reasoning_gym.sieve import is_harmless
+from atropos_reasoning_gym.sieve import why_refused
 
 DEADLINE_S = 10.0
 SET_UP_S = 60.0
@@ -43,7 +44,7 @@ def started(isolation: str = "auto") -> IsolatedWorker:
     except WorkerError as error:
         if error.type == "ModuleNotFoundError":
             raise PluginError(str(error), hint="pip install reasoning-gym") from None
-        raise PluginError(str(error), hint="atropos doctor tells how processes can be isolated here") from None
+        raise PluginError(str(error), hint=error.hint) from None
     return worker
 
 
@@ -58,16 +59,19 @@ def describe_isolation() -> tuple[str, str, str]:
         worker.close()
     if worker.level == "bubblewrap":
         return ("reasoning-gym scorers", "ok", "isolated by bubblewrap: no network, read-only view of the system")
-    return ("reasoning-gym scorers", "warn", "a process with limits only: apt-get install bubblewrap")
+    return ("reasoning-gym scorers", "warn", "isolated by limits and what the kernel has: apt-get install bubblewrap")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """score: the package's, 0 without an answer. answer: None when there is none. refused: not shown to the scorer."""
+    """score: the package's, 0 without an answer. answer: None when there is none.
+
+    refused: why the answer was not executed; None where it was, or need not be.
+    """
 
     score: float
     answer: str | None
-    refused: bool = False
+    refused: str | None = None
 
 
 def extract(text: str) -> str | None:
@@ -108,9 +112,10 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
         )
     if not answer:
         return Verdict(0.0, None)
-    if family in EXECUTING and not is_harmless(EXECUTING[family], answer):
+    reason = why_refused(EXECUTING[family], answer) if family in EXECUTING else None
+    if reason is not None:
         # What equals the gold answer has full marks in each of these families before anything is executed.
-        return Verdict(float(answer == task.answer), answer, refused=True)
+        return Verdict(float(answer == task.answer), answer, reason)
     request: dict[str, Any] = {
         "do": "score",
         "family": family,
@@ -122,12 +127,16 @@ async def judge_answer(task: Task, answer: str | None) -> Verdict:
     options = task.info.get("scorer")
     limits: dict[str, Any] = options if isinstance(options, dict) else {}
     seconds = float(limits.get("timeout_s", DEADLINE_S))
-    worker = worker_for(str(limits.get("isolation", "auto")))
+    worker = worker_for(stored_isolation(limits.get("isolation")))
     first = set_up_request(request)
+    refused: list[str] = []
     if first is not None:
-        await worker.ask(first, seconds=SET_UP_S)
+        await worker.ask(first, seconds=SET_UP_S, refused=refused)
+        if refused:
+            raise DataError(f"task {task.id}: its options are not those of a family: {refused[0]}")
         await worker.ask(first, seconds=SET_UP_S, fork=False)
-    return Verdict(float(await worker.ask(request, seconds=seconds)), answer)
+    score = float(await worker.ask(request, seconds=seconds, refused=refused))
+    return Verdict(score, answer, refused[0] if refused else None)
 
 
 @reward(extract=lambda task, rollout: extract(rollout.text))

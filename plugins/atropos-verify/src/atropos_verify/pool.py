@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atropos_cli.sdk import ConfigError, PluginError
+from atropos_cli.sdk import ConfigError, PluginError, guard_file
 from atropos_verify.errors import GoldError, VerifierCrashed, VerifierError, VerifierMemory, VerifierTimeout
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class _Worker:
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own file, no shell
-                [sys.executable, "-P", "-X", "utf8", str(Path(__file__).with_name("worker.py"))],
+                [sys.executable, "-P", "-X", "utf8", str(Path(__file__).with_name("worker.py")), guard_file()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

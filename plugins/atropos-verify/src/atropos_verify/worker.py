@@ -1,7 +1,8 @@
 """The child process that does what may hang, crash or eat memory. It is killed from outside.
 
-Run by path with `python -P worker.py`; it imports nothing of atropos. One JSON request a line on stdin,
-one JSON reply a line on the original stdout. A request holds `seconds`, its deadline, and one of:
+Run by path with `python -P worker.py GUARD`; it imports nothing of atropos. GUARD is a file that keeps libraries
+from evaluating what could do more than be read: sympy makes numbers of text that way. One JSON request a line on
+stdin, one JSON reply a line on the original stdout. A request holds `seconds`, its deadline, and one of:
 
     {"kind": "math", "gold": LaTeX, "answer": LaTeX}             -> {"value": bool}
     {"kind": "regex", "pattern": P, "flags": n, "text": T, "full": bool}  -> {"value": bool}
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -91,11 +93,29 @@ PACKAGES = {"math": ["math_verify"], "regex": [], "schema": ["jsonschema", "refe
 KINDS = {"math": math, "regex": regex, "schema": schema, "load": load}
 
 
+GUARD: Any = None
+
+
+def guard(path: str) -> Any:
+    """The guard, loaded and at work."""
+    spec = importlib.util.spec_from_file_location("guard", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.watch()
+    return module
+
+
 def answer(line: str) -> dict[str, Any]:
     request = json.loads(line)
     limit(int(request["seconds"]) + 10)
+    GUARD.reasons.clear()
     try:
-        return {"value": KINDS[request["kind"]](request)}
+        value = KINDS[request["kind"]](request)
+        if GUARD.reasons:
+            return {"error": "failed", "message": f"a part of it was not evaluated: {GUARD.reasons[0]}"}
+        return {"value": value}
     except Refusal as refusal:
         return {"error": refusal.kind, "message": str(refusal)}
     except ModuleNotFoundError as error:
@@ -128,6 +148,8 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE if hard < 0 else min(hard, ADDRESS_SPACE), hard))
     sys.set_int_max_str_digits(0)
+    global GUARD
+    GUARD = guard(sys.argv[1])
     replies.write('{"ready": true}\n')
     replies.flush()
     for line in sys.stdin:

@@ -17,6 +17,8 @@ from typing import Any
 
 from atropos_code.inside.wire import Channel, WireError, decode, encode
 
+MOST_ITEMS = 10_000
+
 
 class CandidateError(Exception):
     """The program raised an exception of its own, or one that ends processes."""
@@ -128,6 +130,13 @@ class Remote:
 
     def __iter__(self) -> Iterator[Any]:
         return iter_remote(self._link.ask("iter", self._number))
+
+    def __contains__(self, item: Any) -> bool:
+        # All of it is read before anything is compared: an object that goes on guessing until it is right fails.
+        there = list(itertools.islice(iter(self), MOST_ITEMS + 1))
+        if len(there) > MOST_ITEMS:
+            raise TypeError(f"an object with more than {MOST_ITEMS} items is not searched")
+        return item in there
 
     def __next__(self) -> Any:
         return self._link.ask("next", self._number)

@@ -75,6 +75,8 @@ def private_folders(size_mb: int) -> None:
     linux.mount("tmpfs", WORK, "tmpfs", flags, f"size={size_mb}m,mode=1777,nr_inodes=20000")
     try:
         linux.mount("proc", "/proc", "proc", flags | linux.MS_NOEXEC)
+        # What belongs to the whole machine.
+        linux.bind("/proc/sys", "/proc/sys")
     except OSError:
         # Containers that hide parts of /proc do not allow a whole one inside: then none at all.
         linux.mount("tmpfs", "/proc", "tmpfs", flags | linux.MS_RDONLY, "size=4k")

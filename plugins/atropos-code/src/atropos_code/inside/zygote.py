@@ -47,7 +47,9 @@ class Zygote:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.mode: str = settings["mode"]
-        self.uid: int | None = settings.get("uid")
+        self.uid: int | None = settings["uid"]
+        self.become: bool = settings["become"]
+        self.unprotected: bool = settings["unprotected"]
         self.paths: list[str] = settings["paths"]
         self.features: list[str] = []
         self.socket = socket.socket(fileno=int(settings["socket"]))
@@ -60,11 +62,13 @@ class Zygote:
         with contextlib.suppress(OSError):
             # Programs are the first to go when the machine runs out of memory, and cannot change that.
             _write("/proc/self/oom_score_adj", "500")
+        if self.become and self.uid is not None:
+            linux.become(self.uid, [view.WORK, "/dev/shm"])  # noqa: S108 - the folder inside
         if self.mode == "namespaces":
             self._enter_namespaces()
             view.enter(self.paths)
-        elif self.mode == "process" and landlock.version():
-            self.features.append("landlock")
+        elif self.mode == "process":
+            self._stay_apart()
         if linux.supported():
             self.features.append("seccomp")
         # Not before: it makes our own /proc/self/uid_map somebody else's file.
@@ -75,14 +79,33 @@ class Zygote:
         gc.collect()
         gc.freeze()
 
+    def _stay_apart(self) -> None:
+        """See that programs cannot read the memory and the environment of the user's other processes."""
+        if landlock.version():
+            self.features.append("landlock")
+        elif self.uid is None and not self.unprotected:
+            try:
+                self._map_ourselves(linux.NEWUSER, os.geteuid(), os.getegid())
+            except OSError as error:
+                raise OSError(
+                    "without Landlock and user namespaces, programs could read this user's other processes"
+                    f" ({error.strerror})"
+                ) from None
+            self.features.append("own user namespace")
+
+    def _map_ourselves(self, flags: int, uid: int, gid: int) -> None:
+        """New namespaces in which this process has these ids. Raises OSError."""
+        outer_uid, outer_gid = os.geteuid(), os.getegid()
+        linux.unshare(flags)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {outer_gid} 1")
+
     def _enter_namespaces(self) -> None:
         flags = linux.NEWUSER | linux.NEWNS | linux.NEWNET | linux.NEWIPC | linux.NEWUTS
         uid, gid = os.geteuid(), os.getegid()
         if self.uid is None:
-            linux.unshare(flags)
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"1000 {uid} 1")
-            _write("/proc/self/gid_map", f"1000 {gid} 1")
+            self._map_ourselves(flags, 1000, 1000)
             return
         # Only a process outside may map a user other than ourselves: a helper that stays there.
         ready, go = os.pipe()
@@ -239,7 +262,8 @@ class Zygote:
                     own_pid=os.getpid() if self.mode != "namespaces" else None,
                 )
             )
-        linux.set_dumpable(True)
+        # A program may look at itself. Nobody looks at the judge, who has the expected values and the verdict.
+        linux.set_dumpable(request["kind"] != "tests")
 
     def _answer(self, message: dict[str, Any]) -> None:
         self.socket.send(json.dumps(message).encode())
