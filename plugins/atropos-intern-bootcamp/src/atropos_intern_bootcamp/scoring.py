@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import DataError, IsolatedWorker, Rollout, Task, WorkerSpec, reward, shared_worker, split_thinking
+from atropos_cli.sdk import (
+    DataError,
+    IsolatedWorker,
+    Rollout,
+    Task,
+    WorkerSpec,
+    reward,
+    shared_worker,
+    split_thinking,
+    thought_text,
+)
 
 MOST_CHARACTERS = 200_000
 _TAG = re.compile(r"</?[A-Za-z]+>")
@@ -45,7 +55,7 @@ async def judge(task: Task, text: str) -> Verdict:
         raise DataError(f"task {task.id} is none of a bootcamp", hint="use tasks of env intern-bootcamp")
     rules: dict[str, Any] = scoring
     thoughts, visible = split_thinking(text)
-    thought = _TAG.sub("", thoughts).strip()
+    thought = thought_text(thoughts)
     thinking = not rules["require_thinking"] or len(thought) >= max(1, rules["min_thinking"])
     if visible is None or not visible.strip():
         return Verdict(rules["incorrect_reward"], False, False, thinking and visible is not None)
