@@ -77,9 +77,9 @@ _told: set[str] = set()
 
 def may_think(text: str) -> bool:
     """False for text that surely holds no mark of thinking; cheap, for the usual case."""
-    return (
-        "<" in text or "THINK]" in text or "◁" in text or text.lstrip()[:12].startswith(("Here", "analysis", "assist"))
-    )
+    if "<" in text or "THINK]" in text or "◁" in text:
+        return True
+    return text.lstrip()[:12].startswith(("Here", "analysis", "assistant"))
 
 
 def split_thinking(text: str) -> tuple[str, str | None]:
@@ -94,7 +94,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
         return "", text
     if "<|channel|>" in text or "<|start|>assistant" in text:
         return _split_channels(text)
-    if (bare := _BARE_CHANNEL.match(text)) is not None:
+    if _BARE_CHANNEL.match(text):
         before, final, answer = text.rpartition(_BARE_FINAL)
         return (before + final, answer) if final else (text, None)
     end, inside = 0, ""
@@ -158,9 +158,7 @@ def _tell(text: str) -> None:
     mark = unknown_mark(text)
     if mark is not None and mark not in _told:
         _told.add(mark)
-        log.warning(
-            "%s looks like a mark of thinking, but of no known model family: what it holds counts as answer", mark
-        )
+        log.warning("%s looks like a mark of thinking, but of no known family: what it holds counts as answer", mark)
 
 
 def _split_channels(text: str) -> tuple[str, str | None]:

@@ -34,11 +34,7 @@ MARKED = [
     ("<|channel|>analysis<|message|>five?<|end|><|start|>assistant<|channel|>final<|message|>seven<|return|>", "seven"),
     ("<|channel|>analysis<|message|>five?<|end|><|start|>assistant<|channel|>final<|message|>seven<|end|>", "seven"),
     ("five?<|end|><|start|>assistant<|channel|>final<|message|>seven", "seven"),
-    (
-        "<|start|>assistant<|channel|>analysis<|message|>five?<|end|><|start|>assistant<|channel|>final "
-        "<|constrain|>json<|message|>seven<|return|>",
-        "seven",
-    ),
+    ("<|channel|>analysis<|message|>five?<|end|><|channel|>final <|constrain|>json<|message|>seven<|return|>", "seven"),
     ("analysisfive? Let me think.assistantfinalseven", "analysisfive? Let me think.assistantfinalseven"),
     ("analysisFive? Let me think.assistantfinalseven", "seven"),
 ]
@@ -47,7 +43,7 @@ MARKED = [
 @pytest.mark.parametrize(("text", "answer"), MARKED)
 def test_thinking_is_what_the_family_marks(text: str, answer: str) -> None:
     found, rest = split_thinking(text)
-    assert rest == answer
+    assert (rest or "").lstrip("\n") == answer
     assert thought_text(found) in ("five?", "Five? Let me think.", "")
 
 
@@ -60,8 +56,7 @@ def test_thinking_is_what_the_family_marks(text: str, answer: str) -> None:
         "<|channel>thought\n5",
         "<|channel|>analysis<|message|>5",
         "<|channel|>analysis<|message|>5<|end|><|start|>assistant",
-        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.f "
-        '<|constrain|>json<|message|>{"x": 5}<|call|>',
+        '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 5}<|call|>',
         "<|channel|>final<|message|>4<|end|><|start|>assistant<|channel|>analysis<|message|>5",
         "Here's my thought process: 5",
         "<think>5[/THINK]5",

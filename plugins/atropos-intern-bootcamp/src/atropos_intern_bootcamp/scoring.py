@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from atropos_cli.sdk import (
 )
 
 MOST_CHARACTERS = 200_000
-_TAG = re.compile(r"</?[A-Za-z]+>")
 FORMAT_MARK = 0.125
 """What verify_score() is to give for the form alone: told apart from right (1) and wrong (0) exactly."""
 
