@@ -56,7 +56,7 @@ QUALIFIED = re.compile(
 )
 """What stands before a noun that then states nothing: "a wrong answer is", "if the answer is"."""
 
-DEMONSTRATIVE = re.compile(r"\b(?:this|that|these|those|such|such an|diese[rs]?|cette|esta|questa)\s*$", re.IGNORECASE)
+DEMONSTRATIVE = re.compile(r"\b(?:this|that|these|those|such|such an|diese[rs]?|cette|esta|questa)\s*$|(?:这个|这一|该|此|この|その|이)\s*$", re.IGNORECASE)
 
 CORRECTION = re.compile(
     r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|wait|hold on|actually|correction|oops|sorry|hmm+|scratch that"
@@ -99,7 +99,8 @@ FILLER = re.compile(
 """What may stand between a cue and what it states."""
 
 NEGATION = re.compile(
-    r"(?<!\w)(?:not|never|neither|no longer|nor|nicht|kein[e]?|pas|non|niet|не)(?!\w)\s*(?:just|simply|only|exactly)?\s*|(?:不是|并非|≠|!=|\\neq?\b)\s*",
+    r"(?:(?<!\w)(?:(?:is|are|was|can|could|does|do|did|would|should)n['’]t|cannot|not|never|neither|no longer|nor|nicht|kein[e]?"
+    r"|pas|non|niet|не)(?!\w)(?:\s+(?:just|simply|only|exactly|be|equal))*|不是|并非|≠|!=|\\neq?\b)\s*",
     re.IGNORECASE,
 )
 INSTEAD = re.compile(

@@ -188,8 +188,8 @@ def _expression(content: str, *, verb: bool = True) -> Stated:
     if not part:
         return NONE
     if not _is_prose(part):
-        if verb and describes(part) and not _LOOKS_MATH.search(part):
-            return Stated("weak", part)
+        if verb and not _LOOKS_MATH.search(part):
+            return Stated("weak", part)  # a word about the answer, unless there is nothing else
         return Stated("one", part)
     if verb and describes(content):
         return NONE

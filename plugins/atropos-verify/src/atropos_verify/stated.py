@@ -31,6 +31,7 @@ _OTHER = re.compile(
 _JOINED = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:\bor\b|\boder\b|\bou\b|或者?|または|か)\s*(?:maybe|perhaps|even)?[\s$]*|[-–—~:](?=$)|\s(?:to|bis|through)\s)"
 )
+_BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre|tra|from|von)\s[\s$*€£]*$", re.IGNORECASE)
 _DENIED_AFTER = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:is|was|seems|looks)(?:n['’]t| not)|(?:is|was)\s+(?:wrong|incorrect|too \w+|a trap|impossible)|can(?:not|['’]t) be"
     r"|ist (?:nicht|falsch)|n['’]est pas|est (?:faux|incorrect)|no es|es incorrect|では(?:ない|ありません)|じゃ|이? ?아니|不对|不正确|是错)",
@@ -39,7 +40,7 @@ _DENIED_AFTER = re.compile(
 _EXPRESSION = re.compile(r"\s?(?:\\(?:sqrt|pi|cdot|times)|[√π^]|\*\s*[a-z]|[xyzni](?![A-Za-z])|e\^|!\s*[+*/-])")
 _IN_WORDS = re.compile(r"[a-zà-ž]+(?:[\s-][a-zà-ž]+){0,5}\s*\((?=[$€£\s]*-?[\d.]+[\s\w%]*\))", re.IGNORECASE)
 _LEADS = re.compile(
-    r"(?:[\s(]*(?:page|day|year|number|no\.?|room|rs\.?|usd|eur|inr|rmb|us|week|chapter|item|group|case|step|seite|tag|jahr|jour|día|第"
+    r"(?i:[\s(]*(?:page|day|year|number|no\.?|room|rs\.?|usd|eur|inr|rmb|us|week|chapter|item|group|case|step|seite|tag|jahr|jour|día|第"
     r"|[A-Za-z](?:_\w)?\s*(?:=|:|≈|\\approx|\bis\b)|[A-Za-z]{2,20}(?:\([a-z]\))?\s*=)[\s$*]*)?(?:\(\s*)?"
 )
 _JOINS = re.compile(
@@ -152,7 +153,9 @@ def joined_before(text: str, number: Number) -> bool:
     begin = len(text) - (number.end - number.start)
     for found in list(numbers(text[:begin]))[-2:]:
         joint = _JOINED.fullmatch(re.sub(r"\n|[.!?](?=\s)", "\x00", text[found.end : begin]))
-        if joint is not None and found.value != number.value:
+        if joint is None and not _BETWEEN.search(text[: found.start]):
+            continue
+        if found.value != number.value:
             return True
     return False
 

@@ -41,6 +41,8 @@ TAGS = [
     for left, right in ((r"\[", r"\]"), ("<", ">"))
 ]
 _BULLETS = re.compile(r"\s*(?:[-*•+]|\d{1,2}[.)])\s+")
+_ASIDE = re.compile(r"(?<=[^\s,;:.(—–…!?-])\s?[,;:.(—–…!?-]+\s*")
+_INITIAL = re.compile(r"(?<!\w)(?!(?i:option|choice|letter|answer|antwort|is)\b)[A-Z][a-z'’-]+ [A-Z]$")
 _NUMBERED = re.compile(r"1[.)]\s+\S[^\n]*\n\s*2[.)]\s")
 _HEAD = re.compile(r"[\W_\d]*(?:[^\W\d]+[^\w\n]+){0,3}$")
 _SIGN = re.compile(r"(?<![\w)\]}$])[-−]\s*$|=\s*[-−]\s*$")
@@ -163,6 +165,8 @@ def _cues(text: str) -> Iterator[Place]:
         content, end = clause(text, match.end())
         if not content:
             continue
+        if match["neg"]:
+            content = f"not {content}"
         asks = text.startswith(("?", "？"), end)
         weak = asks or bool(match["result"] or match["cresult"]) or (match["verb"] and DEMONSTRATIVE.search(before))
         yield Place(
@@ -172,7 +176,6 @@ def _cues(text: str) -> Iterator[Place]:
             content,
             verb=bool(match["verb"] or match["neg"]),
             weak=bool(weak),
-            denied=bool(match["neg"]),
         )
 
 
@@ -192,9 +195,18 @@ def clause(text: str, begin: int) -> tuple[str, int]:
         return _listed(text, begin)
     bar = line.find("|") if line.endswith("|") else -1
     cuts = [at for mark in ("</", "[/") if (at := line.find(mark)) >= 0]
-    cuts += [match.start() for match in (SENTENCE_END.search(line), EXPLAINS.search(line)) if match is not None]
+    cuts += [match.start() for match in _ASIDE.finditer(line) if CORRECTION.match(line, match.end())][:1]
+    cuts += [match.start() for match in (_sentence_end(line), EXPLAINS.search(line)) if match is not None]
     cut = min([*cuts, len(line), *([bar] if bar >= 0 else [])])
     return line[:cut].strip(), begin + cut
+
+
+def _sentence_end(line: str) -> re.Match[str] | None:
+    """Where the first sentence ends; the initial of a name, as in "Ann B. Smith", ends none."""
+    for match in SENTENCE_END.finditer(line):
+        if not _INITIAL.search(line, max(0, match.start() - 40), match.start()):
+            return match
+    return None
 
 
 def _listed(text: str, begin: int) -> tuple[str, int]:
@@ -272,7 +284,7 @@ def decide(
         else:
             chosen = (place, stated)
             break
-    if chosen is None and weak is not None and not names(text[weak[0].end :], weak[1]):
+    if weak is not None and chosen is None and (weak[1].value is None or not names(text[weak[0].end :], weak[1])):
         chosen = weak
     rest = (tuple(passed), frozenset(denied))
     if chosen is None:
@@ -291,7 +303,7 @@ def decide(
 def negated(content: str, read: Callable[[str], Stated]) -> Stated | None:
     """ "not X" is denied, "not X but Y" is Y; None for what denies nothing."""
     denial = NEGATION.match(content)
-    if denial is None:
+    if denial is None or denial.end() == len(content):
         return None
     rest = content[denial.end() :]
     instead = INSTEAD.search(rest)

@@ -39,7 +39,8 @@ def stated_text(text: str, *, whole: bool = False) -> str | None:
         return answer.strip()
     decision = decide(answer if answer.isascii() else one_script(answer), _read, _names)
     if decision.place is None:
-        return answer.strip()
+        said = next((place.content for place in decision.passed if negated(after_filler(place.content), _given_one)), None)
+        return after_filler(said).strip() if said else answer.strip()
     return decision.stated.text if decision.stated.kind == "one" else None
 
 
@@ -61,7 +62,7 @@ def _read(place: Place) -> Stated:
     if place.correction and len(content) > 60:
         return NONE
     rest = after_filler(content)
-    found = negated(rest, lambda inner: Stated("one", _given(inner)))
+    found = negated(rest, _given_one)
     if found is not None:
         return found
     stated = _given(rest)
@@ -70,6 +71,10 @@ def _read(place: Place) -> Stated:
     if place.verb and describes(content):
         return Stated("weak", stated) if not place.correction else NONE
     return Stated("denied" if place.denied else "one", stated)
+
+
+def _given_one(rest: str) -> Stated:
+    return Stated("one", _given(rest))
 
 
 def _given(rest: str) -> str:

@@ -47,7 +47,7 @@ _SCALES = {
 _LATIN = "|".join(sorted((word for word in _SCALES if word[0] < "⺀"), key=len, reverse=True))
 _WIDE = "|".join(sorted((word for word in _SCALES if word[0] >= "⺀"), key=len, reverse=True))
 _SCALE_WORDS = (
-    rf"(?<![\w.,])(?P<n>\d[\d,]*(?:\.\d+)?)(?P<shut>\}}?\$?)"
+    rf"(?<![A-Za-z0-9_.,])(?P<n>\d[\d,]*(?:\.\d+)?)(?P<shut>\}}?\$?)"
     rf"(?:[\s-]?(?:\\text\s*\{{\s*)?(?P<word>{_LATIN})(?![^\W_])|\s?(?P<wide>{_WIDE}))(?P<more>\s*\}})?"
 )
 _WORDED = re.compile(_SCALE_WORDS, re.IGNORECASE)
@@ -59,7 +59,7 @@ _SCALE = re.compile(
 _LETTERS = {"k": 3, "m": 6, "b": 9}
 _MINUS = re.compile(
     r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|マイナス|마이너스)"
-    r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\\frac)",
+    r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
     re.IGNORECASE,
 )
 _BINARY = re.compile(r"(?:[\d)\]}%]|\d\s{1,2}[^\W\d]{1,12}|(?<!\w)[a-z])\s*$", re.IGNORECASE)
@@ -97,7 +97,8 @@ def plain_numbers(text: str) -> str:
 
 
 def scaled(text: str) -> str:
-    """1.5 million as 1500000, also as LaTeX writes it."""
+    """1.5 million as 1500000, also as LaTeX writes it, and "negative" as a sign."""
+    text = _MINUS.sub(_minus, text)
     return _WORDED.sub(_scaled, text) if _QUICK.search(text) else text
 
 
