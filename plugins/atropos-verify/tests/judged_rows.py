@@ -177,8 +177,16 @@ NUMBERS: list[tuple[str, str, int]] = [
     ("42", "The answer is 42, not 41.", 1),
     ("41", "The answer is 42, not 41.", 0),
     ("42", "The answer is 42<|end|>", 1),
-    ("42", "<|channel|>analysis<|message|>41?<|end|><|start|>assistant<|channel|>final<|message|>It is 42.<|return|>", 1),
-    ("41", "<|channel|>analysis<|message|>It is 41.<|end|><|start|>assistant<|channel|>final<|message|>Not sure.<|return|>", 0),
+    (
+        "42",
+        "<|channel|>analysis<|message|>41?<|end|><|start|>assistant<|channel|>final<|message|>It is 42.<|return|>",
+        1,
+    ),
+    (
+        "41",
+        "<|channel|>analysis<|message|>It is 41.<|end|><|start|>assistant<|channel|>final<|message|>Not sure.<|return|>",
+        0,
+    ),
 ]
 
 MATHEMATICS: list[tuple[str, str, int]] = [
@@ -318,7 +326,7 @@ CHOICES: list[tuple[str, str, int]] = [
 TEXTS: list[tuple[str, str, int]] = [
     ("Paris", "The answer is Paris. This answer is reasonable.", 1),
     ("Paris", "The answer is **Paris**.", 1),
-    ("Paris", "The answer is \"Paris\".", 1),
+    ("Paris", 'The answer is "Paris".', 1),
     ("Paris", "`Paris`", 1),
     ("Paris", "The answer is Paris, the capital of France.", 1),
     ("Paris", "The answer is Paris, not Rome.", 1),

@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from atropos_verify.cues import NEGATION, QUALIFIED
+from atropos_verify.cues import QUALIFIED
 from atropos_verify.extract import visible
 from atropos_verify.latex import untext
 from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, clause, decide, describes, negated
 from atropos_verify.written import one_script
 
 _OPTION = (
-    r"(?:(?<!\w)(?:the )?(?:answer )?(?:option|choice|letter|alternative|statement|opción|alternativa|opzione|réponse|proposition|buchstabe"
-    r"|möglichkeit|вариант|буква|optie)(?!\w)|选项|選項|選択肢|보기)"
+    r"(?:(?<!\w)(?:the )?(?:answer|antwort|(?:answer )?(?:option|choice|letter|alternative|statement|opción|alternativa|opzione|réponse|proposition|buchstabe"
+    r"|möglichkeit|вариант|буква|optie|letra|lettera|lettre))(?!\w)|选项|選項|選択肢|보기)"
 )
 _AFTER_A = (
     r"because|since|as|and|or|not|rather|instead|with|but|for|due|which|where|here|based|given|over|is|are|was|followed|by"
     r"|und|oder|weil|nicht|et|ou|car|y|o|porque|no"
 )
 _LETTER = re.compile(
-    rf"[\s*_`$(\[{{\"'“:：]*+(?:(?:la|le|die|der|das|el|il|a|o|the)\s+(?=[A-Z]\W|[A-Z]$))?(?:{_OPTION}[\s*_`$(\[{{\"':：#]*+)?"
-    rf"(?:(?P<a>[AI])(?=[)\].:,;*_`$}}\"'”’/|&!?]|\s*$|\s+(?:(?:{_AFTER_A})\b|[^\W\d_a-z]{{1}}(?![^\W\d_])|[-–—(/&+|0-9])|[⺀-鿿가-힯ぁ-ヿ、。])"
+    rf"[\s*_`$(\[{{\"'“:：]*+(?:(?:la|le|l['’]|die|der|das|el|il|a|o|the)\s*(?=[A-Z]\W|[A-Z]$|{_OPTION}))?(?:{_OPTION}[\s*_`$(\[{{\"':：#]*+)?"
+    rf"(?:(?P<a>[AI])(?!['’]\w)(?=[)\].:,;*_`$}}\"'”’/|&!?]|\s*$|\s+(?:(?:{_AFTER_A})\b|[^\W\d_a-z]{{1}}(?![^\W\d_])|[-–—(/&+|0-9])|[⺀-鿿가-힯ぁ-ヿ、。])"
     rf"|(?P<b>[B-HJ-Z])(?![A-Za-z0-9'’]|\s*[=^+*]))"
 )
 _SMALL = re.compile(rf"[\s*_`$]*(?:{_OPTION}\s*)?(?:\(([a-z])\)|([a-j])[).](?=\s|$)|([a-z])[).:\s*_`$\"'}}]*$)")
@@ -43,7 +43,7 @@ _WRONG = re.compile(
     r"[\s)\].:*_`\"']*(?:(?:is|are|was|seems|looks)(?:\s+(?:clearly|definitely|also|obviously|therefore|thus))*(?:n['’]t| not|\s+(?:wrong|incorrect|false"
     r"|ruled out|eliminated|impossible|out\b|too))|can(?:not|['’]t) be|(?:ist|sind) (?:falsch|nicht)|est (?:faux|fausse|incorrect)|es incorrect"
     r"|:\s*(?:wrong|incorrect|false)\b|✗|✘|❌|是?错误?的?|不正确|不对|ではない|は間違い)"
-    r"|[\s)\].:*_`,]*(?:but|however)\b[^.\n]{0,30}\b(?:wrong|incorrect|not)\b",
+    r"|[\s)\].:*_`,]*(?:but|however)\s+(?:(?:it|that|this|which)(?:['’]s| is| was)|is|was)\s+(?:wrong|incorrect|not\b)",
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(
@@ -55,7 +55,7 @@ _SUBJECT = re.compile(
     re.IGNORECASE,
 )
 _PICK = re.compile(
-    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for|settle on|vote for|wähle|nehme|choisis|elijo|escojo"
+    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle|nehme|choisis|elijo|escojo"
     r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
     r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also|donc|entonces|quindi|portanto)[,:]?"
     r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
@@ -91,6 +91,14 @@ def choice_letter(text: str, *, strict: bool = False, options: Sequence[str] = (
     if "\n" not in whole and (bare := _lead(whole[:500])) is not None:
         found = _with_others(bare, whole[:500])
         return found.text if found.kind == "one" and found.key not in decision.denied else None
+    first, _, rest = whole.partition("\n")
+    if (
+        rest
+        and (bare := _lead(first)) is not None
+        and not first[bare.end() :].strip(" *_`.)]:")
+        and not _ITEM.match(rest.lstrip())
+    ):
+        return next(group for group in bare.groups() if group).upper()
     if squeezed(whole) in texts:
         return texts[squeezed(whole)]
     return None if strict else _last_marked(answer, decision.denied)
@@ -220,11 +228,11 @@ def _letter_places(text: str) -> list[Place]:
         found.append(Place("anchor", match.start(), match.end(), letter, denied=_refused(before)))
     for match in list(_PICK.finditer(text))[-40:]:
         content, end = clause(text, match.end())
-        lead = _lead(_plain(content)[:200]) if content and not content[0].islower() else None
+        lead = _lead(_plain(content)[:200]) if content else None
         before = text[max(0, match.start() - 30) : match.start()]
         if lead is None or QUALIFIED.search(before) or text.startswith(("?", "？"), end):
             continue
-        denied = _refused(before) or NEGATION.search(before[-8:]) is not None
+        denied = _refused(before)
         found.append(Place("anchor", match.start(), end, content, denied=denied))
     return found
 

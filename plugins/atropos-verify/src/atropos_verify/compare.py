@@ -27,7 +27,7 @@ _CHOICE_GOLD = re.compile(r"\(?([A-Z])\)?[.:)]?")
 _CHOICE = re.compile(r"\(?\s*([A-Z])\s*(?:\)|[.:](?=\s|$)|$)\s*.*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?|\\[A-Za-z]+")
 _REMARK = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{\s*,?\s*)?\(?(?:for (?:any|all|every|each|some|arbitrary)|where|with arbitrary)\b(?=.*[A-Za-z]).*$"
+    r"\s*,?\s*(?:\\text\s*\{\s*,?\s*)?\(?(?:for (?:an? )?(?:any|all|every|each|some|arbitrary|constant|real)|where|with arbitrary)\b(?=.*[A-Za-z]).*$"
     r"|\s*,\s*(?:\\forall\s*)?[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\\in\s*\\mathbb\s*\{?[A-Z]\}?.*$|\s*,?\s*\\forall.*$",
     re.DOTALL,
 )
@@ -56,7 +56,11 @@ def same_answer(gold: str, answer: str, symbolic: Symbolic, tolerance: float = 0
         return True
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return False
-    return _same(clean(gold), clean(answer), Comparison(symbolic, tolerance))
+    how, target, given = Comparison(symbolic, tolerance), clean(gold), clean(answer)
+    exact, sign, _ = given.partition("\\approx")
+    if sign and exact.strip() and _same(target, exact.strip(), how):
+        return True
+    return _same(target, given, how)
 
 
 def _same(gold: str, answer: str, how: Comparison) -> bool:
@@ -85,7 +89,9 @@ def _assignments(text: str) -> dict[str, str] | None:
     if len(parts) == 2 and (names := interval(parts[0])) and (values := interval(parts[1])):
         pairs = list(zip(names[1], values[1], strict=False)) if len(names[1]) == len(values[1]) else []
     else:
-        pairs = [(name.strip(), value.strip()) for name, sign, value in (i.partition("=") for i in _items(text)) if sign]
+        pairs = [
+            (name.strip(), value.strip()) for name, sign, value in (i.partition("=") for i in _items(text)) if sign
+        ]
         if len(pairs) != len(_items(text)):
             return None
     found = {squash(name): value for name, value in pairs if _NAME.fullmatch(squash(name)) and value}

@@ -34,7 +34,8 @@ _NOT = (
 )  # fmt: skip
 _CJK_NOT = "不是|不为|不等于|并非|不應是"
 _JUNK = r"(?:[\s*_`\"'’”)\]}]|\\\\)*+"
-_AFTER = r"(?:\s+(?:to\s+[^.\n:]{0,80}?|(?!is\b|was\b|not\b)[^\W\d]{2,14}(?:\s+(?!is\b|was\b|not\b)[^\W\d]{2,14})?))?"
+_NO_WORD = r"(?:is|was|not|no|non|não|nicht|ne|nie|has|have|tiene|hat|ha|tem)\b"
+_AFTER = rf"(?:\s+(?:to\s+[^.\n:]{{0,80}}?|(?!{_NO_WORD})[^\W\d]{{2,14}}(?:\s+(?!{_NO_WORD})[^\W\d]{2, 14})?))?"
 
 CUE = re.compile(
     rf"(?:\b(?:(?P<noun>answers?|{'|'.join(NOUNS)}|final (?:result|value|number|solution|choice|total|count|amount))"
@@ -43,24 +44,38 @@ CUE = re.compile(
     rf"(?:\s?\([^()\n]{{0,40}}\)|,[^,.:\n]{{1,30}},)?(?:(?P<head>[ \t*_#]*+\n)|{_JUNK}"
     rf"(?:(?P<neg>(?<!\w)(?:{'|'.join(_NOT)})(?!\w)|{_CJK_NOT})"
     rf"|(?P<verb>(?<!\w)(?:{'|'.join(_VERBS)})(?!\w)|{_CJK_VERBS})(?:{_JUNK}:)?"
-    rf"|(?P<mark>[:：=|]|->|=>|→|—|–)))",
+    rf"|(?P<about>(?<!\w)(?:ha[sd]|have|contains?|c[ao]mes?|took|takes|uses?|needs?|requires?|consists|tiene|hat|besteht|possède"
+    rf"|comporte|tem|ha|имеет)(?!\w)|有)|(?P<mark>[:：=|】]|->|=>|→|—|–)))",
     re.IGNORECASE,
 )
-"""neg, verb, mark or head says how the noun goes over into what is stated."""
+"""neg, verb, about, mark or head says how the noun goes over into what is stated."""
 
 QUALIFIED = re.compile(
     r"(?:\b(?:wrong|incorrect|false|bad|tempting|common|previous|initial|original|earlier|student['’]?s?|trap|falsche|mauvaise"
     r"|incorrecta|errónea|errada|(?:check|verify|confirm|validate|test|justify|support|find|compute|get)(?: that)? (?:the|our|my|this|your))|错误|錯誤|誤った)\s*$"
+    r"|(?:don['’]t (?:think|believe)|doubt|unlikely|not (?:sure|certain|true|clear)|(?:could|might|may|would) (?:think|guess|say|believe|assume"
+    r"|expect))(?: that| if| whether)?(?: the)?\s*$"
     r"|(?<!\w)(?:if|whether|suppose|assume|assuming|unless|wenn|falls|ob|si|se|если)\s[^.,;:!?\n]{0,30}$",
     re.IGNORECASE,
 )
 """What stands before a noun that then states nothing: "a wrong answer is", "if the answer is"."""
 
-DEMONSTRATIVE = re.compile(r"\b(?:this|that|these|those|such|such an|diese[rs]?|cette|esta|questa)\s*$|(?:这个|这一|该|此|この|その|이)\s*$", re.IGNORECASE)
+REVERSED = re.compile(
+    r"\s(?:(?P<neg>(?:is|was)(?:n['’]t| not)|ist nicht|n['’]est pas|no es)|is|was|as|ist|als|est|es|è|é)\s+"
+    r"(?:(?:the|our|my|your|indeed|therefore|thus|die|unsere|la|notre|nuestra|a)\s+)*"
+    r"(?:(?:final|correct|right|required|desired|richtige|endgültige|bonne)\s+)*(?:answer|antwort|réponse|respuesta|risposta|resposta)\b",
+    re.IGNORECASE,
+)
+"""What follows an answer that comes first: "42 is the answer"."""
+
+DEMONSTRATIVE = re.compile(
+    r"\b(?:this|that|these|those|such|such an|diese[rs]?|cette|esta|questa)\s*$|(?:这个|这一|该|此|この|その|이)\s*$",
+    re.IGNORECASE,
+)
 
 CORRECTION = re.compile(
-    r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|wait|hold on|actually|correction|oops|sorry|hmm+|scratch that"
-    r"|i mean|i meant|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
+    r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|no,? wait|wait|hold on|actually|correction|oops|sorry|hmm+|scratch that"
+    r"|i meant?|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
     r"|perdón|corrección|espera|correção|aspetta|correzione|стоп|исправление)(?!\w)?[\s,.:;!…—–*-]*+)+"
     r"(?:(?:(?:it|that|this|the (?:correct |right )?(?:value|number|one|choice|letter|option))(?:['’]s|\s+(?:is|was|should be|must be))"
     r"|(?:should|must) be|make (?:it|that)|it|es ist|das ist|c['’]est|es|è|é)\b[\s:,*]*+)?"
@@ -105,7 +120,7 @@ NEGATION = re.compile(
 )
 INSTEAD = re.compile(
     r"(?<!\w)(?:but|rather|instead|sondern|mais|sino|ma|mas|maar|а)(?!\w)(?!\s+(?:not|rather|nicht|pas|no)\b)[\s,:]*"
-    r"(?:it(?:['’]s| is| was)|actually|really|in fact|rather|instead|es ist|c['’]est)?[\s,:]*|而是|而是:|，是",
+    r"(?:it(?:['’]s| is| was)|actually|really|in fact|rather|instead|es ist|c['’]est)?[\s,:]*|,\s*(?:it|that)(?:['’]s| is)(?!\w)\s*|而是|而是:|，是",
     re.IGNORECASE,
 )
 TAKEN_BACK = re.compile(
@@ -139,7 +154,7 @@ DESCRIPTION = re.compile(
 """What tells something about an answer instead of stating it."""
 
 EXPLAINS = re.compile(
-    r"(?<!\s)[,;]?\s{1,8}(?:because|since|which|where|so that|as we|and so|so|I hope|due to|given that|based on|weil|denn|da|parce que"
+    r"(?<!\s)[,;]?\s{1,8}(?:because|since|which(?!\s+(?:is|equals|gives|makes|comes to)\s+[$\\]?\d)|where|so that|as we|and so|so|I hope|due to|given that|based on|weil|denn|da|parce que"
     r"|car|puisque|porque|ya que|pois|perché|omdat|потому что|так как)\b|[,，]?\s*(?:因为|因為|所以|なぜなら|왜냐하면)",
     re.IGNORECASE,
 )

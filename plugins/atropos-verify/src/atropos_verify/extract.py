@@ -52,7 +52,13 @@ _END_MARK = re.compile(
     r"|<eos>|<\uff5cend\u2581of\u2581sentence\uff5c>|\[/?INST\]"
 )
 _STRICT = re.compile(r"#### (\-?[0-9.,]+)")
-_GIVEN = (BOX, re.compile("####"), CUE, re.compile(r"\[/answer\]|</answer>", re.IGNORECASE))
+_GIVEN = (
+    re.compile(r"^A:[ \t]*\S[^\n]*", re.MULTILINE),
+    BOX,
+    re.compile("####"),
+    CUE,
+    re.compile(r"\[/answer\]|</answer>", re.IGNORECASE),
+)
 _WORD = re.compile(r"[^\W\d_]{3,}|[⺀-鿿가-힯]{2,}")
 _COMMAND = re.compile(r"\\text\s*\{[^{}]*\}|\\[A-Za-z]+")
 _MATH = re.compile(r"(?<!\\)\$([^$\n]{1,500})(?<!\\)\$|\\\((.{1,500}?)\\\)", re.DOTALL)

@@ -24,7 +24,7 @@ _ARITHMETIC = re.compile(
 _OPERATION = re.compile(r"[\d)}]\s*(?:[+*×÷·]|\\times|\\cdot|\\div)\s*[\d(\\$]|[\d)]\s+[-−/]\s+[\d($]")
 _UNIT = r"(?:\s?(?:[A-Za-zÀ-ž°%℃\"]+\.?|\\text\s*\{[^{}]*\}|\\?[%$€£¥]|[⺀-鿿가-힯]{1,3})){0,3}?"
 _OTHER = re.compile(
-    rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:,|;|/|:|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
+    rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:\\text\s*\{{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}}|,|;|/|:|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
     r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|of|to|through|till|bis|à|a|и|или|and/or|or maybe|or perhaps|or possibly|or even)(?!\w))"
     r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|also|sometimes|else|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
 )
@@ -38,7 +38,15 @@ _DENIED_AFTER = re.compile(
     re.IGNORECASE,
 )
 _EXPRESSION = re.compile(r"\s?(?:\\(?:sqrt|pi|cdot|times)|[√π^]|\*\s*[a-z]|[xyzni](?![A-Za-z])|e\^|!\s*[+*/-])")
-_IN_WORDS = re.compile(r"[a-zà-ž]+(?:[\s-][a-zà-ž]+){0,5}\s*\((?=[$€£\s]*-?[\d.]+[\s\w%]*\))", re.IGNORECASE)
+_DATE = re.compile(
+    r"\b(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?\s+\d{1,2}(?:st|nd|rd|th)?,?\s+\d{4}\b"
+    r"|\b\d{1,2}\.?\s+(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zé]*\.?\s+\d{4}\b",
+    re.IGNORECASE,
+)
+_IN_WORDS = re.compile(
+    r"(?:[a-zà-ž]+(?:[\s-][a-zà-ž]+){0,5}|[〇零一二三四五六七八九十百千万两]+)\s*\((?=[$€£\s]*-?[\d.]+[\s\w%]*\))",
+    re.IGNORECASE,
+)
 _LEADS = re.compile(
     r"(?i:[\s(]*(?:page|day|year|number|no\.?|room|rs\.?|usd|eur|inr|rmb|us|week|chapter|item|group|case|step|seite|tag|jahr|jour|día|第"
     r"|[A-Za-z](?:_\w)?\s*(?:=|:|≈|\\approx|\bis\b)|[A-Za-z]{2,20}(?:\([a-z]\))?\s*=)[\s$*]*)?(?:\(\s*)?"
@@ -114,6 +122,8 @@ def _said(content: str, verb: bool) -> Stated:
     if denial is not None:
         found = number_of(denial.text or "")
         return denial if denial.kind != "denied" else Stated("denied", found.text, found.value)
+    if _REFUSES.match(rest) or _DATE.search(rest):
+        return Stated("other")
     found = _leading(rest)
     if found.kind != "none":
         return found
@@ -162,7 +172,7 @@ def joined_before(text: str, number: Number) -> bool:
 
 def _leading(rest: str) -> Stated:
     """The number that the text begins with; after the last "=" when it works one out. Joined to another: several."""
-    whole = whole_number(rest.strip("*_ `$\"'.")) if len(rest) < 200 else Stated("other")
+    whole = whole_number(rest.strip("*_ `$\"'").rstrip(".")) if len(rest) < 200 else Stated("other")
     if whole.kind == "one":
         return whole
     worked = _worked_out(rest)
@@ -226,15 +236,25 @@ def _worked_out(rest: str) -> Stated | None:
             else Stated("other", prefix)
         )
     if _OPERATION.search(prefix) and rest[:1] not in ("(",):
-        return Stated("other", prefix.strip().rstrip(".,"))
+        return _worked_in_words(prefix, rest) or Stated("other", prefix.strip().rstrip(".,"))
+    return None
+
+
+def _worked_in_words(prefix: str, rest: str) -> Stated | None:
+    """ "6 x 7, or 42": the number that the operation comes to, when it is said."""
+    try:
+        value = evaluate(clean(prefix.strip().rstrip(".,($")))
+    except TooLarge:
+        return None
+    for number in list(numbers(rest[len(prefix.rstrip(" $")) :]))[:3] if value is not None else ():
+        if value is not None and number.value == value.value:
+            return Stated("one", number.text, number.value)
     return None
 
 
 def _only(rest: str) -> Stated:
     """The one number of a sentence that does not begin with it."""
-    found = [
-        n for n in list(numbers(rest))[:8] if not BOUND.search(rest[max(0, n.start - 30) : n.start + 1].rstrip("$-"))
-    ]
+    found = [n for n in list(numbers(rest))[:8] if not BOUND.search(rest[max(0, n.start - 30) : n.start])]
     if not found or any(NEGATION.search(rest[max(0, n.start - 12) : n.start]) for n in found):
         return NONE
     if len({n.value for n in found}) > 1:

@@ -23,6 +23,7 @@ from atropos_verify.cues import (
     NEGATION,
     QUALIFIED,
     RETRACTION,
+    REVERSED,
     RIGHT,
     SENTENCE_END,
 )
@@ -42,12 +43,21 @@ TAGS = [
 ]
 _BULLETS = re.compile(r"\s*(?:[-*•+]|\d{1,2}[.)])\s+")
 _ASIDE = re.compile(r"(?<=[^\s,;:.(—–…!?-])\s?[,;:.(—–…!?-]+\s*")
-_INITIAL = re.compile(r"(?<!\w)(?!(?i:option|choice|letter|answer|antwort|is)\b)[A-Z][a-z'’-]+ [A-Z]$")
+_LAST_PART = re.compile(
+    r"[.;:!?。，]\s|,\s|\n|(?<!\w)(?:so|hence|thus|therefore|and|that|get|gets|got|have|obtain|find|also|daher|donc|entonces)(?!\w)",
+    re.IGNORECASE,
+)
+_TABLE = re.compile(
+    r"^(?P<head>[ \t]*\|[^\n]{1,300}\|)[ \t]*\n[ \t]*\|[ :|-]{3,200}\|[ \t]*\n(?P<row>[ \t]*\|[^\n]{1,300}\|)[ \t]*(?!\n[ \t]*\|)(?:\n|$)",
+    re.MULTILINE,
+)
+_ANSWER_COLUMN = re.compile(r"(?:final |correct )?answer|antwort|réponse|respuesta|答案|答え|정답", re.IGNORECASE)
+_INITIAL = re.compile(r"(?<!\w)(?!(?i:option|choice|letter|answer|antwort|is)\b)(?:[A-Z][a-z'’-]+|[A-Z]\.) [A-Z]$")
 _NUMBERED = re.compile(r"1[.)]\s+\S[^\n]*\n\s*2[.)]\s")
 _HEAD = re.compile(r"[\W_\d]*(?:[^\W\d]+[^\w\n]+){0,3}$")
 _SIGN = re.compile(r"(?<![\w)\]}$])[-−]\s*$|=\s*[-−]\s*$")
 _LINK = re.compile(
-    r"[\s$.*]*(?:,|;|/|、|\b(?:and|or|und|oder|et|ou|y|o|e)\b|或|和|または)[\s$*]*(?:\\text\s*\{[^{}]*\}[\s$]*)?"
+    r"[\s$.*]*(?:,|;|/|、|\b(?:and|or|und|oder|et|ou|y|o|e)\b|或|和|または)[\s$*]*(?:(?:maybe|perhaps|possibly|even|else)\s+)?(?:\\text\s*\{[^{}]*\}[\s$]*)?(?:[A-Za-z]\s*=\s*)?$"
 )
 
 
@@ -78,7 +88,7 @@ class Place:
 
 def places(text: str) -> list[Place]:
     """All places, in order. Of many only the last ones. Takes time linear in the text."""
-    found = [*boxes(text), *_markers(text), *_tags(text), *_cues(text)]
+    found = [*boxes(text), *_markers(text), *_tags(text), *_cues(text), *_reversed(text), *_tables(text)]
     found.sort(key=lambda place: (place.start, place.end))
     return found[-MOST:]
 
@@ -160,10 +170,11 @@ def _cues(text: str) -> Iterator[Place]:
         before = text[max(line, match.start() - 60) : match.start()]
         if match["head"] is not None and not _HEAD.fullmatch(before):
             continue
-        if QUALIFIED.search(before):
-            continue
         content, end = clause(text, match.end())
         if not content:
+            continue
+        if match["about"] or QUALIFIED.search(before):
+            yield Place("anchor", match.start(), end, "")  # it is about an answer, and states none
             continue
         if match["neg"]:
             content = f"not {content}"
@@ -177,6 +188,23 @@ def _cues(text: str) -> Iterator[Place]:
             verb=bool(match["verb"] or match["neg"]),
             weak=bool(weak),
         )
+
+
+def _reversed(text: str) -> Iterator[Place]:
+    for match in list(REVERSED.finditer(text))[-MOST:]:
+        before = text[max(0, match.start() - 80) : match.start()]
+        content = _LAST_PART.split(before)[-1].strip()
+        if re.search(r"\d|\$|\\", content) and not BOX.search(content):
+            yield Place("anchor", match.end() - 6, match.end(), f"not {content}" if match["neg"] else content)
+
+
+def _tables(text: str) -> Iterator[Place]:
+    """The one row of a table that has a column for the answer."""
+    for match in list(_TABLE.finditer(text))[-MOST:]:
+        heads, cells = ([cell.strip(" *") for cell in match[part].strip(" |").split("|")] for part in ("head", "row"))
+        columns = [i for i, head in enumerate(heads) if _ANSWER_COLUMN.fullmatch(head)]
+        if len(columns) == 1 and len(cells) == len(heads):
+            yield Place("tag", match.start("row"), match.end("row"), cells[columns[0]])
 
 
 def clause(text: str, begin: int) -> tuple[str, int]:

@@ -16,6 +16,7 @@ _ASIDE = re.compile(
     r",?\s+(?:and not|but not|rather than|instead of|not|und nicht|statt|et non|plutôt que|y no|en lugar de)\s"
     r"|,\s+(?:the|a|an|which|who|where|located|as|with|in|der|die|das|la|le|el|il|o)\s",
 )
+_POLITE = re.compile(r"(?<=[^\W\d_a-zA-Z])(?:です|でした|である|になります|입니다|이에요|예요|이다)$")
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "‐": "-", "‑": "-", "−": "-"})
 _EDGES = " \t\n\"'.,;:!。，；：！、"
 
@@ -39,7 +40,9 @@ def stated_text(text: str, *, whole: bool = False) -> str | None:
         return answer.strip()
     decision = decide(answer if answer.isascii() else one_script(answer), _read, _names)
     if decision.place is None:
-        said = next((place.content for place in decision.passed if negated(after_filler(place.content), _given_one)), None)
+        said = next(
+            (place.content for place in decision.passed if negated(after_filler(place.content), _given_one)), None
+        )
         return after_filler(said).strip() if said else answer.strip()
     return decision.stated.text if decision.stated.kind == "one" else None
 
@@ -80,5 +83,6 @@ def _given_one(rest: str) -> Stated:
 def _given(rest: str) -> str:
     """What is stated, without an aside, and without what closes a JSON string."""
     rest = re.split(r"\"\s*[,}]", rest, maxsplit=1)[0]
+    rest = _POLITE.sub("", rest)
     aside = _ASIDE.search(rest)
     return (rest[: aside.start()] if aside and aside.start() else rest).strip()

@@ -63,7 +63,9 @@ def _same_complex(gold: Any, answer: Any) -> bool:
     names = {symbol.name for side in (gold, answer) for symbol in getattr(side, "free_symbols", ())}
     if "i" not in names or not names <= {"i", "e"}:
         return False
-    units = {symbol: {"i": sympy.I, "e": sympy.E}[symbol.name] for side in (gold, answer) for symbol in side.free_symbols}
+    units = {
+        symbol: {"i": sympy.I, "e": sympy.E}[symbol.name] for side in (gold, answer) for symbol in side.free_symbols
+    }
     try:
         gap = sympy.sympify(gold - answer).subs(units)
         return bool(sympy.simplify(sympy.expand_complex(gap)) == 0)

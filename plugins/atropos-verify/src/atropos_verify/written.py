@@ -23,10 +23,16 @@ _SIGNS = {
     0x200B: "", 0xFEFF: "", 0x200E: "", 0x200F: "",
 }  # fmt: skip
 _STRUCK = re.compile(r"~~(?!\s)[^~\n]{1,200}~~|<(s|del|strike)>[^<>\n]{0,200}</\1>", re.IGNORECASE)
+_COMMA_NOUNS = re.compile(
+    r"(?<!\w)(?:antwort|endergebnis|ergebnis|lösung|réponse|résultat|respuesta|resultado|resposta|risposta|risultato|antwoord|ответ"
+    r"|odpowiedź|wynik|svaret|cevap|đáp án|jawaban(?:nya)?)(?!\w)|€",
+    re.IGNORECASE,
+)
 _COMMA_WORDS = re.compile(
-    r"(?<!\w)(?:(ist|und|sind|das|der|nicht|insgesamt|ergibt|beträgt|lautet|antwort|kostet)|(est|les|des|une|nous|réponse|donc|qui|soit)"
-    r"|(los|las|una|por|respuesta|el|entonces|tiene)|(uma|são|resposta|portanto|os|não)|(sono|gli|della|risposta|quindi|una)"
-    r"|(het|een|van|dus|antwoord)|([а-яё]{3,})|(odpowiedź|wynosi|jest)|(svaret|är|och))(?!\w)",
+    r"(?<!\w)(?:(ist|und|sind|das|der|nicht|insgesamt|ergibt|beträgt|kostet|ein|eine|mit|für|auf|von)"
+    r"|(est|les|des|une|nous|donc|qui|soit|pour|dans|avec|faut)|(los|las|una|por|el|entonces|tiene|para|del|con|más|son|es|en)"
+    r"|(uma|são|portanto|os|não|para|dos|com)|(sono|gli|della|quindi|una|per|di|con)|(het|een|van|dus|voor|zijn)"
+    r"|([а-яё]{3,})|(wynosi|jest|się|nie)|(är|och|det|för))(?!\w)",
     re.IGNORECASE,
 )
 _COMMA_DIGITS = re.compile(r"\d,\d|\d\.\d{3}(?!\d)")
@@ -104,6 +110,8 @@ def scaled(text: str) -> str:
 
 def comma_language(text: str) -> bool:
     """Is the text in a language that writes a decimal comma? Two of one language's commonest words say so."""
+    if _COMMA_NOUNS.search(text[:20_000]):
+        return True
     seen: dict[int, set[str]] = {}
     for match in _COMMA_WORDS.finditer(text[:20_000]):
         words = seen.setdefault(match.lastindex or 0, set())
