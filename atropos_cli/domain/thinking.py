@@ -72,12 +72,17 @@ _LOOKS_LIKE = re.compile(
     r"(?![a-z]))[^<>\[\]◁▷\n]{0,20}[>\]▷](?!\()",
     re.IGNORECASE,
 )
+_HINTS = ("think", "thought", "reason", "<|", "◁", "<unused9", "channel")
+_WORDS = ("think", "thought", "reason", "reflect", "scratch", "deliberat", "ponder", "monologue", "rationale", "cot")
 _told: set[str] = set()
 
 
 def may_think(text: str) -> bool:
     """False for text that surely holds no mark of thinking; cheap, for the usual case."""
-    if "<" in text or "THINK]" in text or "◁" in text:
+    if "<" in text:
+        low = text.lower()
+        return any(hint in low for hint in _HINTS)
+    if "THINK]" in text or "◁" in text:
         return True
     return text.lstrip()[:12].startswith(("Here", "analysis", "assistant"))
 
@@ -154,6 +159,9 @@ def unknown_mark(text: str) -> str | None:
 
 def _tell(text: str) -> None:
     if ("<" not in text and "[" not in text and "◁" not in text) or len(_told) >= 20:
+        return
+    low = text[:100_000].lower()
+    if not any(word in low for word in _WORDS):
         return
     mark = unknown_mark(text)
     if mark is not None and mark not in _told:

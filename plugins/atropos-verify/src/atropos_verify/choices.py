@@ -47,7 +47,7 @@ _WRONG = re.compile(
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(
-    rf"(?:(?P<option>{_OPTION})\s*[\"'(\[*_]*|(?<![\w'’.-])[(\[*_\"']*)(?P<letter>[A-Z])(?![A-Za-z0-9'’])[)\]*_\"'.]*\s*"
+    rf"(?:(?P<option>{_OPTION})\s*[\"'(\[*_]{{0,4}}|(?<![\w'’.-])(?<![(\[*_]{{5}})[(\[*_\"']{{0,4}})(?P<letter>[A-Z])(?![A-Za-z0-9'’])[)\]*_\"'.]*\s*"
     r"(?:(?:is|was|must be|would be|should be|has to be|seems(?: to be)?|looks|remains|ist|est|es|è|é)\s+"
     r"(?:(?:the|clearly|definitely|indeed|therefore|thus|most likely|obviously|die|der|la|le|el|il|a|o|only|single|our|my)\s+)*"
     r"(?:correct|right|best|true|answer|most (?:likely|accurate|appropriate|plausible)|richtig|korrekt|richtige|correcte?|bonne|correcta|respuesta|corretta|certa)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -76,12 +77,14 @@ def numbers_from_the_end(text: str, begin: int = 0) -> Iterator[Number]:
     start = max(begin, len(text) - _TAIL)
     while True:
         line = max(text.rfind("\n", begin, start) + 1, begin) if start > begin else begin
-        found = list(numbers(text[line:]))[-MOST_LOOKED_AT:]
+        found = deque(NUMBER.finditer(text, line), maxlen=MOST_LOOKED_AT)
         if len(found) >= MOST_LOOKED_AT or line <= begin:
             break
         start = max(begin, line - 8 * (len(text) - line) - 1)
-    for number in reversed(found):
-        yield Number(number.start + line, number.end + line, number.value)
+    for match in reversed(found):
+        value = _value(match)
+        if value is not None:
+            yield Number(match.start(), match.end(), value)
 
 
 def spaced_number(text: str) -> Number | None:
