@@ -1,7 +1,8 @@
 """Which letter of a multiple choice does a reply choose?
 
-The places of `statements`, and those that only letters have: "B is correct", "I choose B", "so, B.". Else, not strict, the
-one letter that the last line with any marks: in parentheses, in bold, or after "option". Listed options choose nothing.
+The places of `statements`, and those that only letters have: "B is correct", "I choose B", "so, B.". Else, not strict,
+the one letter that the last line with any marks: in parentheses, in bold, or after "option". Listed options choose
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler
 from atropos_verify.written import one_script
 
 _OPTION = (
-    r"(?:(?<!\w)(?:the )?(?:answer|antwort|(?:answer )?(?:option|choice|letter|alternative|statement|opción|alternativa|opzione|réponse|proposition|buchstabe"
+    r"(?:(?<!\w)(?:the )?(?:answer|antwort|(?:answer )?(?:option|choice|letter|alternative|statement"
+    r"|opción|alternativa|opzione|réponse|proposition|buchstabe"
     r"|möglichkeit|вариант|буква|optie|letra|lettera|lettre))(?!\w)|选项|選項|選択肢|보기)"
 )
 _AFTER_A = (
@@ -29,7 +31,10 @@ _LETTER = re.compile(
     rf"|(?P<b>[B-HJ-Z])(?![A-Za-z0-9'’]|\s*[=^+*]))"
 )
 _SMALL = re.compile(rf"[\s*_`$]*(?:{_OPTION}\s*)?(?:\(([a-z])\)|([a-j])[).](?=\s|$)|([a-z])[).:\s*_`$\"'}}]*$)")
-_JOIN = r"(?:,|;|/|&|\||\+|–|-|~|、|(?<!\w)(?:and|or|und|oder|et|ou|y|o|e|and/or|or maybe|as well as|to)(?!\w)|和|或者?|与|以及|と|または|와|또는)"
+_JOIN = (
+    r"(?:,|;|/|&|\||\+|–|-|~|、"
+    r"|(?<!\w)(?:and|or|und|oder|et|ou|y|o|e|and/or|or maybe|as well as|to)(?!\w)|和|或者?|与|以及|と|または|와|또는)"
+)
 _MORE = re.compile(
     rf"[\s)\].:*_`}}$\"']*(?:{_JOIN}[\s(\[*_`$\"']*)+(?:(?:maybe|perhaps|possibly|even|also|both)\s+)?(?:{_OPTION}\s*)?\(?([A-Za-z])(?=[)\].:,;*_`$}}\"'/|&]|\s*$|\s+(?:{_AFTER_A})\b|[⺀-鿿])"
     rf"|(?:\s+([A-Z]))+\s*$"
@@ -40,8 +45,10 @@ _MARKED = re.compile(rf"\(([A-Z])\)|\*\*\(?([A-Z])\)?[.:)]?\*\*|{_OPTION}\s*\(?(
 _ITEM = re.compile(rf"[\s>*_`#|•-]*(?:{_OPTION}\s*)?\(?([A-Z])\s*[).:|]", re.IGNORECASE)
 _TICKED = re.compile(r"✓|✔|✅|☑|<-+|←|\b(?:this is )?(?:correct|right)\b(?!\s*\?)|\bcorrect answer\b", re.IGNORECASE)
 _WRONG = re.compile(
-    r"[\s)\].:*_`\"']*(?:(?:is|are|was|seems|looks)(?:\s+(?:clearly|definitely|also|obviously|therefore|thus))*(?:n['’]t| not|\s+(?:wrong|incorrect|false"
-    r"|ruled out|eliminated|impossible|out\b|too))|can(?:not|['’]t) be|(?:ist|sind) (?:falsch|nicht)|est (?:faux|fausse|incorrect)|es incorrect"
+    r"[\s)\].:*_`\"']*(?:(?:is|are|was|seems|looks)(?:\s+(?:clearly|definitely|also|obviously|therefore"
+    r"|thus))*(?:n['’]t| not|\s+(?:wrong|incorrect|false"
+    r"|ruled out|eliminated|impossible|out\b|too))|can(?:not|['’]t) be|(?:ist|sind) (?:falsch|nicht)"
+    r"|est (?:faux|fausse|incorrect)|es incorrect"
     r"|:\s*(?:wrong|incorrect|false)\b|✗|✘|❌|是?错误?的?|不正确|不对|ではない|は間違い)"
     r"|[\s)\].:*_`,]*(?:but|however)\s+(?:(?:it|that|this|which)(?:['’]s| is| was)|is|was)\s+(?:wrong|incorrect|not\b)",
     re.IGNORECASE,
@@ -49,16 +56,23 @@ _WRONG = re.compile(
 _SUBJECT = re.compile(
     rf"(?:(?P<option>{_OPTION})\s*[\"'(\[*_]{{0,4}}|(?<![\w'’.-])(?<![(\[*_]{{5}})[(\[*_\"']{{0,4}})(?P<letter>[A-Z])(?![A-Za-z0-9'’])[)\]*_\"'.]*\s*"
     r"(?:(?:is|was|must be|would be|should be|has to be|seems(?: to be)?|looks|remains|ist|est|es|è|é)\s+"
-    r"(?:(?:the|clearly|definitely|indeed|therefore|thus|most likely|obviously|die|der|la|le|el|il|a|o|only|single|our|my)\s+)*"
-    r"(?:correct|right|best|true|answer|most (?:likely|accurate|appropriate|plausible)|richtig|korrekt|richtige|correcte?|bonne|correcta|respuesta|corretta|certa)"
+    r"(?:(?:the|clearly|definitely|indeed|therefore|thus|most likely|obviously|die|der|la|le|el|il|a|o"
+    r"|only|single|our|my)\s+)*"
+    r"(?:correct|right|best|true|answer|most (?:likely|accurate|appropriate|plausible)|richtig|korrekt"
+    r"|richtige|correcte?|bonne|correcta|respuesta|corretta|certa)"
     r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답)",
     re.IGNORECASE,
 )
 _PICK = re.compile(
-    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle|nehme|choisis|elijo|escojo"
-    r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
-    r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also|donc|entonces|quindi|portanto)[,:]?"
-    r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
+    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for"
+    r"|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle"
+    r"|nehme|choisis|elijo|escojo"
+    r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper"
+    r"|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
+    r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also"
+    r"|donc|entonces|quindi|portanto)[,:]?"
+    r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción"
+    r"|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
     r"|故选|应选|应该选|應選|所以选|因此选|选择|选|選ぶ|正确选项[是为：:]*|選択肢は|선택(?:은|:)?)[\s:：*_]*(?=\S)",
     re.IGNORECASE,
 )
@@ -145,7 +159,9 @@ def _lead(content: str) -> re.Match[str] | None:
 
 
 def _letters(content: str, texts: dict[str, str]) -> Stated:
-    """The letter that a content begins with."""
+    """The letter that a content begins with, or the one whose text it is."""
+    if squeezed(content) in texts:
+        return Stated("one", texts[squeezed(content)])
     if _BEFORE_SEVERAL.match(content) and _MARKED.search(content.upper()) is None and " and " not in content + " ":
         return NONE
     if _BEFORE_SEVERAL.match(content):
@@ -205,7 +221,8 @@ def _refused(before: str) -> bool:
     """True for what stands before a letter that is not meant: "not (A)", "rather than (A)", "eliminate (A)"."""
     return (
         re.search(
-            r"(?:\bnot|n['’]t|\bthan|instead of|\beliminates?|\brules? out|\bruled out|\bexcludes?|\brejects?|\bnor|\bnicht|\bpas|不是|排除)"
+            r"(?:\bnot|n['’]t|\bthan|instead of|\beliminates?|\brules? out|\bruled out|\bexcludes?"
+            r"|\brejects?|\bnor|\bnicht|\bpas|不是|排除)"
             r"\s*(?:be|option|choice|choose|pick|select)?\s*[(*]*$",
             before,
             re.IGNORECASE,

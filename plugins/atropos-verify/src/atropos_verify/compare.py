@@ -27,7 +27,8 @@ _CHOICE_GOLD = re.compile(r"\(?([A-Z])\)?[.:)]?")
 _CHOICE = re.compile(r"\(?\s*([A-Z])\s*(?:\)|[.:](?=\s|$)|$)\s*.*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?|\\[A-Za-z]+")
 _REMARK = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{\s*,?\s*)?\(?(?:for (?:an? )?(?:any|all|every|each|some|arbitrary|constant|real)|where|with arbitrary)\b(?=.*[A-Za-z]).*$"
+    r"\s*,?\s*(?:\\text\s*\{\s*,?\s*)?\(?(?:for (?:an? )?(?:any|all|every|each|some|arbitrary|constant"
+    r"|real)|where|with arbitrary)\b(?=.*[A-Za-z]).*$"
     r"|\s*,\s*(?:\\forall\s*)?[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\\in\s*\\mathbb\s*\{?[A-Z]\}?.*$|\s*,?\s*\\forall.*$",
     re.DOTALL,
 )

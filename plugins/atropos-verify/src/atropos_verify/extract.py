@@ -3,9 +3,10 @@
 1.  Thinking is dropped: the answer is what follows what the model's family marks as thinking. A block that is opened
     and never closed means that there is no answer.
 2.  Text after an invented next question ("Question: ...") or an end-of-turn mark does not count.
-3.  A place that may state the answer is a box, a "####" marker, an answer tag, and what follows "answer is" or the like in
-    many languages (`statements`). The last place that holds a candidate counts; places without one are passed over, and
-    what is taken back ("wait, no: 17") is replaced. A box that is never closed, and several candidates, are no answer.
+3.  A place that may state the answer is a box, a "####" marker, an answer tag, and what follows "answer is" or the like
+    in many languages (`statements`). The last place that holds a candidate counts; places without one are passed over,
+    and what is taken back ("wait, no: 17") is replaced. A box that is never closed, and several candidates, are no
+    answer.
 4.  Where no place states one: the whole text, if it is one expression (style "math"), or the last number of the text
     that is neither denied, nor a bound, nor one of several (style "number").
 """
@@ -28,12 +29,10 @@ from atropos_verify.stated import denied_after, joined_before, number_of, stated
 from atropos_verify.statements import (
     BOX,
     NONE,
-    TAGS,
     Decision,
     Place,
     Stated,
     after_filler,
-    boxes,
     decide,
     describes,
     negated,
@@ -44,7 +43,8 @@ Style = Literal["number", "math"]
 MAX_TEXT = 400_000
 
 _NEXT = re.compile(
-    r"^[ \t]*(?:\*\*|#+ )?(?:Question|Problem|Q|Human|User|Instruction|Frage|Pregunta|问题|問題)(?:[ \t]+\d+)?[ \t]*(?:\*\*)?[:：]",
+    r"^[ \t]*(?:\*\*|#+ )?(?:Question|Problem|Q|Human|User|Instruction|Frage|Pregunta|问题"
+    r"|問題)(?:[ \t]+\d+)?[ \t]*(?:\*\*)?[:：]",
     re.MULTILINE,
 )
 _END_MARK = re.compile(
@@ -135,21 +135,6 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The last match of a pattern, or None."""
     matches = deque(pattern.finditer(text), maxlen=1)
     return matches[0] if matches else None
-
-
-def boxed(text: str) -> str | None:
-    """What the last box holds; "" when that is nothing or its braces are not balanced; None without a box."""
-    found = boxes(text)
-    return found[-1].content if found else None
-
-
-def tagged(text: str) -> str | None:
-    """The content of the last [answer]...[/answer], else of the last <answer>...</answer>, else None."""
-    for pattern in TAGS:
-        last = last_match(pattern, text)
-        if last is not None:
-            return last[2].strip()
-    return None
 
 
 def _number_between(text: str, stated: Stated) -> bool:

@@ -13,8 +13,10 @@ from atropos_verify.shapes import label
 from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, describes, negated
 
 _REFUSES = re.compile(
-    r"\W*(?:\\text\s*\{\s*)?(?:i (?:do not|don['’]?t|cannot|can['’]?t)|unknown|unclear|undefined|none|no (?:solution|answer|real)|impossible"
-    r"|cannot|can['’]t|not (?:possible|enough|defined|sure)|n/a|does not exist|dne|infinit|unsure|insufficient|keine|aucune|ninguna|无解|無解)",
+    r"\W*(?:\\text\s*\{\s*)?(?:i (?:do not|don['’]?t|cannot|can['’]?t)|unknown|unclear|undefined|none"
+    r"|no (?:solution|answer|real)|impossible"
+    r"|cannot|can['’]t|not (?:possible|enough|defined|sure)|n/a|does not exist|dne|infinit|unsure"
+    r"|insufficient|keine|aucune|ninguna|无解|無解)",
     re.IGNORECASE,
 )
 _ARITHMETIC = re.compile(
@@ -25,7 +27,8 @@ _OPERATION = re.compile(r"[\d)}]\s*(?:[+*×÷·]|\\times|\\cdot|\\div)\s*[\d(\\$
 _UNIT = r"(?:\s?(?:[A-Za-zÀ-ž°%℃\"]+\.?|\\text\s*\{[^{}]*\}|\\?[%$€£¥]|[⺀-鿿가-힯]{1,3})){0,3}?"
 _OTHER = re.compile(
     rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:\\text\s*\{{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}}|,|;|/|:|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
-    r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|of|to|through|till|bis|à|a|и|или|and/or|or maybe|or perhaps|or possibly|or even)(?!\w))"
+    r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|of|to|through|till|bis|à|a|и|или|and/or|or maybe"
+    r"|or perhaps|or possibly|or even)(?!\w))"
     r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|also|sometimes|else|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
 )
 _JOINED = re.compile(
@@ -33,8 +36,10 @@ _JOINED = re.compile(
 )
 _BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre|tra|from|von)\s[\s$*€£]*$", re.IGNORECASE)
 _DENIED_AFTER = re.compile(
-    rf"[\s*_$}}]*{_UNIT}\s*(?:(?:is|was|seems|looks)(?:n['’]t| not)|(?:is|was)\s+(?:wrong|incorrect|too \w+|a trap|impossible)|can(?:not|['’]t) be"
-    r"|ist (?:nicht|falsch)|n['’]est pas|est (?:faux|incorrect)|no es|es incorrect|では(?:ない|ありません)|じゃ|이? ?아니|不对|不正确|是错)",
+    rf"[\s*_$}}]*{_UNIT}\s*(?:(?:is|was|seems|looks)(?:n['’]t| not)|(?:is|was)\s+(?:wrong|incorrect"
+    rf"|too \w+|a trap|impossible)|can(?:not|['’]t) be"
+    r"|ist (?:nicht|falsch)|n['’]est pas|est (?:faux|incorrect)|no es|es incorrect|では(?:ない"
+    r"|ありません)|じゃ|이? ?아니|不对|不正确|是错)",
     re.IGNORECASE,
 )
 _EXPRESSION = re.compile(r"\s?(?:\\(?:sqrt|pi|cdot|times)|[√π^]|\*\s*[a-z]|[xyzni](?![A-Za-z])|e\^|!\s*[+*/-])")
@@ -52,7 +57,8 @@ _LEADS = re.compile(
     r"|[A-Za-z](?:_\w)?\s*(?:=|:|≈|\\approx|\bis\b)|[A-Za-z]{2,20}(?:\([a-z]\))?\s*=)[\s$*]*)?(?:\(\s*)?"
 )
 _JOINS = re.compile(
-    r"(?:=|≈|\\approx|(?<!\w)(?:is|are|was|equals|makes|gives|leaves|totals|totaling|totalling|total of|namely|i\.e\.|get|gets|has|have|had"
+    r"(?:=|≈|\\approx|(?<!\w)(?:is|are|was|equals|makes|gives|leaves|totals|totaling|totalling|total of"
+    r"|namely|i\.e\.|get|gets|has|have|had"
     r"|needs|need|costs|cost|earns|saves|pays|ist|sind|est|sont|es|son|那就是)(?!\w)|,(?=\s*[$€£]?-?\d[\d.,]*[\s\w%]*$)|[:：]|(?:是|为|有|共|は))"
 )
 

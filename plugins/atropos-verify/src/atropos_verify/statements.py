@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 
 from atropos_verify.cues import (
     CORRECTION,
@@ -48,7 +49,8 @@ _LAST_PART = re.compile(
     re.IGNORECASE,
 )
 _TABLE = re.compile(
-    r"^(?P<head>[ \t]*\|[^\n]{1,300}\|)[ \t]*\n[ \t]*\|[ :|-]{3,200}\|[ \t]*\n(?P<row>[ \t]*\|[^\n]{1,300}\|)[ \t]*(?!\n[ \t]*\|)(?:\n|$)",
+    r"^(?P<head>[ \t]*\|[^\n]{1,300}\|)[ \t]*\n[ \t]*\|[ :|-]{3,200}\|[ \t]*\n"
+    r"(?P<row>[ \t]*\|[^\n]{1,300}\|)[ \t]*(?!\n[ \t]*\|)(?:\n|$)",
     re.MULTILINE,
 )
 _ANSWER_COLUMN = re.compile(r"(?:final |correct )?answer|antwort|réponse|respuesta|答案|答え|정답", re.IGNORECASE)
@@ -108,7 +110,7 @@ def retracted(text: str, end: int, names: Callable[[str], bool]) -> int | None:
 
 def corrections(text: str, begin: int) -> Iterator[Place]:
     """The places after `begin` that take something back and state something else."""
-    for match in CORRECTION.finditer(text, begin, begin + 20_000):
+    for match in islice(CORRECTION.finditer(text, begin, begin + 20_000), MOST):
         content, end = clause(text, match.end())
         if content:
             yield Place("anchor", match.start(), end, content, verb=True, correction=True)
@@ -274,8 +276,8 @@ SEVERAL = Stated("several")
 class Decision:
     """The last place that states a candidate, and what it states; None when no place does.
 
-    begin: what was stated before was taken back there. passed: places that state nothing. denied: keys of what the reply
-    says the answer is not.
+    begin: what was stated before was taken back there. passed: places that state nothing. denied: keys of what the
+    reply says the answer is not.
     """
 
     place: Place | None

@@ -58,7 +58,7 @@ def math(request: dict[str, Any]) -> bool:
 
 def _same_complex(gold: Any, answer: Any) -> bool:
     """Constants with an imaginary unit, which math-verify takes for a variable: e^{i pi/3} and its Cartesian form."""
-    import sympy
+    import sympy  # type: ignore[import-untyped]
 
     names = {symbol.name for side in (gold, answer) for symbol in getattr(side, "free_symbols", ())}
     if "i" not in names or not names <= {"i", "e"}:

@@ -1,5 +1,5 @@
-"""Bring what people write into one form before an answer is looked for: digits and signs of other scripts, decimal commas
-where a language has them, words that change a number (minus 5, 1.5 million, 2 and a half), and struck-out text.
+"""Bring what people write into one form before an answer is looked for: digits and signs of other scripts, decimal
+commas where a language has them, words that change a number (minus 5, 1.5 million, 2 and a half), and struck-out text.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ _EURO = re.compile(r"(?<![\d.,])(\d+),(\d{1,2})(?=\s?(?:€|EUR\b|Euros?\b))|(?<
 _LOCAL = re.compile(r"(?<![\d.,({\[])(?:(\d{1,3}(?:\.\d{3})+)(?:,(\d+))?|(\d+),(\d+))(?![\d,]|\.\d|\s*[)\]}]|, ?\d)")
 _APOSTROPHES = re.compile(r"(?<!\d)\d{1,3}(?:['’]\d{3})+(?!\d)")
 _SCALES = {
-    "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "tausend": 3, "millionen": 6, "milliarde": 9,
+    "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "tausend": 3, "millionen": 6,
+    "milliarde": 9,
     "milliarden": 9, "mille": 3, "milliard": 9, "milliards": 9, "mil": 3, "millón": 6, "millones": 6, "milhões": 6,
     "milhão": 6, "milioni": 6, "miliardi": 9, "bilhões": 9, "miljoen": 6, "miljard": 9, "тысяч": 3, "тысячи": 3,
     "миллион": 6, "миллиона": 6, "миллионов": 6, "миллиардов": 9, "millions": 6, "thousands": 3, "billions": 9,
-    "hundreds": 2, "bn": 9, "lakh": 5, "lakhs": 5, "crore": 7, "crores": 7, "百万": 6, "千万": 7, "百": 2, "千": 3, "万": 4,
+    "hundreds": 2, "bn": 9, "lakh": 5, "lakhs": 5, "crore": 7, "crores": 7, "百万": 6, "千万": 7,
+    "百": 2, "千": 3, "万": 4,
     "萬": 4, "亿": 8, "億": 8, "만": 4, "억": 8,
 }  # fmt: skip
 _LATIN = "|".join(sorted((word for word in _SCALES if word[0] < "⺀"), key=len, reverse=True))
