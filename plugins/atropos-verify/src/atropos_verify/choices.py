@@ -37,7 +37,7 @@ _JOIN = (
 )
 _MORE = re.compile(
     rf"[\s)\].:*_`}}$\"']*(?:{_JOIN}[\s(\[*_`$\"']*)+(?:(?:maybe|perhaps|possibly|even|also|both)\s+)?(?:{_OPTION}\s*)?\(?([A-Za-z])(?=[)\].:,;*_`$}}\"'/|&]|\s*$|\s+(?:{_AFTER_A})\b|[⺀-鿿])"
-    rf"|(?:\s+([A-Z]))+\s*$"
+    rf"|(?:[\s).:]+\(?([A-Z])\)?)+[\s.]*$"
 )
 _LATER = re.compile(rf"(?:{_JOIN}|\n)\s*(?:{_OPTION}\s*)?(?:\(([A-Z])\)|([A-Z])[).:](?=\s))")
 _BEFORE_SEVERAL = re.compile(r"\W*(?:both|either|neither|beide|entweder|ambos|ambas|les deux)\b", re.IGNORECASE)
@@ -51,6 +51,10 @@ _WRONG = re.compile(
     r"|est (?:faux|fausse|incorrect)|es incorrect"
     r"|:\s*(?:wrong|incorrect|false)\b|✗|✘|❌|是?错误?的?|不正确|不对|ではない|は間違い)"
     r"|[\s)\].:*_`,]*(?:but|however)\s+(?:(?:it|that|this|which)(?:['’]s| is| was)|is|was)\s+(?:wrong|incorrect|not\b)",
+    re.IGNORECASE,
+)
+_ALL_WRONG = re.compile(
+    rf"(?:[\s,)]*(?:and|or|nor|&|和)?\s*\(?[A-Z]\)?(?![A-Za-z]))*(?:{_WRONG.pattern})|[项項]?(?:错|錯|誤|不)",
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(
@@ -185,7 +189,7 @@ def _with_others(match: re.Match[str], content: str) -> Stated:
         return Stated("denied", letter)
     more = _MORE.match(after)
     if more is not None and any(other and other.upper() != letter for other in more.groups()):
-        return SEVERAL
+        return SEVERAL if not _ALL_WRONG.match(after[more.end() :]) else Stated("one", letter)
     for later in _LATER.finditer(after):
         other = later[1] or later[2]
         if other != letter and not _WRONG.match(after[later.end() :]):

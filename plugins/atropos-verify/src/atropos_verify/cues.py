@@ -42,14 +42,15 @@ _NO_WORD = r"(?:is|was|not|no|non|não|nicht|ne|nie|has|have|tiene|hat|ha|tem)\b
 _AFTER = rf"(?:\s+(?:to\s+[^.\n:]{{0,80}}?|(?!{_NO_WORD})[^\W\d]{{2,14}}(?:\s+(?!{_NO_WORD})[^\W\d]{2, 14})?))?"
 
 CUE = re.compile(
-    rf"(?:\b(?:(?P<noun>answers?|{'|'.join(NOUNS)}|final (?:result|value|number|solution|choice|total|count|amount))"
+    rf"(?:(?<![^\W_])(?:(?P<noun>answers?|{'|'.join(NOUNS)}"
+    rf"|final (?:result|value|number|solution|choice|total|count|amount))"
     rf"|(?P<result>{'|'.join(RESULTS)}))(?!\w){_AFTER}"
     rf"|(?P<cnoun>{'|'.join(CJK_NOUNS)})|(?P<cresult>{'|'.join(CJK_RESULTS)}))"
     rf"(?:\s?\([^()\n]{{0,40}}\)|,[^,.:\n]{{1,30}},)?(?:(?P<head>[ \t*_#]*+\n)|{_JUNK}"
     rf"(?:(?P<neg>(?<!\w)(?:{'|'.join(_NOT)})(?!\w)|{_CJK_NOT})"
     rf"|(?P<verb>(?<!\w)(?:{'|'.join(_VERBS)})(?!\w)|{_CJK_VERBS})(?:{_JUNK}:)?"
     rf"|(?P<about>(?<!\w)(?:ha[sd]|have|contains?|c[ao]mes?|took|takes|uses?|needs?|requires?|consists|tiene|hat|besteht|possède"
-    rf"|comporte|tem|ha|имеет)(?!\w)|有)|(?P<mark>[:：=|】]|->|=>|→|—|–)))",
+    rf"|comporte|tem|ha|имеет)(?!\w)|有)|(?P<mark>[:：=|】]|->|=>|→|—|–|-(?=\s))))",
     re.IGNORECASE,
 )
 """neg, verb, about, mark or head says how the noun goes over into what is stated."""
@@ -132,6 +133,11 @@ NEGATION = re.compile(
     r"|pas|non|niet|не)(?!\w)(?:\s+(?:just|simply|only|exactly|be|equal))*|不是|并非|≠|!=|\\neq?\b)\s*",
     re.IGNORECASE,
 )
+POSTFIX = re.compile(
+    r"(?P<not>[^。.\n]{1,40}?)\s*(?:(?:では|じゃ)(?:なく(?:て)?|ない|ありません)|[이가]?\s?아(?:니라|니다|닙니다|니에요))[、,\s]*(?P<but>[^。\n]*)"
+)
+"""A denial that follows what it denies, with what stands instead: "8 de wa naku 7"."""
+
 INSTEAD = re.compile(
     r"(?<!\w)(?:but|rather|instead|sondern|mais|sino|ma|mas|maar|а)(?!\w)(?!\s+(?:not|rather|nicht|pas|no)\b)[\s,:]*"
     r"(?:it(?:['’]s| is| was)|actually|really|in fact|rather|instead|es ist|c['’]est)?[\s,:]*|,\s*(?:it"

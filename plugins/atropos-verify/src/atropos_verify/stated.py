@@ -26,10 +26,10 @@ _ARITHMETIC = re.compile(
 _OPERATION = re.compile(r"[\d)}]\s*(?:[+*×÷·]|\\times|\\cdot|\\div)\s*[\d(\\$]|[\d)]\s+[-−/]\s+[\d($]")
 _UNIT = r"(?:\s?(?:[A-Za-zÀ-ž°%℃\"]+\.?|\\text\s*\{[^{}]*\}|\\?[%$€£¥]|[⺀-鿿가-힯]{1,3})){0,3}?"
 _OTHER = re.compile(
-    rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:\\text\s*\{{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}}|,|;|/|:|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
+    rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:\\text\s*\{{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}}|,|;|/|:(?=\d)|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
     r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|of|to|through|till|bis|à|a|и|или|and/or|or maybe"
     r"|or perhaps|or possibly|or even)(?!\w))"
-    r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|also|sometimes|else|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
+    r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|also|sometimes|else|alternatively|otherwise|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
 )
 _JOINED = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:\bor\b|\boder\b|\bou\b|或者?|または|か)\s*(?:maybe|perhaps|even)?[\s$]*|[-–—~:](?=$)|\s(?:to|bis|through)\s)"
@@ -167,6 +167,8 @@ def denied_after(text: str) -> bool:
 def joined_before(text: str, number: Number) -> bool:
     """Is the number at the end of the text one of several: 40 or 42, 40-42, between 40 and 42, 10:30?"""
     begin = len(text) - (number.end - number.start)
+    if re.search(r"[\[(]\s*-?[\d.]+\s*[,;]\s*$", text[:begin]):
+        return True
     for found in list(numbers(text[:begin]))[-2:]:
         joint = _JOINED.fullmatch(re.sub(r"\n|[.!?](?=\s)", "\x00", text[found.end : begin]))
         if joint is None and not _BETWEEN.search(text[: found.start]):

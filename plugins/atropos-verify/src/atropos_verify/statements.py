@@ -22,6 +22,7 @@ from atropos_verify.cues import (
     FILLER,
     INSTEAD,
     NEGATION,
+    POSTFIX,
     QUALIFIED,
     RETRACTION,
     REVERSED,
@@ -332,6 +333,10 @@ def decide(
 
 def negated(content: str, read: Callable[[str], Stated]) -> Stated | None:
     """ "not X" is denied, "not X but Y" is Y; None for what denies nothing."""
+    postfix = None if content.isascii() else POSTFIX.match(content)
+    if postfix is not None:
+        found = read(postfix["but"])
+        return found if found.kind == "one" else Stated("denied", postfix["not"])
     denial = NEGATION.match(content)
     if denial is None or denial.end() == len(content):
         return None

@@ -85,4 +85,4 @@ def _given(rest: str) -> str:
     rest = re.split(r"\"\s*[,}]", rest, maxsplit=1)[0]
     rest = _POLITE.sub("", rest)
     aside = _ASIDE.search(rest)
-    return (rest[: aside.start()] if aside and aside.start() else rest).strip(" *_`\"“”")
+    return (rest[: aside.start()] if aside and aside.start() else rest).strip(' *_`"“”')

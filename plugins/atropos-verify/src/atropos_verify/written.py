@@ -66,7 +66,7 @@ _SCALE = re.compile(
 )
 _LETTERS = {"k": 3, "m": 6, "b": 9}
 _MINUS = re.compile(
-    r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|マイナス|마이너스)"
+    r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|零下|氷点下|マイナス|마이너스)"
     r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
     re.IGNORECASE,
 )
