@@ -83,7 +83,8 @@ DEMONSTRATIVE = re.compile(
 CORRECTION = re.compile(
     r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|no,? wait|wait|hold on|actually"
     r"|correction|oops|sorry|hmm+|scratch that"
-    r"|i meant?|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
+    r"|i meant?|let me correct (?:that|this|it|myself)"
+    r"|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
     r"|perdón|corrección|espera|correção|aspetta|correzione|стоп|исправление)(?!\w)?[\s,.:;!…—–*-]*+)+"
     r"(?:(?:(?:it|that|this|the (?:correct |right )?(?:value|number|one|choice|letter|option))(?:['’]s"
     r"|\s+(?:is|was|should be|must be))"
@@ -110,7 +111,7 @@ RIGHT = re.compile(
 )
 
 FILLER = re.compile(
-    r"(?:[\s:：*_`~\"'“”«»$}]|\\\(|\\\[|\\\{|\\(?:text|textbf|textit|mathbf|mathrm|boldsymbol)\s*\{|\\[,;!: ]"
+    r"(?:[\s:：*_`~#\"'“”«»$}]|\\\(|\\\[|\\\{|\\(?:text|textbf|textit|mathbf|mathrm|boldsymbol)\s*\{|\\[,;!: ]"
     r"|(?<!\w)(?:therefore|thus|hence|so|then|simply|just|only|clearly|obviously|indeed|actually|really|exactly|precisely"
     r"|about|approximately|approx\.?|around|roughly|nearly|almost|probably|likely|most likely|possibly|maybe|perhaps"
     r"|definitely|certainly|surely|of course|in fact|equal to|given by|equals|(?:a"

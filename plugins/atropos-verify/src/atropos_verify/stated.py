@@ -27,9 +27,9 @@ _OPERATION = re.compile(r"[\d)}]\s*(?:[+*×÷·]|\\times|\\cdot|\\div)\s*[\d(\\$
 _UNIT = r"(?:\s?(?:[A-Za-zÀ-ž°%℃\"]+\.?|\\text\s*\{[^{}]*\}|\\?[%$€£¥]|[⺀-鿿가-힯]{1,3})){0,3}?"
 _OTHER = re.compile(
     rf"[\s*_$}}]*{_UNIT}[\s*_$}}]*(?:\\text\s*\{{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}}|,|;|/|:(?=\d)|±|\\pm|~|&|\||–|—|-|\.\.\.?|…|\\ldots|、|或者?|和|至|到|または|と|から"
-    r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|of|to|through|till|bis|à|a|и|или|and/or|or maybe"
+    r"|(?<!\w)(?:or|and|und|oder|et|ou|y|o|e|en|to|through|till|bis|à|a|и|или|and/or|or maybe"
     r"|or perhaps|or possibly|or even)(?!\w))"
-    r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|also|sometimes|else|alternatively|otherwise|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
+    r"[\s*_${]*(?:(?:maybe|perhaps|possibly|even|sometimes|else|alternatively|otherwise|vielleicht|peut-être)\s+)?(?:[A-Za-z]\s*=\s*)?(?=[$€£¥\\]*[-−]?[\d.½¼¾⅓⅔]|\\d?frac)"
 )
 _JOINED = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:\bor\b|\boder\b|\bou\b|或者?|または|か)\s*(?:maybe|perhaps|even)?[\s$]*|[-–—~:](?=$)|\s(?:to|bis|through)\s)"

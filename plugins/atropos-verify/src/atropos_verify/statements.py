@@ -60,7 +60,8 @@ _NUMBERED = re.compile(r"1[.)]\s+\S[^\n]*\n\s*2[.)]\s")
 _HEAD = re.compile(r"[\W_\d]*(?:[^\W\d]+[^\w\n]+){0,3}$")
 _SIGN = re.compile(r"(?<![\w)\]}$])[-−]\s*$|=\s*[-−]\s*$")
 _LINK = re.compile(
-    r"[\s$.*]*(?:,|;|/|、|\b(?:and|or|und|oder|et|ou|y|o|e)\b|或|和|または)[\s$*]*(?:(?:maybe|perhaps|possibly|even|else)\s+)?(?:\\text\s*\{[^{}]*\}[\s$]*)?(?:[A-Za-z]\s*=\s*)?$"
+    r"[\s$.*]*(?:\\text\s*\{\s*,?\s*(?:and|or|und|oder|et|ou|y|o)\s*\}|,|;|/|、|\b(?:and|or|und|oder|et|ou|y|o|e)\b|或|和|または)"
+    r"[\s$*]*(?:(?:maybe|perhaps|possibly|even|else)\s+)?(?:\\text\s*\{[^{}]*\}[\s$]*)?(?:[A-Za-z]\s*=\s*)?$"
 )
 
 
