@@ -21,7 +21,7 @@ from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
-from atropos_cli.domain.thinking import split_thinking
+from atropos_cli.domain.thinking import split_thinking, thought_text
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.domain.words import normal_text, word_grams, words
@@ -194,6 +194,7 @@ __all__ = [
     "split_thinking",
     "stored_isolation",
     "system",
+    "thought_text",
     "token_sequences",
     "user",
     "wait_passively",

@@ -1,24 +1,21 @@
-"""One form for thinking, whichever dress a server gave it.
+"""One form for thinking, whichever dress a model family or a server gave it.
 
-    tags    <think>\\nplan\\n</think>\\n\\nFour       in the content
+    tags    <think>\\nplan\\n</think>\\n\\nFour       in the content, with the marks of any family
     field   reasoning: "plan", content: "Four"       apart
-    (half)  plan\\n</think>\\n\\nFour                 the prompt held the opening tag
+    (half)  plan\\n</think>\\n\\nFour                 the prompt held the opening mark
 
 `normal_thinking` turns all three into the form asked for: "field", "tags", or "drop". "keep" changes nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
-from atropos_cli.domain.thinking import THINK_NAMES, split_thinking
+from atropos_cli.domain.thinking import may_think, split_thinking, thought_text
 from atropos_cli.io.records import Message
 
 ThinkingForm = Literal["keep", "field", "tags", "drop"]
-
-_TAG = re.compile(rf"</?(?:{'|'.join(THINK_NAMES)})>", re.IGNORECASE)
 
 
 def thinking_of(message: Message) -> tuple[str, str]:
@@ -34,21 +31,24 @@ def thinking_of(message: Message) -> tuple[str, str]:
     if answer is None:
         inside, answer = content, ""
     if not inside:
-        return reasoning.strip(), content
-    thought = _TAG.sub("", inside).strip()
+        return reasoning.strip(), answer
+    thought = thought_text(inside)
     both = f"{reasoning.strip()}\n{thought}" if reasoning.strip() and thought else reasoning.strip() or thought
     return both, answer.lstrip()
 
 
 def normal_thinking(message: Message, form: ThinkingForm) -> Message:
     """The message with its thinking in one form; the same object when there is nothing to change."""
-    if form == "keep" or message["role"] != "assistant" or isinstance(message.get("content"), list):
+    content = message.get("content")
+    if form == "keep" or message["role"] != "assistant" or isinstance(content, list):
+        return message
+    if "reasoning" not in message and not may_think(content or ""):
         return message
     thought, answer = thinking_of(message)
-    if not thought and "reasoning" not in message and not _TAG.search(message.get("content") or ""):
+    if not thought and "reasoning" not in message and answer == (content or ""):
         return message
     changed = {key: value for key, value in message.items() if key != "reasoning"}
-    empty = message.get("content") is None and not answer
+    empty = content is None and not answer
     changed["content"] = None if empty else answer
     if not thought or form == "drop":
         return changed

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from atropos_cli.cli.view.runs import Unreadable
+from atropos_cli.domain.thinking import may_think
 from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
+from atropos_cli.io.thinkform import thinking_of
 
 TEXT = 20_000
 """Characters of one text that are sent at first."""
@@ -153,13 +155,13 @@ def _finite(value: Any) -> bool:
 
 def _message(cutter: _Cutter, message: Message, index: int) -> dict[str, Any]:
     """A message's texts. `cut` and `reasoning_cut` are full lengths of what was cut."""
-    text, full = cutter.cut(text_of(message))
+    reasoning, whole = _thought_and_text(message)
+    text, full = cutter.cut(whole)
     data: dict[str, Any] = {"i": index, "role": message["role"], "text": text}
     if full:
         data["cut"] = full
-    reasoning = message.get("reasoning")
     if reasoning:
-        data["reasoning"], full = cutter.cut(_plain(reasoning))
+        data["reasoning"], full = cutter.cut(reasoning)
         if full:
             data["reasoning_cut"] = full
     calls = message.get("tool_calls")
@@ -176,6 +178,16 @@ def _message(cutter: _Cutter, message: Message, index: int) -> dict[str, Any]:
         if others:
             data["parts"] = others[:20]
     return data
+
+
+def _thought_and_text(message: Message) -> tuple[str, str]:
+    """(thinking, the rest of the text); thinking that a reply holds inside its family's marks is taken apart."""
+    reasoning, content = message.get("reasoning") or "", message.get("content")
+    if message["role"] == "assistant" and isinstance(content, str) and may_think(content) and type(reasoning) is str:
+        thought, answer = thinking_of(message)
+        if thought != reasoning.strip():
+            return thought, answer
+    return _plain(reasoning), text_of(message)
 
 
 def _call(cutter: _Cutter, call: Any) -> dict[str, Any]:
@@ -207,7 +219,8 @@ def full_text(found: Record | Unreadable, attempt: int, message: int, field: str
         return None
     if not 0 <= message < len(messages):
         return None
-    return _plain(messages[message].get("reasoning") or "") if field == "reasoning" else text_of(messages[message])
+    reasoning, text = _thought_and_text(messages[message])
+    return reasoning if field == "reasoning" else text
 
 
 def _sequences(attempt: Attempt) -> tuple[TokenSeq, ...]:

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import FunctionCall, ToolCall
-from atropos_cli.domain.thinking import THINK_NAMES
+from atropos_cli.domain.thinking import MARKS, closing_mark, mark_of
 from atropos_cli.domain.toolparsing.check import check_calls
 from atropos_cli.domain.toolparsing.fault import CallFault
 from atropos_cli.domain.toolparsing.lenient_json import Decoded, JsonFault, decode_json
 
-HIDDEN_TAG = rf"(?P<tag><(?P<end>/?)(?P<name>(?i:{'|'.join(THINK_NAMES)}|memory|remember))>)"
-"""A tag of a block in which calls do not count; part of every reader's opener."""
+HIDDEN_TAG = rf"(?P<tag>{MARKS}|(?i:</?(?:memory|remember)>))"
+"""A mark of a block in which calls do not count; part of every reader's opener."""
 
 _SPACE = re.compile(r"\s*")
 _FENCE_OPEN = re.compile(r"```[A-Za-z0-9_]*[ \t]*\r?\n?")
@@ -175,16 +175,20 @@ def walk(text: str, reader: Reader, found: Found) -> None:
                 except (JsonFault, CallFault) as fault:
                     found.fault = fault.code
             continue
-        name = match["name"].lower()
-        if match["end"]:
-            if name in THINK_NAMES:
-                found.reset(pos)  # a closing tag alone: all before it was thought
+        thought = mark_of(match["tag"])
+        if thought is not None:
+            if thought[1]:
+                found.reset(pos)  # a closing mark alone: all before it was thought
+            else:
+                over = closing_mark(thought[0], text, pos)
+                found.segment = pos = over.end() if over else len(text)  # never closed: all the rest is thought
+            continue
+        name = match["tag"].strip("</>").lower()
+        if match["tag"].startswith("</"):
             continue
         close = None if name in unclosed else re.compile(f"</{name}>", re.IGNORECASE).search(text, pos)
         if close is not None:
             pos = found.segment = close.end()
-        elif name in THINK_NAMES:
-            found.segment = pos = len(text)  # never closed: all the rest is thought
         else:
             unclosed.add(name)
     found.rest.append(text[pos:])

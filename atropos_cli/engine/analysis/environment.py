@@ -174,7 +174,7 @@ class Environment:
             return
         if not reply.get("tool_calls") and "<tool_call>" in last:
             self.replies["tool_call_in_text"] += 1
-        if "<" in last and split_thinking(last)[1] is None:
+        if split_thinking(last)[1] is None:
             self.replies["unclosed_thinking"] += 1
 
 

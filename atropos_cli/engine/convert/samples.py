@@ -12,6 +12,7 @@ from typing import Literal
 
 from atropos_cli.domain.rollout import TRUNCATED
 from atropos_cli.domain.task import TASK_NAME
+from atropos_cli.domain.thinking import may_think
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
@@ -175,7 +176,7 @@ def clean(message: Message, *, arguments_as_text: bool = False) -> Message:
 def _has_text(message: Message) -> bool:
     """Does an assistant message say or call anything? Thinking that never came to an answer does not count."""
     content = message.get("content")
-    if type(content) is str and content and "<" not in content and not content.isspace():
+    if type(content) is str and content and not may_think(content) and not content.isspace():
         return True  # the usual case
     if message.get("tool_calls"):
         return True
@@ -199,6 +200,6 @@ def normal(messages: list[Message], form: ThinkingForm) -> list[Message]:
     for message in messages:
         if message["role"] == "assistant":
             content = message.get("content")
-            if "reasoning" in message or (type(content) is str and "<" in content):
+            if "reasoning" in message or (type(content) is str and may_think(content)):
                 return normal_messages(messages, form)
     return messages

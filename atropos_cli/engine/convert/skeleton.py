@@ -16,12 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.domain.thinking import THINK_NAMES
+from atropos_cli.domain.thinking import MARKS, may_think, split_thinking
 from atropos_cli.engine.convert.template import Turn
 
-_NAMES = "|".join(THINK_NAMES)
-_TAGS = re.compile(rf"(</?(?:{_NAMES}|tool_call|tool_response)>)", re.IGNORECASE)
-_THINK_END = re.compile(rf"</(?:{_NAMES})>", re.IGNORECASE)
+_TAGS = re.compile(rf"({MARKS}|(?i:</?(?:tool_call|tool_response)>))")
 _MARKER = re.compile(r"XqLf(\d+)fLqX")
 MARK = "XqLf"
 """How every marker begins."""
@@ -101,7 +99,7 @@ def split_markers(text: str) -> tuple[list[str], list[int]]:
 def _content(made: Skeleton, owner: int, turn: Turn) -> tuple[str, str, str]:
     """(content with markers, what stands before the first, what stands after the last)."""
     text = turn["content"]
-    if "<" not in text:  # the usual case, and worth its own lines: no tags
+    if not may_think(text):  # the usual case, and worth its own lines: no tags
         core = text.strip()
         if not core:
             return text, text, text
@@ -114,11 +112,11 @@ def _content(made: Skeleton, owner: int, turn: Turn) -> tuple[str, str, str]:
         return f"{head}{marker}{tail}", head, tail
     thought = 0
     if turn["role"] == "assistant":
-        for match in _THINK_END.finditer(text):
-            thought = match.end()
+        inside, answer = split_thinking(text)
+        thought = len(inside) if answer is not None else 0
     out, at = [], 0
     for piece in _TAGS.split(text):
-        tag = piece.startswith("<") and _TAGS.fullmatch(piece)
+        tag = _TAGS.fullmatch(piece)
         out.append(piece if tag else _marked(made, owner, "thinking" if at < thought else "text", piece))
         at += len(piece)
     whole = "".join(out)

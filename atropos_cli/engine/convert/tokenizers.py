@@ -17,14 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.domain.thinking import THINK_NAMES
+from atropos_cli.domain.thinking import is_mark
 from atropos_cli.engine.convert.template import ChatTemplate
 from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.models.gguf_cache import split_digits
 from atropos_cli.models.sources import SMOLLM2, SMOLLM2_WHEEL, smollm2_file
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_TAG = re.compile(rf"</?(?:{'|'.join(THINK_NAMES)}|tool_call|tool_response)>", re.IGNORECASE)
+_TAG = re.compile(r"</?(?:tool_call|tool_response)>", re.IGNORECASE)
 _FEW = 32  # spans looked up one by one; more of them by bisection
 
 
@@ -48,7 +48,11 @@ class Tokens:
         self._backend = backend
         added = backend.get_added_tokens_decoder().values()
         self.special_ids = frozenset(backend.token_to_id(token.content) for token in added if token.special)
-        self.end_tokens = tuple(token.content for token in added if token.special and not _TAG.fullmatch(token.content))
+        self.end_tokens = tuple(
+            token.content
+            for token in added
+            if token.special and not is_mark(token.content) and not _TAG.fullmatch(token.content)
+        )
         self.bos_id: int | None = tokenizer.bos_token_id
         self.bos: str | None = tokenizer.bos_token
         eos = tokenizer.eos_token_id

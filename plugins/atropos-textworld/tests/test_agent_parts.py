@@ -88,6 +88,16 @@ def test_thinking_of_earlier_turns() -> None:
     assert for_history(apart, "summary").reasoning == "One. Two."
 
 
+@pytest.mark.parametrize("marks", ["[THINK]{}[/THINK]", "◁think▷{}◁/think▷", "<seed:think>{}</seed:think>"])
+def test_thinking_of_any_family_in_history_and_in_form(marks: str) -> None:
+    thought, rest = GOOD.removeprefix("<think>").split("</think>", 1)
+    reply = assistant(marks.format(thought) + rest)
+    assert for_history(reply, "strip").text == rest.strip()
+    assert for_history(reply, "summary").text == f"<think>{thought}</think>\n{rest.strip()}"
+    read, plain = (read_reply(message, None, memory=True) for message in (reply, assistant(GOOD)))
+    assert (read.thinking, read.format, read.command) == (plain.thinking, plain.format, plain.command)
+
+
 def test_history_slides_by_tokens_and_keeps_the_opening() -> None:
     history = History([system("rules"), user("first")], cap=100)
     assert [message.text for message in history.messages()] == ["rules", "first"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from atropos_cli.sdk import (
     shared_worker,
     split_thinking,
     stored_isolation,
+    thought_text,
 )
 
 MOST_CHARACTERS = 200_000
-_TAG = re.compile(r"</?[A-Za-z]+>")
 FORMAT_MARK = 0.125
 """What verify_score() is to give for the form alone: told apart from right (1) and wrong (0) exactly."""
 
@@ -60,7 +59,7 @@ async def judge(task: Task, text: str) -> Verdict:
         raise DataError(f"task {task.id} is none of a bootcamp", hint="use tasks of env intern-bootcamp")
     rules: dict[str, Any] = scoring
     thoughts, visible = split_thinking(text)
-    thought = _TAG.sub("", thoughts).strip()
+    thought = thought_text(thoughts)
     thinking = not rules["require_thinking"] or len(thought) >= max(1, rules["min_thinking"])
     if visible is None or not visible.strip():
         return Verdict(rules["incorrect_reward"], False, False, thinking and visible is not None)

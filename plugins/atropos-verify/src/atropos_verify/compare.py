@@ -25,6 +25,14 @@ _OPERATORS = ("+", "-", "\\times", "\\cdot", "*", "\\div")
 _MEMBER = re.compile(r"^\(?[A-Za-z](?:_\{?\w+\}?)?\)?\s*\\in\s*")
 _CHOICE_GOLD = re.compile(r"\(?([A-Z])\)?[.:)]?")
 _CHOICE = re.compile(r"\(?\s*([A-Z])\s*(?:\)|[.:](?=\s|$)|$)\s*.*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?|\\[A-Za-z]+")
+_REMARK = re.compile(
+    r"\s*,?\s*(?:\\text\s*\{\s*,?\s*)?\(?(?:for (?:an? )?(?:any|all|every|each|some|arbitrary|constant"
+    r"|real)|where|with arbitrary)\b(?=.*[A-Za-z]).*$"
+    r"|\s*,\s*(?:\\forall\s*)?[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\\in\s*\\mathbb\s*\{?[A-Z]\}?.*$|\s*,?\s*\\forall.*$",
+    re.DOTALL,
+)
+"""What only says over what a letter ranges: "for any real c"."""
 _SET_ALGEBRA = re.compile(r"\\(?:setminus|backslash|cap|mathbb)")
 _INFINITY = re.compile(r"([-+]?)\s*\\infty")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s*m\.?)?", re.IGNORECASE)
@@ -49,7 +57,11 @@ def same_answer(gold: str, answer: str, symbolic: Symbolic, tolerance: float = 0
         return True
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return False
-    return _same(clean(gold), clean(answer), Comparison(symbolic, tolerance))
+    how, target, given = Comparison(symbolic, tolerance), clean(gold), clean(answer)
+    exact, sign, _ = given.partition("\\approx")
+    if sign and exact.strip() and _same(target, exact.strip(), how):
+        return True
+    return _same(target, given, how)
 
 
 def _same(gold: str, answer: str, how: Comparison) -> bool:
@@ -58,11 +70,33 @@ def _same(gold: str, answer: str, how: Comparison) -> bool:
     if squash(gold) == squash(answer):
         return True
     gold, answer = _MEMBER.sub("", gold), _MEMBER.sub("", answer)
+    if (_REMARK.search(gold) is None) != (_REMARK.search(answer) is None):
+        return _same(_REMARK.sub("", gold).strip(), _REMARK.sub("", answer).strip(), how.deeper())
+    named = _assignments(gold), _assignments(answer)
+    if named[0] and named[1] and len(named[0]) > 1 and len(named[1]) > 1:
+        if set(named[0]) != set(named[1]):
+            return False
+        return all(_same(value, named[1][name], how.deeper()) for name, value in named[0].items())
     for rule in (_choice, _words, _quantities, _time, _lists, _equations, _unions, _brackets, _relations, _matrices):
         verdict = rule(gold, answer, how)
         if verdict is not None:
             return verdict
     return _expression(gold, answer, how)
+
+
+def _assignments(text: str) -> dict[str, str] | None:
+    """The values by their names in (a,b)=(1,2), or in a=1,b=2; None for anything else."""
+    parts = [part.strip() for part in split_top(text, ("=",))]
+    if len(parts) == 2 and (names := interval(parts[0])) and (values := interval(parts[1])):
+        pairs = list(zip(names[1], values[1], strict=False)) if len(names[1]) == len(values[1]) else []
+    else:
+        pairs = [
+            (name.strip(), value.strip()) for name, sign, value in (i.partition("=") for i in _items(text)) if sign
+        ]
+        if len(pairs) != len(_items(text)):
+            return None
+    found = {squash(name): value for name, value in pairs if _NAME.fullmatch(squash(name)) and value}
+    return found if pairs and len(found) == len(pairs) else None
 
 
 def _number(text: str) -> Quantity | None:

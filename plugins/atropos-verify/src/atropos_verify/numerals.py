@@ -26,6 +26,7 @@ _BROKEN_GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")
 _SPACED = re.compile(r"\d{1,3}(?: \d{3})+(?![\d/])")
 MAX_NUMBER = 400
 _TAIL = 2_000
+MOST_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,19 @@ def numbers(text: str) -> Iterator[Number]:
             yield Number(match.start(), match.end(), value)
 
 
-def last_number(text: str) -> Number | None:
-    """The last number of a text. The end is looked at first: long texts have thousands."""
-    begin = max(0, len(text) - _TAIL)
-    while begin:
-        space = text.rfind("\n", 0, begin)
-        found = _last(text[space + 1 :])
-        if found is not None:
-            return found
-        begin = 0 if space < 0 else max(0, space + 1 - 8 * (len(text) - space))
-    return _last(text)
-
-
-def _last(text: str) -> Number | None:
-    matches = deque(NUMBER.finditer(text), maxlen=20)
-    for match in reversed(matches):
+def numbers_from_the_end(text: str, begin: int = 0) -> Iterator[Number]:
+    """The last numbers of a text, the last one first. The end is looked at first: long texts have thousands."""
+    start = max(begin, len(text) - _TAIL)
+    while True:
+        line = max(text.rfind("\n", begin, start) + 1, begin) if start > begin else begin
+        found = deque(NUMBER.finditer(text, line), maxlen=MOST_LOOKED_AT)
+        if len(found) >= MOST_LOOKED_AT or line <= begin:
+            break
+        start = max(begin, line - 8 * (len(text) - line) - 1)
+    for match in reversed(found):
         value = _value(match)
         if value is not None:
-            return Number(match.start(), match.end(), value)
-    return None
+            yield Number(match.start(), match.end(), value)
 
 
 def spaced_number(text: str) -> Number | None:

@@ -8,63 +8,15 @@ import re
 from typing import Any, NoReturn
 
 from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
+from atropos_verify.choices import choice_letter
 from atropos_verify.errors import GoldError
-from atropos_verify.extract import answer_clause, boxed, last_match, tagged, visible
-from atropos_verify.latex import clean, untext
+from atropos_verify.extract import visible
 from atropos_verify.pool import shared_pool
+from atropos_verify.wording import plain_text, stated_text
 
 MAX_TEXT = 200_000
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
-_LETTER = re.compile(
-    r"[\s*_`$(\[{]*+(?:\b(?:option|choice)\b\s*)?[\s*_`(\[]*([A-Z])(?:[)\].:,;*_`$}]|\s*$|\s+(?=because|since|as\b|[-–—(]))"
-)
-_SMALL_LETTER = re.compile(r"[\s*_`$]*(?:\(([a-z])\)|([a-z])[).\s*_`$]*$)")
-_LAST_LETTER = re.compile(r"\(([A-Z])\)|\*\*\(?([A-Z])\)?[.:]?\*\*|\b(?:[Oo]ption|[Cc]hoice)\s+\(?([A-Z])\b")
 _FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*?)\n?[ \t]*```", re.DOTALL)
-
-
-def choice_letter(text: str, *, strict: bool = False) -> str | None:
-    """The letter a reply chooses: in a box, an answer tag, after "answer is", or as the whole reply.
-
-    Not strict: else the last letter in parentheses, in bold, or after "option". A mere capital letter in
-    a sentence is never taken for a choice, and a small one counts only in parentheses or alone.
-    """
-    answer = visible(text)
-    if answer is None:
-        return None
-    for content in (boxed(answer), tagged(answer), answer_clause(answer)):
-        if content is not None:
-            return _letter(untext(clean(content)) if len(content) < 500 else content[:500])
-    whole = answer.strip()
-    if "\n" not in whole and (bare := _letter(whole[:500])):
-        return bare
-    if strict:
-        return None
-    last = last_match(_LAST_LETTER, answer)
-    return (last[1] or last[2] or last[3]) if last else None
-
-
-def _letter(content: str) -> str | None:
-    """The letter with which a marked answer begins."""
-    match = _LETTER.match(content)
-    if match is not None:
-        return match[1]
-    small = _SMALL_LETTER.match(content)
-    return (small[1] or small[2]).upper() if small is not None else None
-
-
-def _named_choice(task: Task, text: str) -> str | None:
-    """The letter of the one choice whose text is the answer that a reply gives."""
-    choices, answer = task.info.get("choices"), visible(text)
-    if not isinstance(choices, list) or answer is None:
-        return None
-    given = {_squeezed(part) for part in (boxed(answer), tagged(answer), answer_clause(answer), answer) if part}
-    named = [i for i, option in enumerate(choices[:26]) if _squeezed(str(option)) in given]
-    return chr(ord("A") + named[0]) if len(named) == 1 else None
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"[\s.*]+", " ", untext(text[:500])).strip().casefold()
 
 
 def _gold_letter(task: Task) -> str:
@@ -89,7 +41,9 @@ def choice_reward(*, strict: bool = False, name: str = "choice") -> Reward:
     """
 
     def chosen(task: Task, rollout: Rollout) -> str | None:
-        return choice_letter(rollout.text, strict=strict) or _named_choice(task, rollout.text)
+        choices = task.info.get("choices")
+        options = [str(option) for option in choices] if isinstance(choices, list) else []
+        return choice_letter(rollout.text, strict=strict, options=options)
 
     def score(task: Task, rollout: Rollout) -> float:
         gold = _gold_letter(task)
@@ -100,22 +54,17 @@ def choice_reward(*, strict: bool = False, name: str = "choice") -> Reward:
 
 
 def exact_reward(*, ignore_case: bool = True, whole: bool = False, name: str = "exact") -> Reward:
-    """1.0 when the answer is the gold text, white space and a final full stop aside.
+    """1.0 when the answer is the gold text; case, white space, markup and a final full stop aside.
 
-    The answer is the content of the last box, of the answer tag, or what follows "answer is"; without
-    any of them, and always with whole=True, the whole reply.
+    The answer is what the last place of the reply states: a box, an answer tag, what follows "answer is" or the like;
+    without any of them, and always with whole=True, the whole reply.
     """
 
     def plain(text: str) -> str:
-        text = re.sub(r"\s+", " ", text).strip().removesuffix(".")
-        return text.casefold() if ignore_case else text
+        return plain_text(text, ignore_case=ignore_case)
 
     def given(task: Task, rollout: Rollout) -> str | None:
-        answer = visible(rollout.text)
-        if answer is None:
-            return None
-        found = [] if whole else [part for part in (boxed(answer), tagged(answer), answer_clause(answer)) if part]
-        return (found[0] if found else answer).strip()
+        return stated_text(rollout.text, whole=whole)
 
     def score(task: Task, rollout: Rollout) -> float:
         answer = given(task, rollout)

@@ -13,11 +13,12 @@ from pydantic import JsonValue
 from atropos_verify.arithmetic import TooLarge
 from atropos_verify.compare import Symbolic, same_answer
 from atropos_verify.errors import GoldError, VerifierTimeout
-from atropos_verify.extract import Extraction, boxed, extract, extract_strict
+from atropos_verify.extract import Extraction, extract, extract_strict
 from atropos_verify.latex import clean
 from atropos_verify.numerals import unify
 from atropos_verify.pool import WorkerPool
 from atropos_verify.quantity import Quantity, quantity
+from atropos_verify.statements import boxes
 
 _PLAIN_NUMBER = re.compile(r"[-+−]?\s*(?:\\?[$€£])?\s*(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 
@@ -75,7 +76,8 @@ def gold_answers(answer: JsonValue) -> tuple[str, ...]:
 
 def _gold_text(text: str) -> str:
     marked = text.rpartition("####")[2].strip() if "####" in text else ""
-    return marked.split("\n")[0].strip() or boxed(text) or text.strip()
+    found = boxes(text)
+    return marked.split("\n")[0].strip() or (found[-1].content if found else "") or text.strip()
 
 
 def is_plain_number(gold: str) -> bool:

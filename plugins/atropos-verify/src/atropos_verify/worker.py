@@ -53,7 +53,26 @@ def math(request: dict[str, Any]) -> bool:
     answer = parsed(request["answer"])
     if not answer:
         return False
-    return bool(verify(list(gold), list(answer), float_rounding=30, numeric_precision=50, timeout_seconds=None))
+    if verify(list(gold), list(answer), float_rounding=30, numeric_precision=50, timeout_seconds=None):
+        return True
+    return _same_complex(gold[0], answer[0])
+
+
+def _same_complex(gold: Any, answer: Any) -> bool:
+    """Constants with an imaginary unit, which math-verify takes for a variable: e^{i pi/3} and its Cartesian form."""
+    import sympy  # type: ignore[import-untyped]
+
+    names = {symbol.name for side in (gold, answer) for symbol in getattr(side, "free_symbols", ())}
+    if "i" not in names or not names <= {"i", "e"}:
+        return False
+    units = {
+        symbol: {"i": sympy.I, "e": sympy.E}[symbol.name] for side in (gold, answer) for symbol in side.free_symbols
+    }
+    try:
+        gap = sympy.sympify(gold - answer).subs(units)
+        return bool(sympy.simplify(sympy.expand_complex(gap)) == 0)
+    except (TypeError, ValueError, AttributeError):
+        return False
 
 
 def regex(request: dict[str, Any]) -> bool:

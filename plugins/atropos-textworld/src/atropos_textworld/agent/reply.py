@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from atropos_cli.sdk import Message, ToolParse, parse_tool_calls, split_thinking
+from atropos_cli.sdk import Message, ToolParse, parse_tool_calls, split_thinking, thought_text
 from atropos_textworld.agent.blocks import MemoryBlock, extract_memory, format_reward, read_blocks
 from atropos_textworld.replies import Found, read_command
 
@@ -41,7 +41,7 @@ def read_reply(message: Message, previous: str | None, *, memory: bool) -> Agent
     thinking, answer = split_thinking(text)
     return AgentReply(
         found=read_command(message, previous),
-        thinking=_inside(thinking) if answer is not None else "",
+        thinking=thought_text(thinking) if answer is not None else "",
         memory=extract_memory(text),
         prediction=_prediction(message, answer or ""),
         format=_format(text, memory),
@@ -53,9 +53,11 @@ def as_text(message: Message) -> str:
     text = message.text
     if message.reasoning:
         text = f"<think>{message.reasoning}</think>{text}"
-    elif "</think>" in text and "<think>" not in text:
-        # The chat template had opened it.
-        text = f"<think>{text}"
+    elif "<think>" not in text:
+        # The chat template had opened it, or the model's family has other marks.
+        thinking, answer = split_thinking(text)
+        if answer is not None and thinking:
+            text = f"<think>{thought_text(thinking)}</think>{answer}"
     for call in message.tool_calls or ():
         arguments = call.function.arguments
         text += f'\n<tool_call>{{"name": {json.dumps(call.function.name)}, "arguments": {arguments}}}</tool_call>'
@@ -85,18 +87,13 @@ def _prediction(message: Message, answer: str) -> str:
     return " ".join(outcome.split())[:LONGEST_PREDICTION] if isinstance(outcome, str) else ""
 
 
-def _inside(thinking: str) -> str:
-    """The thinking without its tags."""
-    return thinking.strip().removeprefix("<think>").removesuffix("</think>").strip()
-
-
 def for_history(message: Message, how: str) -> Message:
     """A reply as later prompts show it: `how` is keep, strip or summary."""
     changes: dict[str, object] = {"tokens": None, "finish_reason": None}
     if how != "keep":
         thinking, answer = split_thinking(message.text)
         if answer is not None and thinking:
-            kept = _last_sentences(_inside(thinking)) if how == "summary" else ""
+            kept = _last_sentences(thought_text(thinking)) if how == "summary" else ""
             changes["content"] = f"<think>{kept}</think>\n{answer.strip()}" if kept else answer.strip()
         if message.reasoning:
             kept = _last_sentences(message.reasoning.strip()) if how == "summary" else ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atropos_cli.sdk import AnalyzedRollout, split_thinking
+from atropos_cli.sdk import AnalyzedRollout, split_thinking, thought_text
 from atropos_textworld.agent.blocks import extract_memory
 
 _LONGEST_TEXT = 200_000
@@ -77,7 +77,7 @@ def reply_of(message: Mapping[str, Any]) -> Reply:
     content, reasoning = message.get("content"), message.get("reasoning")
     text = content[:_LONGEST_TEXT] if isinstance(content, str) else ""
     thinking, _ = split_thinking(text)
-    length = len(thinking.strip().removeprefix("<think>").removesuffix("</think>").strip()) if thinking else 0
+    length = len(thought_text(thinking))
     if isinstance(reasoning, str):
         length += len(reasoning)
         text = f"<think>{reasoning[:_LONGEST_TEXT]}</think>{text}"
