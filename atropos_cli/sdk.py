@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
+from atropos_cli.domain.finish import StopReason, cut_by, finish_of, is_known, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
@@ -131,6 +132,7 @@ __all__ = [
     "Series",
     "ServerUnavailable",
     "SingleTurn",
+    "StopReason",
     "StopText",
     "Task",
     "TaskStream",
@@ -161,15 +163,18 @@ __all__ = [
     "clean_text",
     "completion_of",
     "cpu_count",
+    "cut_by",
     "encode_group",
     "end_ids",
     "escape_placeholders",
     "find_model",
+    "finish_of",
     "gguf_folder",
     "gguf_header",
     "group_reward",
     "histogram",
     "hookimpl",
+    "is_known",
     "load_gguf",
     "make_backend",
     "parse_tool_calls",
@@ -178,6 +183,7 @@ __all__ = [
     "shared_worker",
     "slurm_templates",
     "split_thinking",
+    "stop_reason_of",
     "system",
     "token_sequences",
     "user",

@@ -7,20 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.finish import TRUNCATED, StopReason
 from atropos_cli.domain.messages import Message
 
 Stage = Literal["reset", "generate", "environment", "score", "timeout"]
-
-StopReason = Literal[
-    "done",  # the environment ended the episode
-    "step_limit",  # the environment's own limit of steps
-    "length",  # the last completion was cut by max_tokens
-    "context_length",  # the next prompt would not fit the model's context
-    "content_filter",  # the server withheld the completion
-    "incomplete",  # the server ended the completion without saying why
-]
-
-TRUNCATED: frozenset[str] = frozenset({"step_limit", "length", "context_length", "content_filter", "incomplete"})
 
 
 class RolloutFailure(Frozen):

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.plan import Plan, Sampling
-from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, StopReason, Usage
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
@@ -29,13 +30,6 @@ from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, Episode, SingleTurn
 
 T = TypeVar("T")
-
-_FINISH: dict[str | None, StopReason] = {
-    "length": "length",
-    "content_filter": "content_filter",
-    None: "incomplete",
-    "abort": "incomplete",
-}
 
 
 def failure(stage: Stage, error: BaseException) -> RolloutFailure:
@@ -69,17 +63,16 @@ class _Attempt:
         """Append the reply; hang the prompt's tokens on the last message before it."""
         if span is not None and self.messages:
             self.messages[-1] = self.messages[-1].model_copy(update={"tokens": span})
-        reply = completion.message
-        if reply.finish_reason != completion.finish_reason:
-            reply = reply.model_copy(update={"finish_reason": completion.finish_reason})
+        reply, reason = completion.message, finish_of(completion.finish_reason)
+        if reply.finish_reason != reason:
+            reply = reply.model_copy(update={"finish_reason": reason})
         self.messages.append(reply)
         self.trail.extend(reply)
         if completion is generation.completions[0]:
             # A prompt that n samples share is paid for once.
             self.prompt_tokens = _add(self.prompt_tokens, generation.prompt_tokens)
         self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
-        reason = completion.finish_reason
-        self.stop = _FINISH.get(reason) if reason not in ("stop", "tool_calls") else None
+        self.stop = "incomplete" if reason is None else cut_by(reason)
         return reply
 
 

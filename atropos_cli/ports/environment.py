@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtim
 from pydantic import BaseModel, ConfigDict
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
-from atropos_cli.domain.rollout import Rollout, StopReason
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.reward import Reward

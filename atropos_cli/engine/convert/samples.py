@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from atropos_cli.domain.rollout import TRUNCATED
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
@@ -58,19 +57,12 @@ def why_not(record: Record, attempt: Attempt, *, keep_truncated: bool = False) -
         return "failed"
     if record.non_finite and attempt.index in record.non_finite:
         return "score_not_finite"
-    if not keep_truncated and attempt.truncated:
-        return f"truncated:{truncation(attempt)}"
+    if not keep_truncated and (cut := attempt.cut) is not None:
+        return f"truncated:{cut}"
     messages = attempt.messages
     if len(messages) > attempt.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
         return None
     return None if useful_end(messages) > attempt.prompt_length else "empty"
-
-
-def truncation(attempt: Attempt) -> str:
-    """What cut the attempt off."""
-    if attempt.stop_reason in TRUNCATED:
-        return str(attempt.stop_reason)
-    return attempt.finish_reason if attempt.finish_reason in ("length", "content_filter") else "marked"
 
 
 def completion_key(attempt: Attempt) -> str:

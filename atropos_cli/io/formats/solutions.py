@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.finish import finish_in
 from atropos_cli.io.formats.common import (
     Format,
     RowError,
     cut_history,
     expect_list,
+    finish_at,
     new_record,
     read_score,
     side_fields,
@@ -44,6 +46,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         for i, name in enumerate(names):
             solver = raw[name]
             _add(record, prompt, solver["solution"], solver.get("score", solver["is_correct"]), f"{name}.score", i)
+            record.attempts[i].finish_reason = finish_in(solver)
         record.cut = _cut_solvers
         return record
     texts = expect_list(raw[key], key)
@@ -56,6 +59,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         if not isinstance(text, str):
             raise RowError(f"{key}[{i}]", "text", kind_of(text))
         _add(record, prompt, text, score, f"{score_key}[{i}]", i)
+        record.attempts[i].finish_reason = finish_at(raw, i, len(texts))
     record.cut = _cut_lists
     return record
 
