@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
-from atropos_cli.domain.finish import StopReason, cut_by, finish_of, is_known, stop_reason_of
+from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, is_known, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
@@ -168,6 +168,7 @@ __all__ = [
     "end_ids",
     "escape_placeholders",
     "find_model",
+    "finish_in",
     "finish_of",
     "gguf_folder",
     "gguf_header",

@@ -73,11 +73,19 @@ class Rollout(Frozen):
 
 
 class TokenSequence(Frozen):
-    """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False."""
+    """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False.
+
+    whole: does it begin with its prompt? Where the first token is trained, the prompt's ids are missing, and
+    what is trained would be predicted from nothing.
+    """
 
     ids: tuple[int, ...]
     mask: tuple[bool, ...]
     logprobs: tuple[float, ...] | None
+
+    @property
+    def whole(self) -> bool:
+        return not (self.mask and self.mask[0])
 
 
 def token_sequences(rollout: Rollout) -> tuple[TokenSequence, ...]:

@@ -24,7 +24,7 @@ from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.engine.prefill import check_prefill, whole
 from atropos_cli.engine.scoring import Scorer
-from atropos_cli.engine.tokens import TokenTrail
+from atropos_cli.engine.tokens import TokenTrail, with_prompt
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, Episode, SingleTurn
@@ -116,7 +116,7 @@ class GroupRoller:
     ) -> Sequence[Completion]:
         """Exactly n completions; see GroupContext."""
         generations = await self.sample(messages, n=n, sampling=sampling, tools=tools)
-        return [completion for generation in generations for completion in generation.completions]
+        return [completion for generation in generations for completion in with_prompt(generation, messages)]
 
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens; see GroupContext."""

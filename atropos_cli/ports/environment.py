@@ -130,7 +130,11 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
-        """Exactly n completions of the messages, under the run's worker limit, retries and deadline."""
+        """Exactly n completions of the messages, under the run's worker limit, retries and deadline.
+
+        The tokens of each message hold the prompt's ids too, untrained, where the backend gives them: a rollout of
+        (*messages, completion.message) can be trained on.
+        """
 
     async def sample(
         self,
@@ -140,7 +144,10 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Generation]:
-        """As generate, but with what the backend said of the prompt: generations that hold n completions together."""
+        """As generate, but with what the backend said of the prompt: generations that hold n completions together.
+
+        The tokens of a message are the sampled ones alone; the prompt's ids stand in the generation.
+        """
 
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens after a given prefix; same length as continuation_ids."""

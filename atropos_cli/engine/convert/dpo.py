@@ -27,7 +27,14 @@ from atropos_cli.engine.convert.pairing import (
     same_prompts,
 )
 from atropos_cli.engine.convert.rendering import Rendering, Warn
-from atropos_cli.engine.convert.samples import SampleOptions, completion_key, lineage_of, rollout_id, why_not
+from atropos_cli.engine.convert.samples import (
+    SampleOptions,
+    check_uncut,
+    completion_key,
+    lineage_of,
+    rollout_id,
+    why_not,
+)
 from atropos_cli.engine.convert.template import TemplateRefused
 from atropos_cli.engine.convert.turns import BadMessage
 from atropos_cli.engine.selection import Pair, TieBreak
@@ -330,6 +337,7 @@ class PairConverter:
         return {"prompt": chosen.prompt, "chosen": chosen.completion, "rejected": rejected.completion}
 
     def _text(self, prompt: Sequence[Row], completion: Sequence[Row], tools: list[Row] | None) -> Prompted:
+        check_uncut(completion, "text")
         return (
             Prompted.plain(prompt, completion)
             if self.rendering is None

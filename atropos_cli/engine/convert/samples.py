@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
@@ -80,7 +81,7 @@ def completion_key(attempt: Attempt) -> str:
 def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     """The sample of an attempt that `why_not` let through. Raises BadMessage."""
     begin = attempt.prompt_length
-    stored: list[Message] = attempt.messages[: useful_end(attempt.messages)]
+    stored = told_cut(attempt)
     messages = normal(stored, options.thinking)
     dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
@@ -95,6 +96,28 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
         raise BadMessage("weight_zero" if trained else "empty", "no message of the assistant is trained on")
     lineage = lineage_of(record, attempt, options.fields)
     return Sample(messages, weighted, lineage["task"], record.where, record.tools, lineage, dropped)
+
+
+def told_cut(attempt: Attempt) -> list[Message]:
+    """The messages up to the last reply, which says itself (by its finish reason) when it was cut off."""
+    messages: list[Message] = attempt.messages[: useful_end(attempt.messages)]
+    cut = attempt.reply_cut
+    if cut is not None and messages and attempt.reply is messages[-1] and not is_cut(messages[-1]):
+        messages = [*messages[:-1], {**messages[-1], "finish_reason": "length" if cut == "marked" else cut}]
+    return messages
+
+
+def is_cut(message: Message) -> bool:
+    """Was this reply cut off, so that no end mark belongs behind it?"""
+    return len(message) > 2 and cut_by(message.get("finish_reason")) is not None
+
+
+def check_uncut(messages: Sequence[Message], where: str) -> None:
+    """For rows of text: a trainer writes an end token behind them. Raises BadMessage for a reply that was cut off."""
+    if any(message["role"] == "assistant" and is_cut(message) for message in messages):
+        raise BadMessage(
+            "cut_end_mark", f"a reply was cut off, and {where} cannot say so: a trainer would teach it an end token"
+        )
 
 
 def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:
@@ -145,6 +168,8 @@ def clean(message: Message, *, arguments_as_text: bool = False) -> Message:
             made[key] = message[key]
     if message.get("weight", 1) != 1:
         made["weight"] = message["weight"]
+    if is_cut(message):
+        made["finish_reason"] = finish_of(message["finish_reason"])
     return made
 
 

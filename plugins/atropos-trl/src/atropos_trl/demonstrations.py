@@ -5,6 +5,9 @@
 {"prompt", "completion"}          texts or messages; the completion is trained, with an end token
 {"text"}                          all of it is trained, with an end token
 {"conversations"}                 ShareGPT's from/value, as messages
+
+A message with weight 0 is not trained. Behind a reply that was cut off (by its own or its row's finish reason) no end
+token is trained.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.sdk import DataError, JsonDict
+from atropos_cli.sdk import DataError, JsonDict, cut_by, finish_in
 
 IGNORED = -100
 _WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"
@@ -75,20 +78,22 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
     if "input_ids" in row:
         return _given(row)
     tools = row.get("tools")
+    cut = cut_by(finish_in(row)) is not None
     if "conversations" in row:
-        return _rendered(from_sharegpt(row["conversations"]), 0, tokenizer, tools)
+        return _rendered(_ending(from_sharegpt(row["conversations"]), cut), 0, tokenizer, tools)
     if "messages" in row:
-        return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
+        return _rendered(_ending(_turns(row["messages"]), cut), 0, tokenizer, tools)
     if "completion" in row:
         if row.get("prompt") is None:
             raise ValueError("it has a completion, but no prompt")
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
-            return _text(prompt, completion, tokenizer)
+            return _text(prompt, completion, tokenizer, ends=not cut)
         turns = _turns(prompt)
-        return _rendered([*turns, *_turns(completion, role="assistant")], len(turns), tokenizer, tools)
+        replies = _ending(_turns(completion, role="assistant"), cut)
+        return _rendered([*turns, *replies], len(turns), tokenizer, tools)
     if "text" in row:
-        return _text("", str(row["text"]), tokenizer)
+        return _text("", str(row["text"]), tokenizer, ends=not cut)
     raise ValueError("it has none of the known keys")
 
 
@@ -118,6 +123,8 @@ def _given(row: JsonDict) -> tuple[list[int], list[int]]:
         labels = [token if flag else IGNORED for token, flag in zip(ids, mask, strict=True)]
     if len(ids) != len(labels):
         raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
+    if labels and labels[0] != IGNORED:
+        raise ValueError("its first token is trained, which nothing predicts: the tokens of its prompt are missing")
     return [int(token) for token in ids], [int(label) for label in labels]
 
 
@@ -148,17 +155,26 @@ def from_sharegpt(value: Any) -> list[JsonDict]:
         role = _ROLES.get(str(turn.get("from")))
         if role is None:
             raise ValueError(f"a turn is from {turn.get('from')!r}; known are {', '.join(sorted(_ROLES))}")
-        turns.append({"role": role, "content": str(turn["value"])})
+        kept = {key: turn[key] for key in ("finish_reason", "weight") if turn.get(key) is not None}
+        turns.append({"role": role, "content": str(turn["value"]), **kept})
     return turns
 
 
-def _text(prompt: str, completion: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+def _ending(turns: list[JsonDict], cut: bool) -> list[JsonDict]:
+    """The turns, the last reply marked as cut off where its row says so."""
+    place = next((i for i in reversed(range(len(turns))) if turns[i]["role"] == "assistant"), None)
+    if cut and place is not None:
+        turns[place] = {**turns[place], "finish_reason": "length"}
+    return turns
+
+
+def _text(prompt: str, completion: str, tokenizer: Any, *, ends: bool = True) -> tuple[list[int], list[int]]:
     encoded = tokenizer(prompt + completion, return_offsets_mapping=True)
     ids, labels = [], []
     for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         ids.append(int(token))
         labels.append(int(token) if begin >= len(prompt) and end > begin else IGNORED)
-    if ids[-1:] != [tokenizer.eos_token_id]:
+    if ends and ids[-1:] != [tokenizer.eos_token_id]:
         ids.append(tokenizer.eos_token_id)
         labels.append(tokenizer.eos_token_id)
     return ids, labels
@@ -174,6 +190,20 @@ def render_dialogue(messages: Sequence[JsonDict], tokenizer: Any, **options: Any
         ) from error
 
 
+def is_cut(message: JsonDict) -> bool:
+    """Was a reply cut off, so that no end token belongs behind it?"""
+    return cut_by(finish_in(message)) is not None
+
+
+def _end_of_text(message: JsonDict, rendered: str, begin: int) -> int:
+    """Where a reply that was cut off ends: with its own words. Raises ValueError where they are not to be found."""
+    words = str(message["content"]).strip()
+    at = rendered.rfind(words, begin) if words and not message.get("tool_calls") else -1
+    if at < 0:
+        raise ValueError("a reply was cut off, and it cannot be told where it ends in the rendered text")
+    return at + len(words)
+
+
 def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: Any) -> tuple[list[int], list[int]]:
     """Assistant turns from number `first` on are trained, from after the template's opening to their end token."""
 
@@ -187,7 +217,7 @@ def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: A
     whole = render(len(messages), opening=False)
     spans = []
     for number, message in enumerate(messages):
-        if message["role"] != "assistant" or number < first:
+        if message["role"] != "assistant" or number < first or message.get("weight", 1) == 0:
             continue
         before, after = render(number, opening=True), render(number + 1, opening=False)
         if not whole.startswith(before) or not whole.startswith(after):
@@ -195,6 +225,9 @@ def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: A
                 "the chat template rewrites earlier turns (it drops thoughts, say), so that no mask fits all of them; "
                 "make one row for each reply: sft-gen --split-turns"
             )
+        if is_cut(message):
+            spans.append((len(before), _end_of_text(message, after, len(before))))
+            continue
         end = len(after)
         mark = after.rfind(tokenizer.eos_token, len(before)) if tokenizer.eos_token else -1
         if mark >= 0:
