@@ -53,6 +53,8 @@ def demonstrations(
         try:
             ids, labels = ids_and_labels(row, tokenizer)
             _check_ids(ids, labels, vocabulary)
+            if "input_ids" in row:
+                _check_prompt(labels)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"row {number} cannot be trained on: {error} ({_keys(row)})", hint=_WANTED) from error
         if max_length is not None and len(ids) > max_length:
@@ -113,6 +115,12 @@ def _check_ids(ids: Sequence[int], labels: Sequence[int], vocabulary: int | None
             )
 
 
+def _check_prompt(labels: Sequence[int]) -> None:
+    """Raises ValueError for stored tokens whose first one is trained."""
+    if labels and labels[0] != IGNORED:
+        raise ValueError("its first token is trained, which nothing predicts: the tokens of its prompt are missing")
+
+
 def _given(row: JsonDict) -> tuple[list[int], list[int]]:
     ids: Any = row["input_ids"]
     labels: Any = row.get("labels")
@@ -123,8 +131,6 @@ def _given(row: JsonDict) -> tuple[list[int], list[int]]:
         labels = [token if flag else IGNORED for token, flag in zip(ids, mask, strict=True)]
     if len(ids) != len(labels):
         raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
-    if labels and labels[0] != IGNORED:
-        raise ValueError("its first token is trained, which nothing predicts: the tokens of its prompt are missing")
     return [int(token) for token in ids], [int(label) for label in labels]
 
 
