@@ -191,6 +191,7 @@ class OpenAIBackend(InferenceBackend):
             return prompt_content(request.prompt_ids)
         messages = [message_json(m, send_reasoning=self.config.send_reasoning) for m in request.messages]
         if self._render is not None:
+            messages = [{**message, "content": message["content"] or ""} for message in messages]
             prompt = self._render(messages, request.tools, request.prefill)
             return prompt_content(prompt, stop_texts(self.config.chat_template))
         if not messages:
@@ -222,6 +223,8 @@ class OpenAIBackend(InferenceBackend):
                     request = request.replace(n=1)
                     self._note_n_ignored(f"the server refuses n ({words.message})")
                     continue
+            if response.status == 500 and self._fields.learn_content(words, body):
+                continue
             raise self._error(response.status, words, asked, body, response.headers)
 
     def _error(
