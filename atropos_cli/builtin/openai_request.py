@@ -118,7 +118,7 @@ def prompt_content(prompt: Prompt | tuple[int, ...], stop: tuple[str, ...] = ())
 
 
 def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str, Any]:
-    """A message in the OpenAI shape: no text is null beside tool calls and "" elsewhere; no tokens, no finish reason."""
+    """A message in the OpenAI shape, without tokens and finish reason. No text is null beside tool calls, else ""."""
     result: dict[str, Any] = {"role": message.role, "content": message.content}
     if not message.content:
         result["content"] = None if message.tool_calls else ""
