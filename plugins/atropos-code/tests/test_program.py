@@ -202,6 +202,12 @@ REPLIES: list[tuple[str, str, int]] = [
     ("closing deeper bad", "  ```python\n  def double(n):\n      return 2 * n\n  ```\nok", 1),
     ("final answer tag", "<final_answer>\n" + RIGHT + "</final_answer>", 1),
     ("boxed", "\\boxed{\\text{see code}}\n" + fenced(RIGHT), 1),
+    ("indented closing fence", "```python\n" + RIGHT + "    ```\nText", 1),
+    ("old line ends", ("```python\n" + RIGHT + "```").replace("\n", "\r"), 1),
+    ("another language without a mark", fenced(RIGHT) + fenced("def double(n)\n  2 * n\nend\n", ""), 1),
+    ("another language with a mark", fenced(RIGHT) + fenced("def double(n)\n  2 * n\nend\n", "ruby"), 1),
+    ("Russian, without a mark", "Решение:\n" + RIGHT + "\nЭта функция удваивает число.\n", 1),
+    ("CDATA", "<code><![CDATA[\n" + RIGHT + "]]></code>", 1),
     ("decorated", fenced("import functools\n@functools.lru_cache\ndef double(n):\n    return 2 * n\n"), 1),
 ]
 

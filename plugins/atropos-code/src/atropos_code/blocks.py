@@ -95,7 +95,7 @@ def _fenced(text: str) -> tuple[list[Block], str]:
     found: list[Block] = []
     outside: list[str] = []
     before = ""
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
     at = 0
     while at < len(lines):
         match = _OPEN.match(lines[at]) or (_OPEN_LATE.match(lines[at]) if len(lines[at]) <= _LONGEST_LATE else None)
@@ -121,6 +121,7 @@ def _inside(lines: list[str], begin: int, opening: re.Match[str]) -> tuple[list[
     quotes: list[str] = []
     quote = ""
     passed: int | None = None
+    deeper: int | None = None
     for at in range(begin, len(lines)):
         line = lines[at]
         if opening[1].strip():
@@ -131,12 +132,16 @@ def _inside(lines: list[str], begin: int, opening: re.Match[str]) -> tuple[list[
             if not quote:
                 return content, True, at + 1
             passed = len(content) if passed is None else passed
+        elif not quote and deeper is None and _closes(line, fence, len(line)):
+            deeper = len(content)
         # A block in a list item is indented as a whole.
         line = _without_indent(line, width)
         content.append(line)
         quotes.append(quote)
         quote = _quote_after(line, quote) if python else ""
-    if passed is not None:  # a string that never ends: the fence in it was the block's after all
+    if passed is None:
+        passed = deeper
+    if passed is not None:  # a string or an indent that never ends: the fence in it was the block's after all
         return content[:passed], True, begin + passed + 1
     for number, line in enumerate(content):
         if not quotes[number] and line.rstrip().endswith(fence) and line.strip() != fence:

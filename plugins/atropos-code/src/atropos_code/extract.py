@@ -92,9 +92,15 @@ def _joined(candidates: list[Block], names: tuple[str, ...], at_least: int) -> s
     """The last definition of each name, in the order of the reply; None when no name is defined."""
     chosen: set[int] = set()
     for name in names:
-        holders = [i for i, block in enumerate(candidates) if strength(block.content, name) >= at_least]
+        holders = [i for i, block in enumerate(candidates) if _strength(block, name) >= at_least]
         chosen |= set(holders[-1:])
     return _with_needed(candidates, chosen) if chosen else None
+
+
+def _strength(block: Block, name: str) -> int:
+    """As strength(); what is not marked as Python and cannot be read as such may be of another language."""
+    found = strength(block.content, name)
+    return found if block.is_python or parsed(block.content) is not None else min(found, WEAK)
 
 
 def _with_needed(candidates: list[Block], chosen: set[int]) -> str:
