@@ -24,6 +24,9 @@ Message = dict[str, Any]
 Row = dict[str, Any]
 
 
+_WHOLE = frozenset({None, "done", "stop", "tool_calls"})
+
+
 class TokenSeq(NamedTuple):
     """One training sequence. mask True means trained on; logprobs is 0.0 where mask is False."""
 
@@ -129,7 +132,7 @@ class Attempt:
     @property
     def cut(self) -> str | None:
         """What cut it off (see domain.finish), "marked" where the row says no more than that; None when it ended."""
-        if self.finish_reason is None and self.stop_reason is None:  # the usual case in files
+        if self.finish_reason in _WHOLE and self.stop_reason in _WHOLE:  # the usual case
             return "marked" if self.raw.get("truncated") is True else None
         found = cut_by(self.stop_reason) or cut_by(self.finish_reason)
         return found or ("marked" if self.raw.get("truncated") is True else None)
