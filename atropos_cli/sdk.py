@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
+from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, is_known, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
@@ -138,6 +139,7 @@ __all__ = [
     "Series",
     "ServerUnavailable",
     "SingleTurn",
+    "StopReason",
     "StopText",
     "Task",
     "TaskStream",
@@ -169,16 +171,20 @@ __all__ = [
     "clean_text",
     "completion_of",
     "cpu_count",
+    "cut_by",
     "encode_group",
     "end_ids",
     "escape_placeholders",
     "find_model",
+    "finish_in",
+    "finish_of",
     "gguf_folder",
     "gguf_header",
     "group_reward",
     "guard_file",
     "histogram",
     "hookimpl",
+    "is_known",
     "is_machine_root",
     "is_remote",
     "load_gguf",
@@ -192,6 +198,7 @@ __all__ = [
     "shared_worker",
     "slurm_templates",
     "split_thinking",
+    "stop_reason_of",
     "stored_isolation",
     "system",
     "thought_text",

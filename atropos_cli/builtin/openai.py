@@ -191,6 +191,7 @@ class OpenAIBackend(InferenceBackend):
             return prompt_content(request.prompt_ids)
         messages = [message_json(m, send_reasoning=self.config.send_reasoning) for m in request.messages]
         if self._render is not None:
+            messages = [{**message, "content": message["content"] or ""} for message in messages]
             prompt = self._render(messages, request.tools, request.prefill)
             return prompt_content(prompt, stop_texts(self.config.chat_template))
         if not messages:
@@ -222,6 +223,8 @@ class OpenAIBackend(InferenceBackend):
                     request = request.replace(n=1)
                     self._note_n_ignored(f"the server refuses n ({words.message})")
                     continue
+            if response.status == 500 and self._fields.learn_content(words, body):
+                continue
             raise self._error(response.status, words, asked, body, response.headers)
 
     def _error(
@@ -243,7 +246,10 @@ class OpenAIBackend(InferenceBackend):
         sent_ids = tuple(prompt) if isinstance(prompt, list | tuple) else None
         with_tokens = request.logprobs != "off"
         try:
-            generation, notes = read_answer(data, n=request.n, chat=chat, with_tokens=with_tokens, prompt_ids=sent_ids)
+            limit = body.get("max_tokens", body.get("max_completion_tokens"))
+            generation, notes = read_answer(
+                data, n=request.n, chat=chat, with_tokens=with_tokens, prompt_ids=sent_ids, limit=limit
+            )
         except NoAnswer as none:
             self._counts["no_answer"] += 1
             if none.words is not None:
@@ -257,6 +263,7 @@ class OpenAIBackend(InferenceBackend):
         if asked.with_tools and self.capabilities.tools is None:
             self._learn(tools=True)
         self._note_count(request, notes)
+        self._note_ends(notes, server, limit)
         if with_tokens:
             self._note_tokens(request, notes, server)
         return generation
@@ -272,10 +279,28 @@ class OpenAIBackend(InferenceBackend):
                 self._learn(n=True)
         elif self.capabilities.n is False:
             counts["single_requests"] += 1
-        if notes.no_finish_reason:
-            counts["no_finish_reason"] += notes.no_finish_reason
         if notes.bad_tool_calls:
             counts["bad_tool_calls"] += notes.bad_tool_calls
+
+    def _note_ends(self, notes: Notes, server: Server, limit: Any) -> None:
+        """How the completions ended, where that is not sure."""
+        counts = self._counts
+        if notes.no_finish_reason:
+            counts["no_finish_reason"] += notes.no_finish_reason
+        if notes.unknown_finish_reason:
+            counts["unknown_finish_reason"] += notes.unknown_finish_reason
+            self._tell_once(
+                "finish",
+                f"{server.address} ends replies with the finish reason {notes.unknown_reason!r}, which is not known: "
+                "they count as incomplete",
+            )
+        if notes.stopped_at_max_tokens:
+            counts["stopped_at_max_tokens"] += notes.stopped_at_max_tokens
+            self._tell_once(
+                "limit",
+                f"{server.address} says 'stop' of a reply that has exactly max_tokens ({limit}) tokens: it may be cut "
+                "off; such replies are counted as stopped_at_max_tokens",
+            )
 
     def _note_n_ignored(self, reason: str) -> None:
         self._learn(n=False)

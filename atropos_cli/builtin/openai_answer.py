@@ -14,7 +14,8 @@ Servers differ in where they put things; what each key is called where:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -30,19 +31,13 @@ from atropos_cli.sdk import (
     TokenSpan,
     ToolCall,
     clean_text,
+    finish_of,
+    is_known,
 )
 
 # vLLM writes -9999 where a logprob is -inf or missing.
 LEAST_LOGPROB = -9998.0
-_FINISH_REASONS = {
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "end_turn": "stop",
-    "max_tokens": "length",
-    "function_call": "tool_calls",
-    "": None,
-}
+_FINISH_KEYS = ("finish_reason", "finishReason", "done_reason")
 
 
 class NoAnswer(Exception):
@@ -56,7 +51,11 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True)
 class Notes:
-    """What was missing or wrong in the choices of one answer, in numbers of choices."""
+    """What was missing or wrong in the choices of one answer, in numbers of choices.
+
+    unknown_reason: a finish reason that no server is known to give. at_limit: ended by itself, by its finish reason, at
+    exactly the number of tokens that was asked for at most.
+    """
 
     choices: int = 0
     no_token_ids: int = 0
@@ -64,6 +63,9 @@ class Notes:
     bad_logprobs: int = 0
     no_finish_reason: int = 0
     bad_tool_calls: int = 0
+    unknown_finish_reason: int = 0
+    unknown_reason: str = ""
+    stopped_at_max_tokens: int = 0
 
 
 def read_json(body: bytes) -> Any:
@@ -78,9 +80,18 @@ def read_json(body: bytes) -> Any:
 
 
 def read_answer(
-    body: bytes, *, n: int, chat: bool, with_tokens: bool, prompt_ids: tuple[int, ...] | None = None
+    body: bytes,
+    *,
+    n: int,
+    chat: bool,
+    with_tokens: bool,
+    prompt_ids: tuple[int, ...] | None = None,
+    limit: int | None = None,
 ) -> tuple[Generation, Notes]:
-    """The answer of a 200. `prompt_ids`: the exact ids that were sent, where ids were sent. Raises NoAnswer."""
+    """The answer of a 200. Raises NoAnswer.
+
+    prompt_ids: the exact ids that were sent, where ids were sent. limit: the max_tokens that were sent.
+    """
     try:
         data = read_json(body)
     except ValueError:
@@ -97,6 +108,8 @@ def read_answer(
     usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
     tokens_used = usage.get("completion_tokens") if n == 1 else None
     completions = tuple(_completion(choice, chat, with_tokens, tokens_used, notes) for choice in choices)
+    if limit is not None:
+        notes.stopped_at_max_tokens = _stopped_at(limit, completions, usage.get("completion_tokens"))
     if prompt_ids is None and with_tokens:
         prompt_ids = _ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"))
     prompt_tokens = usage.get("prompt_tokens")
@@ -106,6 +119,15 @@ def read_answer(
         return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens), notes
     except ValidationError as error:
         raise NoAnswer(f"prompt token ids that are not numbers ({error.error_count()} errors)") from None
+
+
+def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:
+    """How many ended by themselves, as the server says, with exactly as many tokens as they might have."""
+    full = used == limit * len(completions)  # of all of them together: where single counts are not known
+    return sum(
+        completion.finish_reason == "stop" and (completion.completion_tokens == limit or full)
+        for completion in completions
+    )
 
 
 def _not_json(body: bytes) -> str:
@@ -127,14 +149,15 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: Any, notes: Notes) -> Completion:
-    finish_reason = choice.get("finish_reason")
-    if isinstance(finish_reason, dict):  # SGLang's native shape
-        finish_reason = finish_reason.get("type")
-    finish_reason = _FINISH_REASONS.get(finish_reason, finish_reason) if isinstance(finish_reason, str) else None
-    if finish_reason in ("abort", "error"):
-        raise NoAnswer(f"a completion with finish_reason {finish_reason!r}")
+    said = next((choice[key] for key in _FINISH_KEYS if choice.get(key) is not None), None)
+    finish_reason = finish_of(said) if isinstance(said, str | dict) else None
+    if finish_reason == "error":
+        raise _broken_off(said)
     if finish_reason is None:
         notes.no_finish_reason += 1
+    elif not is_known(finish_reason):
+        notes.unknown_finish_reason += 1
+        notes.unknown_reason = finish_reason
     span = _span(choice, notes) if with_tokens else None
     if span is not None:
         count: int | None = len(span.ids)
@@ -148,6 +171,15 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
             raise NoAnswer(f"a text of type {type(text).__name__}")
         message = Message(role="assistant", content=clean_text(text or ""), finish_reason=finish_reason, tokens=span)
     return Completion(message=message, finish_reason=finish_reason, completion_tokens=count)
+
+
+def _broken_off(said: Any) -> NoAnswer:
+    """SGLang tells beside the reason what happened: a prompt that is too long, say."""
+    if not isinstance(said, dict):
+        return NoAnswer(f"a completion with finish_reason {said!r}")
+    kind, words = said.get("type"), error_words(said)
+    words = replace(words, code=str(said.get("status_code") or said.get("code") or ""))
+    return NoAnswer(f"a completion with finish_reason {kind!r}", words if said.get("message") else None)
 
 
 def _message(source: Any, finish_reason: str | None, span: TokenSpan | None, notes: Notes) -> Message:

@@ -5,9 +5,10 @@
     502, 503, 504                    ServerUnavailable, with Retry-After
     401, 403                         FatalBackendError: the key
     404                              FatalBackendError: the model, or the path
-    400, 413, 422                    ContextOverflow by code or wording; FatalBackendError for what every request
-                                     would meet (no chat template, tools refused, max_tokens beyond the model);
-                                     else RequestRejected
+    413                              ContextOverflow
+    400, 422                         ContextOverflow by what is meant (openai_overflow); FatalBackendError for what
+                                     every request would meet (no chat template, tools refused, max_tokens
+                                     beyond the model); else RequestRejected
     other 4xx                        RequestRejected; 3xx FatalBackendError
     200 without an answer            by the code inside the body, else TransientBackendError
 
@@ -16,16 +17,18 @@ Servers word the same error in many ways, so the wordings stand here in one plac
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pydantic_core import from_json
 
+from atropos_cli.builtin.openai_overflow import TooMuch, too_much
 from atropos_cli.sdk import (
     BackendError,
     ContextOverflow,
@@ -37,22 +40,6 @@ from atropos_cli.sdk import (
     clean_text,
 )
 
-_OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"}
-_OVERFLOW = re.compile(
-    r"maximum context length|longer than the model's context|exceeds?\b.{0,40}\bcontext (length|size|window|limit)"
-    r"|longer than the maximum model length|maximum model length|greater than max_model_len|exceeds? max_model_len"
-    r"|context (length|size|window) exceeded|context[_ ]length[_ ]exceeded|exceeds the available context"
-    r"|(`?inputs`?|input) tokens \+ `?max_(new_)?tokens`? must be|`?inputs`? must have less than \d+ tokens"
-    r"|prompt is too long|prompt (is )?longer than|input (length|tokens?) .{0,40}exceeds?\b.{0,40}(maximum|limit)"
-    r"|exceeds? the (model's )?(maximum|max)\b.{0,30}(context|sequence|input)|too many tokens|reduce the length of the",
-    re.IGNORECASE | re.DOTALL,
-)
-# max_tokens alone is more than the model can ever give: no request of the run can succeed.
-_MAX_TOKENS = re.compile(
-    r"max_(completion_|new_)?tokens\b.{0,40}(cannot be greater than max_model_len|is too large)"
-    r"|supports at most \d+ completion tokens",
-    re.IGNORECASE | re.DOTALL,
-)
 _NO_TEMPLATE = re.compile(
     r"no chat[ _]template|chat[ _]template.{0,80}(not set|not defined|is not|missing|no longer allowed|does not define)"
     r"|(does not|doesn't) (have|define|support) (a |any )?chat[ _]templates?|must provide a chat template",
@@ -82,6 +69,10 @@ _ONE_CHOICE = re.compile(
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_WORDS = 600
+_SAY_WHAT = frozenset({400, 404, 406, 409, 410, 413, 414, 416, 422, 431, 500, 501})
+_INNER = ("metadata", "innererror", "inner_error", "cause", "details", "upstream_error", "provider_error", "raw")
+"""Where proxies put what the server behind them said."""
+_DEEPEST = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +120,43 @@ def read_error(body: bytes) -> ErrorWords:
 
 
 def error_words(data: Any) -> ErrorWords:
-    """The words of a parsed error body."""
+    """The words of a parsed error body, with those of a server behind a proxy."""
+    if isinstance(data, list) and data and isinstance(data[0], dict):  # Gemini's OpenAI endpoint
+        data = data[0]
+    words = _own_words(data)
+    inner = data.get("error") if isinstance(data, dict) else None
+    behind = _behind(inner, _DEEPEST) if isinstance(inner, dict) else ""
+    if not behind or behind in words.message:
+        return words
+    return replace(words, message=_short(f"{words.message}: {behind}"))
+
+
+def _behind(source: Any, depth: int) -> str:
+    """The words of the error inside an error; "" without one."""
+    if isinstance(source, list):
+        source = next((item for item in source if isinstance(item, dict)), None)
+    if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(ValueError):
+            return _behind({"raw": from_json(source)}, depth - 1) if depth else ""
+    if isinstance(source, str):
+        return source
+    if not isinstance(source, dict) or not depth:
+        return ""
+    for name in _INNER:
+        if (value := source.get(name)) is not None and (found := _said(value, depth - 1)):
+            return found
+    return ""
+
+
+def _said(value: Any, depth: int) -> str:
+    """What an inner error says itself, or what the one inside it says."""
+    if isinstance(value, dict) and "raw" not in value:
+        words = _own_words(value).message if ("error" in value or "message" in value) else ""
+        return words or _behind(value, depth)
+    return _behind(value, depth)
+
+
+def _own_words(data: Any) -> ErrorWords:
     if not isinstance(data, dict):
         return ErrorWords(_short(str(data)))
     inner = data.get("error")
@@ -207,10 +234,11 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
         return FatalBackendError(said, hint="the account behind the key has no credit left")
     if status == 429:
         return RateLimited(said, retry_after=wait, hint="lower --workers if this goes on")
-    if status in (400, 422) and _MAX_TOKENS.search(words.message):
+    # Servers and proxies give a too long prompt many statuses, so what they say goes before the status.
+    excess = "context" if status == 413 else beyond(words) if status in _SAY_WHAT else None
+    if excess == "max_tokens" and status in (400, 422):
         return FatalBackendError(said, hint="lower --max-tokens")
-    # Some servers give a too long prompt status 500 or 413, so the wording goes before the status.
-    if status in (400, 413, 422, 500) and is_overflow(words):
+    if excess == "context":
         return ContextOverflow(said, status=status, hint="lower --max-tokens, or serve a longer context")
     if status in (502, 503, 504):
         return ServerUnavailable(said, retry_after=wait, address=asked.address)
@@ -228,9 +256,9 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     return _rejected(status, said, words, asked)
 
 
-def is_overflow(words: ErrorWords) -> bool:
-    """Is this the complaint that prompt and completion do not fit the context?"""
-    return not _OVERFLOW_CODES.isdisjoint((words.code, words.type)) or _OVERFLOW.search(words.message) is not None
+def beyond(words: ErrorWords) -> TooMuch | None:
+    """Is this the complaint that prompt and completion do not fit the context, or max_tokens alone does not?"""
+    return too_much(words.message, words.code, words.type, param=words.param)
 
 
 def _rejected(status: int, said: str, words: ErrorWords, asked: Asked) -> BackendError:
@@ -285,6 +313,8 @@ def _key_hint(asked: Asked) -> str:
 
 def code_inside(words: ErrorWords) -> int | None:
     """The HTTP status that an error inside a 200 body stands for, None when it names none."""
+    if beyond(words) == "context":
+        return 400
     if words.code.isdecimal() and 400 <= int(words.code) <= 599:
         return int(words.code)
     known = {

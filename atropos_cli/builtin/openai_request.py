@@ -1,10 +1,16 @@
 """Request bodies for /v1/chat/completions and /v1/completions, and which optional fields go into them.
 
 No stream is ever asked for: a rollout needs whole answers, and a whole answer says whether it is whole.
+
+A reply of history without a text has one form: `"content": null` beside tool calls, as OpenAI, vLLM, SGLang and
+llama.cpp have it and as some templates ask for it (`content is none`), and "" without any. A server that complains of
+the null (older llama.cpp, TGI, Ollama, templates that join texts) gets "" from then on. Prompts that are rendered here
+(the completions endpoint, models in process) have "" everywhere: most templates would print "None".
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +23,11 @@ from atropos_cli.sdk import GenerateRequest, JsonDict, Message, clean_text
 PREFILL_FIELDS = ("continue_final_message", "add_generation_prompt")
 
 # Dropped one by one, in this order, when the server complains about one of them.
+_NULL_REFUSED = re.compile(
+    r"content\b.{0,120}(null|none|nil\b|string|str\b|missing|required|must|valid|empty|type|variant)"
+    r"|(null|none|nil\b|missing|required|invalid|empty).{0,80}content|NoneType|untagged enum|data did not match",
+    re.IGNORECASE | re.DOTALL,
+)
 _DROPPABLE = ("return_token_ids", "logprobs", "seed")
 
 
@@ -25,11 +36,13 @@ class RequestFields:
     """Which optional fields this server takes; learnt from its complaints.
 
     dropped: fields it refused, with its words. logprobs_value: what `logprobs` is in a completions request.
+    no_null_content: it refused `"content": null` beside tool calls.
     """
 
     max_tokens: str = "max_tokens"
     logprobs_value: int = 1
     dropped: dict[str, str] = field(default_factory=dict)
+    no_null_content: bool = False
 
     def learn(self, words: ErrorWords, body: dict[str, Any]) -> bool:
         """Take up a complaint about a field of this body; True when the request is worth sending without it."""
@@ -40,7 +53,14 @@ class RequestFields:
         if "max_tokens" in body and "max_completion_tokens" in words.message and self.max_tokens == "max_tokens":
             self.max_tokens = "max_completion_tokens"
             return True
-        return False
+        return self.learn_content(words, body)
+
+    def learn_content(self, words: ErrorWords, body: dict[str, Any]) -> bool:
+        """Take up a complaint about `"content": null`; True when the request is worth sending without."""
+        if self.no_null_content or not _NULL_REFUSED.search(f"{words.param} {words.message}"):
+            return False
+        self.no_null_content = any(message["content"] is None for message in body.get("messages", ()))
+        return self.no_null_content
 
 
 def refused_setting(words: ErrorWords, body: dict[str, Any]) -> str | None:
@@ -66,6 +86,10 @@ def build_body(
     """The body of a generation request. `content` holds messages or prompt; `extra` is merged last."""
     sampling = request.sampling
     body: dict[str, Any] = {"model": model, **content}
+    if fields.no_null_content and "messages" in content:
+        body["messages"] = [
+            {**message, "content": ""} if message["content"] is None else message for message in content["messages"]
+        ]
     if request.n > 1:
         body["n"] = request.n
     if sampling.max_tokens is not None:
@@ -94,10 +118,10 @@ def prompt_content(prompt: Prompt | tuple[int, ...], stop: tuple[str, ...] = ())
 
 
 def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str, Any]:
-    """A message in the OpenAI shape: content null only beside tool calls, no tokens, no finish_reason."""
+    """A message in the OpenAI shape, without tokens and finish reason. No text is null beside tool calls, else ""."""
     result: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.content is None and not message.tool_calls:
-        result["content"] = ""
+    if not message.content:
+        result["content"] = None if message.tool_calls else ""
     if send_reasoning and message.reasoning is not None:
         result["reasoning_content"] = message.reasoning
     if message.tool_calls:

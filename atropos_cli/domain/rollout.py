@@ -7,20 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.finish import TRUNCATED, StopReason
 from atropos_cli.domain.messages import Message
 
 Stage = Literal["reset", "generate", "environment", "score", "timeout"]
-
-StopReason = Literal[
-    "done",  # the environment ended the episode
-    "step_limit",  # the environment's own limit of steps
-    "length",  # the last completion was cut by max_tokens
-    "context_length",  # the next prompt would not fit the model's context
-    "content_filter",  # the server withheld the completion
-    "incomplete",  # the server ended the completion without saying why
-]
-
-TRUNCATED: frozenset[str] = frozenset({"step_limit", "length", "context_length", "content_filter", "incomplete"})
 
 
 class RolloutFailure(Frozen):
@@ -83,11 +73,19 @@ class Rollout(Frozen):
 
 
 class TokenSequence(Frozen):
-    """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False."""
+    """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False.
+
+    whole: does it begin with its prompt? Where the first token is trained, the prompt's ids are missing, and
+    what is trained would be predicted from nothing.
+    """
 
     ids: tuple[int, ...]
     mask: tuple[bool, ...]
     logprobs: tuple[float, ...] | None
+
+    @property
+    def whole(self) -> bool:
+        return not (self.mask and self.mask[0])
 
 
 def token_sequences(rollout: Rollout) -> tuple[TokenSequence, ...]:

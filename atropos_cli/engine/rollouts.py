@@ -14,28 +14,22 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.plan import Plan, Sampling
-from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, StopReason, Usage
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.engine.prefill import check_prefill, whole
 from atropos_cli.engine.scoring import Scorer
-from atropos_cli.engine.tokens import TokenTrail
+from atropos_cli.engine.tokens import TokenTrail, with_prompt
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, Episode, SingleTurn
 
 T = TypeVar("T")
-
-_FINISH: dict[str | None, StopReason] = {
-    "length": "length",
-    "content_filter": "content_filter",
-    None: "incomplete",
-    "abort": "incomplete",
-}
 
 
 def failure(stage: Stage, error: BaseException) -> RolloutFailure:
@@ -69,17 +63,16 @@ class _Attempt:
         """Append the reply; hang the prompt's tokens on the last message before it."""
         if span is not None and self.messages:
             self.messages[-1] = self.messages[-1].model_copy(update={"tokens": span})
-        reply = completion.message
-        if reply.finish_reason != completion.finish_reason:
-            reply = reply.model_copy(update={"finish_reason": completion.finish_reason})
+        reply, reason = completion.message, finish_of(completion.finish_reason)
+        if reply.finish_reason != reason:
+            reply = reply.model_copy(update={"finish_reason": reason})
         self.messages.append(reply)
         self.trail.extend(reply)
         if completion is generation.completions[0]:
             # A prompt that n samples share is paid for once.
             self.prompt_tokens = _add(self.prompt_tokens, generation.prompt_tokens)
         self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
-        reason = completion.finish_reason
-        self.stop = _FINISH.get(reason) if reason not in ("stop", "tool_calls") else None
+        self.stop = "incomplete" if reason is None else cut_by(reason)
         return reply
 
 
@@ -123,7 +116,7 @@ class GroupRoller:
     ) -> Sequence[Completion]:
         """Exactly n completions; see GroupContext."""
         generations = await self.sample(messages, n=n, sampling=sampling, tools=tools)
-        return [completion for generation in generations for completion in generation.completions]
+        return [completion for generation in generations for completion in with_prompt(generation, messages)]
 
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens; see GroupContext."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.ports.backend import Completion, Generation
 
 
 class TokenTrail:
@@ -31,3 +34,42 @@ class TokenTrail:
         if self._ids is None:
             return
         self._ids = None if message.tokens is None else self._ids + message.tokens.ids
+
+
+def with_prompt(generation: Generation, messages: Sequence[Message]) -> list[Completion]:
+    """The completions, each with the prompt's ids before its own in the span of its message.
+
+    So an environment that puts its rollouts together itself loses no token. What the messages carry already is not
+    repeated; a prompt that does not extend it begins a new sequence.
+    """
+    prompt_ids = generation.prompt_ids
+    if prompt_ids is None:
+        return list(generation.completions)
+    known = known_ids(messages)
+    extends = bool(known) and prompt_ids[: len(known)] == known
+    before = prompt_ids[len(known) :] if extends else prompt_ids
+    made = []
+    for completion in generation.completions:
+        message = completion.message
+        span = message.tokens
+        if span is not None:
+            mask = (span.mask,) * len(span.ids) if isinstance(span.mask, bool) else span.mask
+            whole = TokenSpan(
+                ids=before + span.ids,
+                mask=(False,) * len(before) + mask,
+                logprobs=None if span.logprobs is None else (0.0,) * len(before) + span.logprobs,
+                restart=not extends,
+            )
+            message = message.model_copy(update={"tokens": whole})
+            completion = completion.model_copy(update={"message": message})
+        made.append(completion)
+    return made
+
+
+def known_ids(messages: Sequence[Message]) -> tuple[int, ...]:
+    """The ids that the messages' spans hold together, from the last one that begins a sequence on."""
+    ids: tuple[int, ...] = ()
+    for message in messages:
+        if message.tokens is not None:
+            ids = message.tokens.ids if message.tokens.restart else ids + message.tokens.ids
+    return ids

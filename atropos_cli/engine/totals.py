@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from atropos_cli.domain.finish import is_known
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.streaming import Moments
@@ -66,7 +67,11 @@ class Totals:
     def _look_at_reply(self, rollout: Rollout) -> None:
         """Count what a reader of the summary should know of: nothing said, or a call the server did not parse."""
         reply = rollout.completion
-        if reply is None or reply.tool_calls:
+        if reply is None:
+            return
+        if reply.finish_reason is not None and not is_known(reply.finish_reason):
+            self.counts["unknown_finish_reasons"] += 1
+        if reply.tool_calls:
             return
         text = reply.text
         if not text:

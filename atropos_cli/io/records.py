@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from atropos_cli.domain.rollout import TRUNCATED
+from atropos_cli.domain.finish import cut_by
 from atropos_cli.io.jsonvalue import dump
 
 Message = dict[str, Any]
 Row = dict[str, Any]
 
-_CUT = frozenset({"length", "content_filter"})
+
+_WHOLE = frozenset({None, "done", "stop", "tool_calls"})
 
 
 class TokenSeq(NamedTuple):
@@ -44,7 +45,7 @@ class Attempt:
     """One attempt of a record.
 
     score: finite, or None when there is none (never scored, failed, or a number that is not finite).
-    finish_reason: of the last completion, as the server named it. stop_reason: of the whole attempt.
+    finish_reason: of the last completion (domain.finish). stop_reason: of the whole attempt.
     failure: {stage, type, message} of a failed attempt. label: "chosen" or "rejected" in preference data.
     prompt_length: how many leading messages are the prompt. rewards: values by name where stored.
     raw: the attempt's own source object; the whole row in formats without one.
@@ -126,7 +127,23 @@ class Attempt:
     @property
     def truncated(self) -> bool:
         """Was it cut off (by length, by a filter, by a step limit) rather than ended?"""
-        return self.finish_reason in _CUT or self.stop_reason in TRUNCATED or self.raw.get("truncated") is True
+        return self.cut is not None
+
+    @property
+    def cut(self) -> str | None:
+        """What cut it off (see domain.finish), "marked" where the row says no more than that; None when it ended."""
+        if self.finish_reason in _WHOLE and self.stop_reason in _WHOLE:  # the usual case
+            return "marked" if self.raw.get("truncated") is True else None
+        found = cut_by(self.stop_reason) or cut_by(self.finish_reason)
+        return found or ("marked" if self.raw.get("truncated") is True else None)
+
+    @property
+    def reply_cut(self) -> str | None:
+        """What cut its last reply off in the middle; None where the text itself is whole, as at a step limit."""
+        found = cut_by(self.finish_reason)
+        if found is None and self.stop_reason not in ("step_limit", "context_length"):
+            found = self.cut  # type: ignore[assignment]
+        return found
 
 
 @dataclass(slots=True)

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtim
 from pydantic import BaseModel, ConfigDict
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
-from atropos_cli.domain.rollout import Rollout, StopReason
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.reward import Reward
@@ -129,7 +130,11 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
-        """Exactly n completions of the messages, under the run's worker limit, retries and deadline."""
+        """Exactly n completions of the messages, under the run's worker limit, retries and deadline.
+
+        The tokens of each message hold the prompt's ids too, untrained, where the backend gives them: a rollout of
+        (*messages, completion.message) can be trained on.
+        """
 
     async def sample(
         self,
@@ -139,7 +144,10 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Generation]:
-        """As generate, but with what the backend said of the prompt: generations that hold n completions together."""
+        """As generate, but with what the backend said of the prompt: generations that hold n completions together.
+
+        The tokens of a message are the sampled ones alone; the prompt's ids stand in the generation.
+        """
 
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens after a given prefix; same length as continuation_ids."""

@@ -31,6 +31,10 @@ _NOTES: dict[str, tuple[str, str | None]] = {
         "the stored token ids of {n} of the first rows are not the replies by this tokenizer",
         "give the tokenizer of the model that made them, or --retokenize",
     ),
+    "cut_replies": (
+        "{n} rows hold a reply that was cut off: by its finish_reason `train sft` teaches no end token, others may",
+        "--format tokens says it in the labels",
+    ),
     "weights_lost": ("{n} rows have weights on messages, which text cannot carry", "--format tokens honours them"),
     "weighted": ("{n} rows mark messages with weight 0 or a fraction: the trainer must honour `weight`", None),
 }
@@ -79,6 +83,8 @@ _HINTS = {
     "unscored": "--select all takes attempts without a score; atropos score gives them one",
     "score": "loosen --above or --min-score",
     "truncated": "--keep-truncated takes attempts that were cut off",
+    "no_prompt_tokens": "--retokenize --tokenizer NAME makes tokens of the messages instead",
+    "cut_end_mark": "--format tokens leaves the end mark untrained; --keep-truncated is what takes such replies",
     "no_tokens": "--tokenizer NAME makes tokens of the messages",
     "text_lost": "give a chat template that writes such messages with --chat-template FILE",
     "prompt_not_prefix": "give a chat template whose generation prompt is how its replies begin",

@@ -10,7 +10,7 @@ from atropos_cli.engine.convert.tokenizers import Tokens
 from atropos_cli.io.records import Row
 
 _MASKS = ("assistant_masks", "completion_mask")
-FAULTS = ("no_tokens", "lengths_differ", "labels_differ", "nothing_trained", "doubled_bos")
+FAULTS = ("no_tokens", "lengths_differ", "labels_differ", "nothing_trained", "first_token_trained", "doubled_bos")
 """Findings that are faults in any data set."""
 
 
@@ -86,6 +86,8 @@ class RowCheck:
         last = max((i for i, trained in enumerate(mask) if trained), default=None)
         if last is None:
             return [*found, "nothing_trained"]
+        if mask[0]:
+            found.append("first_token_trained")
         report.trained += sum(map(bool, mask))
         if ids[last] in tokens.special_ids or ids[last] in tokens.eos_ids:
             report.ended += 1

@@ -29,6 +29,7 @@ from atropos_cli.engine.convert.pairing import (
 from atropos_cli.engine.convert.rendering import Rendering, Warn
 from atropos_cli.engine.convert.samples import (
     SampleOptions,
+    check_uncut,
     completion_key,
     expect_question,
     lineage_of,
@@ -337,6 +338,7 @@ class PairConverter:
         return {"prompt": chosen.prompt, "chosen": chosen.completion, "rejected": rejected.completion}
 
     def _text(self, prompt: Sequence[Row], completion: Sequence[Row], tools: list[Row] | None) -> Prompted:
+        check_uncut(completion, "text")
         return (
             Prompted.plain(prompt, completion)
             if self.rendering is None

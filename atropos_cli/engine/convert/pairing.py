@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from atropos_cli.engine.convert.rendering import Rendering
-from atropos_cli.engine.convert.samples import SampleOptions, normal, useful_end
+from atropos_cli.engine.convert.samples import SampleOptions, normal, told_cut
 from atropos_cli.engine.convert.turns import BadMessage, as_turns, fold_system, plain_text
 from atropos_cli.io.records import Attempt, Message, Row, text_of
 
@@ -64,7 +64,7 @@ class Prompted:
 
 def conversation(attempt: Attempt, options: SampleOptions) -> tuple[list[Message], int]:
     """(messages up to the last reply, where the completion begins), thinking and system text as asked for."""
-    messages = normal(attempt.messages[: useful_end(attempt.messages)], options.thinking)
+    messages = normal(told_cut(attempt), options.thinking)
     begin = attempt.prompt_length
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from atropos_cli.engine.convert.samples import Sample
+from atropos_cli.engine.convert.samples import Sample, is_cut
 from atropos_cli.engine.convert.skeleton import MARK
 from atropos_cli.engine.convert.spans import Rendered, SpanFinder
 from atropos_cli.engine.convert.template import TemplateRefused
 from atropos_cli.engine.convert.tokenizers import Tokens, load_template
-from atropos_cli.engine.convert.turns import BadMessage, as_turns
+from atropos_cli.engine.convert.turns import BadMessage, as_turns, plain_text
 from atropos_cli.io.records import Message, Row
 
 Warn = Callable[[str, str], None]
@@ -107,9 +107,36 @@ class Rendering:
                     "prompt_not_prefix", "the prompt of the reply, rendered alone, is not how the conversation begins"
                 )
             raise BadMessage("no_trained_token", "the template writes nothing of the replies")
+        self._leave_out_ends(sample, rendered)
         notes["turn_without_prompt"] += bool(rendered.no_prompt)
         notes["turn_without_end"] += rendered.no_end > 0
         return rendered
+
+    def _leave_out_ends(self, sample: Sample, rendered: Rendered) -> None:
+        """A reply that was cut off ends with its own text: the end mark behind it was never the model's. BadMessage."""
+        cut = {i for i in sample.trained if is_cut(sample.messages[i])}
+        if not cut:
+            return
+        turns = [i for i in sample.trained if i not in rendered.no_prompt]
+        if len(turns) != len(rendered.spans):
+            raise BadMessage("cut_end_mark", "it cannot be told where a reply that was cut off ends")
+        for place, i in enumerate(turns):
+            if i in cut:
+                begin, end = rendered.spans[place]
+                end = self._end_of_text(sample.messages[i], rendered.text, begin, end)
+                rendered.spans[place] = (begin, end)
+
+    def _end_of_text(self, message: Message, text: str, begin: int, end: int) -> int:
+        """Where the message's own text ends in its span: before the end mark."""
+        words = plain_text(message).strip()
+        at = text.rfind(words, begin, end) if words and not message.get("tool_calls") else -1
+        if at >= 0:
+            return at + len(words)
+        tokens = self.tokens.end_tokens if self.tokens is not None else ()
+        mark = next((token for token in tokens if token and text.endswith(token, begin, end)), None)
+        if mark is None:
+            raise BadMessage("cut_end_mark", "it cannot be told where a reply that was cut off ends")
+        return end - len(mark)
 
     def check_tokens(self, ids: Sequence[int], mask: Sequence[bool]) -> None:
         """Count a finished row."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from atropos_cli.domain.rollout import TRUNCATED
+from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.domain.task import TASK_NAME
 from atropos_cli.domain.thinking import may_think
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
@@ -61,19 +61,12 @@ def why_not(record: Record, attempt: Attempt, *, keep_truncated: bool = False) -
         return "failed"
     if record.non_finite and attempt.index in record.non_finite:
         return "score_not_finite"
-    if not keep_truncated and attempt.truncated:
-        return f"truncated:{truncation(attempt)}"
+    if not keep_truncated and (cut := attempt.cut) is not None:
+        return f"truncated:{cut}"
     messages = attempt.messages
     if len(messages) > attempt.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
         return None
     return None if useful_end(messages) > attempt.prompt_length else "empty"
-
-
-def truncation(attempt: Attempt) -> str:
-    """What cut the attempt off."""
-    if attempt.stop_reason in TRUNCATED:
-        return str(attempt.stop_reason)
-    return attempt.finish_reason if attempt.finish_reason in ("length", "content_filter") else "marked"
 
 
 def completion_key(attempt: Attempt) -> str:
@@ -92,7 +85,7 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     """The sample of an attempt that `why_not` let through. Raises BadMessage."""
     begin = attempt.prompt_length
     expect_question(record, attempt.messages)
-    stored: list[Message] = attempt.messages[: useful_end(attempt.messages)]
+    stored = told_cut(attempt)
     messages = normal(stored, options.thinking)
     dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
@@ -113,6 +106,28 @@ def expect_question(record: Record, messages: Sequence[Message]) -> None:
     """Raises BadMessage for a reply that answers nothing; a plain text needs no question, all of it is trained on."""
     if record.format != "text" and all(message["role"] in _UNASKED for message in messages):
         raise BadMessage("no_prompt", "the row has a reply, but no prompt under any of the usual names")
+
+
+def told_cut(attempt: Attempt) -> list[Message]:
+    """The messages up to the last reply, which says itself (by its finish reason) when it was cut off."""
+    messages: list[Message] = attempt.messages[: useful_end(attempt.messages)]
+    cut = attempt.reply_cut
+    if cut is not None and messages and attempt.reply is messages[-1] and not is_cut(messages[-1]):
+        messages = [*messages[:-1], {**messages[-1], "finish_reason": "length" if cut == "marked" else cut}]
+    return messages
+
+
+def is_cut(message: Message) -> bool:
+    """Was this reply cut off, so that no end mark belongs behind it?"""
+    return len(message) > 2 and cut_by(message.get("finish_reason")) is not None
+
+
+def check_uncut(messages: Sequence[Message], where: str) -> None:
+    """For rows of text: a trainer writes an end token behind them. Raises BadMessage for a reply that was cut off."""
+    if any(message["role"] == "assistant" and is_cut(message) for message in messages):
+        raise BadMessage(
+            "cut_end_mark", f"a reply was cut off, and {where} cannot say so: a trainer would teach it an end token"
+        )
 
 
 def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:
@@ -170,6 +185,8 @@ def clean(message: Message, *, arguments_as_text: bool = False) -> Message:
             made[key] = message[key]
     if message.get("weight", 1) != 1:
         made["weight"] = message["weight"]
+    if is_cut(message):
+        made["finish_reason"] = finish_of(message["finish_reason"])
     return made
 
 

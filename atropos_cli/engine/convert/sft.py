@@ -22,8 +22,10 @@ from atropos_cli.engine.convert.rendering import Rendering, Warn
 from atropos_cli.engine.convert.samples import (
     Sample,
     SampleOptions,
+    check_uncut,
     completion_key,
     each_turn,
+    is_cut,
     lineage_of,
     prepare,
     why_not,
@@ -232,22 +234,30 @@ class SftConverter:
 
     # One method for each form ----------------------------------------------------------------------------------
 
+    def _note_cut(self, sample: Sample) -> None:
+        self.report.notes["cut_replies"] += any(is_cut(sample.messages[i]) for i in sample.trained)
+
     def _messages(self, sample: Sample) -> Row:
+        self._note_cut(sample)
         return {
             **shapes.messages_row(self._marked(sample), arguments_as_text=self.options.arguments_as_text),
             **shapes.tools_column(sample.tools),
         }
 
     def _sharegpt(self, sample: Sample) -> Row:
+        self._note_cut(sample)
         return {**shapes.sharegpt_row(self._marked(sample)), **shapes.tools_column(sample.tools)}
 
     def _prompt_completion(self, sample: Sample) -> Row:
         if self.options.as_text:
+            check_uncut(sample.messages[sample.trained[-1] :], "a completion of text")
             return self._need_rendering().prompt_and_completion(sample, self.report.notes)
+        self._note_cut(sample)
         row = shapes.prompt_completion_row(sample.messages, arguments_as_text=self.options.arguments_as_text)
         return {**row, **shapes.tools_column(sample.tools)}
 
     def _text(self, sample: Sample) -> Row:
+        check_uncut(sample.messages, "a row of text")
         if any(message.get("weight", 1) != 1 for message in sample.messages):
             self.report.notes["weights_lost"] += 1
         return {"text": self._need_rendering().text(sample, self.report.notes)}
@@ -280,6 +290,10 @@ class SftConverter:
         rows = []
         sequences = attempt.sequences[-1:] if options.sample.train_on == "last" else attempt.sequences
         for sequence in sequences:
+            if sequence.mask[0]:
+                raise BadMessage(
+                    "no_prompt_tokens", "the first of the stored tokens is trained: those of its prompt are missing"
+                )
             ids, mask = list(sequence.ids), list(sequence.mask)
             if options.sample.train_on == "last":
                 mask = _last_run(mask)

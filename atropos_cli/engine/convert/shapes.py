@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atropos_cli.engine.convert.samples import clean
+from atropos_cli.domain.finish import finish_of
+from atropos_cli.engine.convert.samples import clean, is_cut
 from atropos_cli.engine.convert.turns import BadMessage, objects_of, plain_text
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.records import Message, Row
@@ -90,6 +91,8 @@ def sharegpt_row(messages: Sequence[Message]) -> Row:
             turns.append({"from": SHAREGPT_ROLES[message["role"]], "value": text})
         if message.get("weight", 1) != 1:
             turns[-1]["weight"] = message["weight"]
+        if is_cut(message):
+            turns[-1]["finish_reason"] = finish_of(message["finish_reason"])
     body = turns[1:] if turns and turns[0]["from"] == "system" else turns
     for place, turn in enumerate(body):
         if (turn["from"] in _HUMAN_SIDE) != (place % 2 == 0) or turn["from"] == "system":

@@ -82,7 +82,7 @@ FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
     "tokens": ("sampled tokens, where stored", lambda s: s.attempt.completion_tokens),
     "turns": ("assistant messages of the completion", lambda s: _turns(s.attempt)),
     "tool_calls": ("tool calls of the completion", lambda s: _tool_calls(s.attempt)),
-    "finish_reason": ("as the server named it", lambda s: s.attempt.finish_reason),
+    "finish_reason": ("of the last reply, in OpenAI's words", lambda s: s.attempt.finish_reason),
     "stop_reason": ("why the attempt ended", lambda s: s.attempt.stop_reason),
     "truncated": ("was it cut off?", lambda s: s.attempt.truncated),
     "failed": ("did it fail?", lambda s: s.attempt.failure is not None),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from atropos_cli.domain.finish import finish_of
 from atropos_cli.domain.words import words
 from atropos_cli.engine.data.expressions import Expression, ExpressionError
 from atropos_cli.engine.data.presence import Presence
@@ -21,7 +22,7 @@ NO_SCORE = "no score"
 NO_SPREAD = "no spread to normalise by"
 NO_TOKENS = "token count unknown"
 EMPTY = "empty group"
-_FINISH = frozenset({"stop", "length", "content_filter", "tool_calls", "abort", "unknown"})
+_FINISH = frozenset({"stop", "length", "content_filter", "tool_calls", "context_length", "error", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def attempt_rules(
 
 
 def _finish_rule(allowed: tuple[str, ...], presence: Presence) -> AttemptTest:
-    wanted = frozenset(allowed)
+    wanted = frozenset(finish_of(name) or "unknown" if name != "unknown" else name for name in allowed)
     strange = wanted - _FINISH
 
     def test(record: Record, attempt: Attempt) -> str | None:

@@ -12,11 +12,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.finish import finish_of
 from atropos_cli.io.formats.common import (
     Format,
     cut_history,
     expect_list,
     first_reply,
+    last_finish,
     new_record,
     read_score,
     side_fields,
@@ -82,7 +84,7 @@ def read(raw: Row, source: str, line: int) -> Record:
                 record.non_finite.append(i)
         if tokens is not None:
             _check_tokens(tokens[i], masks[i] if masks is not None else None, i)
-        reason = finish[i] if finish is not None else messages[-1].get("finish_reason") if messages else None
+        reason = finish_of(finish[i]) if finish is not None else last_finish(messages)
         attempts.append(
             Attempt(
                 messages,
@@ -90,7 +92,7 @@ def read(raw: Row, source: str, line: int) -> Record:
                 raw,
                 i,
                 first_reply(messages),
-                reason if isinstance(reason, str) else None,
+                reason,
                 read_tokens=tokens_of,
             )
         )

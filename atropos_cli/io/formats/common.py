@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from atropos_cli.domain.finish import FINISH_KEYS, finish_in, finish_of
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import (
@@ -55,6 +56,7 @@ _CALLS = frozenset(("function_call", "tool_call", "tool_calls"))
 
 _PLAIN = frozenset({"system", "user", "assistant", "developer", "tool"})
 _WEIGHTS = ("weight", "loss_weight", "train", "trainable")
+FINISH_FIELDS = frozenset(FINISH_KEYS)
 ID_KEYS = ("group_id", "item_id", "id", "uid", "unique_id", "conversation_id", "idx")
 TASK_KEYS = ("task_id", "item_id", "question_id", "problem_id", "prompt_id")
 ENV_KEYS = ("env", "environment", "env_name", "data_source", "dataset_name")
@@ -192,9 +194,10 @@ def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] |
     result = item.get("tool_call_id") or (results[0] if isinstance(results, list) and results else None)
     if isinstance(result, str):
         message["tool_call_id"] = result
-    for key in ("name", "finish_reason"):
-        if isinstance(item.get(key), str):
-            message[key] = item[key]
+    if isinstance(item.get("name"), str):
+        message["name"] = item["name"]
+    if not FINISH_FIELDS.isdisjoint(item) and (reason := finish_in(item)) is not None:
+        message["finish_reason"] = reason
     for key in _WEIGHTS:
         value = item.get(key)
         if value is not None:
@@ -301,11 +304,26 @@ def whole_rows(record: Record, kept: Sequence[Attempt]) -> list[Row]:
 
 
 def read_finish(raw: Row, messages: Sequence[Message]) -> str | None:
-    """The finish reason of a row with one attempt: its own field, or the last message's."""
-    reason = raw.get("finish_reason")
-    if reason is None and messages:
-        reason = messages[-1].get("finish_reason")
-    return reason if isinstance(reason, str) else None
+    """The finish reason of a row with one attempt: its own field, or that of its last reply."""
+    reason = None if FINISH_FIELDS.isdisjoint(raw) else finish_in(raw)
+    return reason or last_finish(messages)
+
+
+def last_finish(messages: Sequence[Message]) -> str | None:
+    """The finish reason of the last reply of a conversation."""
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            return None if len(message) == 2 else finish_in(message)
+    return None
+
+
+def finish_at(raw: Row, index: int, count: int) -> str | None:
+    """The finish reason of one attempt of a row with lists: its entry in a list of reasons, one for each attempt."""
+    for key in ("finish_reasons", *FINISH_KEYS):
+        reasons = raw.get(key)
+        if isinstance(reasons, list) and len(reasons) == count:
+            return finish_of(reasons[index])
+    return None
 
 
 def cut_history(raw: Row, kept: Sequence[Attempt], count: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from atropos_cli.domain.group import SCHEMA_VERSION
 from atropos_cli.domain.task import TASK_NAME, kind_of_info
-from atropos_cli.io.formats.common import Format, expect_list, read_score
+from atropos_cli.io.formats.common import Format, expect_list, last_finish, read_score
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import tools_of
 from atropos_cli.io.jsonvalue import kind_of
@@ -73,14 +73,13 @@ def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
     if odd:
         record.non_finite.append(index)
     failure, rewards = rollout.get("failure"), rollout.get("rewards")
-    reason = next((m.get("finish_reason") for m in reversed(messages) if m["role"] == "assistant"), None)
     return Attempt(
         messages=messages,
         score=score,
         raw=rollout,
         index=index,
         prompt_length=_prompt_length(messages, record),
-        finish_reason=reason if isinstance(reason, str) else None,
+        finish_reason=last_finish(messages),
         stop_reason=_typed(rollout, "stop_reason", str),
         failure=failure if isinstance(failure, dict) else None,
         rewards=rewards if isinstance(rewards, dict) else {},
@@ -233,10 +232,10 @@ def _rollout(record: Record, attempt: Attempt, task_id: str) -> Row:
     }
     if attempt.failure is not None:
         rollout["failure"] = attempt.failure
-    if attempt.finish_reason in ("length", "content_filter"):
-        rollout["stop_reason"] = attempt.finish_reason
-    elif attempt.truncated:
-        rollout["stop_reason"] = "step_limit"
+    if (cut := attempt.cut) is not None:
+        rollout["stop_reason"] = "step_limit" if cut == "marked" else cut
+    elif attempt.stop_reason is not None or attempt.finish_reason is not None:
+        rollout["stop_reason"] = "done"
     return rollout
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.finish import finish_in
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.formats.common import (
     Format,
     cut_history,
+    finish_at,
     is_dicts,
     new_record,
     read_score,
@@ -61,6 +63,7 @@ def read(raw: Row, source: str, line: int) -> Record:
             solver = raw[name]
             reply: list[Message] = [{"role": "assistant", "content": solver["solution"]}]
             _add(record, prompt, reply, solver.get("score", solver["is_correct"]), f"{name}.score")
+            record.attempts[-1].finish_reason = finish_in(solver)
         record.cut = _cut_solvers
         return record
     solutions = [_solution(item, f"{key}[{i}]", record) for i, item in enumerate(raw[key])]
@@ -128,11 +131,7 @@ def _prompt(raw: Row, key: str, solutions: Sequence[list[Message]], record: Reco
 
 def _finish(raw: Row, own: Any, i: int, count: int) -> str | None:
     """Why a solution ended: in a list of its own, or in the solution's object."""
-    reasons = raw.get("finish_reasons")
-    reason = reasons[i] if isinstance(reasons, list) and len(reasons) == count else None
-    if reason is None and isinstance(own, dict):
-        reason = own.get("finish_reason")
-    return reason if isinstance(reason, str) else None
+    return finish_at(raw, i, count) or (finish_in(own) if isinstance(own, dict) else None)
 
 
 def _list_key(raw: Row) -> str | None:

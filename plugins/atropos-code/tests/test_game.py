@@ -12,7 +12,7 @@ from atropos_code.freeform import CodeExecEnvironment, request
 from atropos_code.game import CodeGameEnvironment
 from atropos_code.sandbox import Sandbox
 
-from atropos_cli.sdk import Message, ScoredGroup
+from atropos_cli.sdk import Message, ScoredGroup, token_sequences
 from atropos_cli.testing import run_environment
 
 
@@ -36,6 +36,18 @@ def test_groups_and_rewards(tmp_path: Path) -> None:
         assert sorted(rollout.reward or 0.0 for rollout in group.rollouts) == [-1.0, 1.0]
         assert all("print(6 * 7)" in rollout.messages[-2].text for rollout in group.rollouts)
         assert not any("42" in rollout.messages[-2].text for rollout in group.rollouts)
+
+
+@pytest.mark.parametrize("predictions", [1, 2, 3])
+def test_tokens_of_both_players_begin_with_their_prompts(tmp_path: Path, predictions: int) -> None:
+    groups = game(tmp_path / "run", "print(6 * 7)", ["```output\n42\n```"] * predictions)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    assert len(rollouts) == 2 + 2 * predictions
+    for rollout in rollouts:
+        (sequence,) = token_sequences(rollout)
+        assert sequence.whole
+        assert 0 < sum(sequence.mask) < len(sequence.ids)
+        assert rollout.stop_reason == "done"
 
 
 @pytest.mark.parametrize(

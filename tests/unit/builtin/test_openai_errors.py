@@ -110,7 +110,7 @@ def test_other_bad_requests_are_rejected_with_the_servers_words(message: str) ->
     [
         (400, RequestRejected),
         (409, RequestRejected),
-        (413, RequestRejected),
+        (413, ContextOverflow),
         (422, RequestRejected),
         (401, FatalBackendError),
         (402, FatalBackendError),

@@ -2,68 +2,142 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from atropos_cli.sdk import split_thinking
+from atropos_code.blocks import Block, bare, blocks, cleaned, is_transcript, wrapped
+from atropos_code.syntax import (
+    FULL,
+    STUB,
+    WEAK,
+    does_something,
+    is_program,
+    names_of,
+    parsed,
+    strength,
+    without_words,
+)
 
-_OPEN = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^\n`]*$")
-_PYTHON = frozenset({"python", "py", "python3", "py3", "python2", "ipython", "pycon"})
-
-
-def blocks(text: str) -> list[tuple[str, str, bool]]:
-    """The fenced blocks of a text: (language in lower case, content, whether it is closed)."""
-    found: list[tuple[str, str, bool]] = []
-    fence, language, indent = "", "", ""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        line = line.removesuffix("\r")
-        if not fence:
-            match = _OPEN.match(line)
-            if match:
-                indent, fence, language, lines = match[1], match[2], match[3].lower(), []
-            continue
-        bare = line.strip()
-        if bare and set(bare) == {fence[0]} and len(bare) >= len(fence):
-            found.append((language, _content(lines), True))
-            fence = ""
-        else:
-            # A block in a list item is indented as a whole.
-            lines.append(line.removeprefix(indent))
-    if fence:
-        found.append((language, _content(lines), False))
-    return found
+_MOST_PIECES = 50  # blocks that one program is put together from
 
 
-def _content(lines: list[str]) -> str:
-    text = "\n".join(lines)
-    return text + "\n" if text.strip() else ""
-
-
-def extract_code(text: str, *, done_marker: bool = False) -> str:
+def extract_code(text: str, *, names: Sequence[str] = (), done_marker: bool = False) -> str:
     """The program that a reply gives as its answer; empty when there is none.
 
-    Thoughts do not count: only what follows the last </think>, and nothing when a <think> is left
-    open. Then the last closed block marked as Python; else the last closed block without a language;
-    else the last block marked as Python that the reply broke off in. Text outside of blocks is no code.
-    done_marker: the layout of base models, where the code stands between [BEGIN] (may be part of the
-    prompt) and [DONE]; tried when there is no block.
+    Thoughts do not count. names: what the task asks for. The last block that defines a name is its answer, so a usage
+    example, a test or the output behind it changes nothing; without such a block the name is looked for in other marks
+    around code, and in bare lines. Without names the last block marked as Python counts, else the last one without a
+    language. What the chosen blocks need and an earlier block defines is put before them.
+    done_marker: the layout of base models, where the code stands between [BEGIN] (may be part of the prompt) and
+    [DONE]; tried when there is no block.
     """
+    return _extract(text, tuple(names), done_marker)
+
+
+@lru_cache(maxsize=512)
+def _extract(text: str, names: tuple[str, ...], done_marker: bool) -> str:
     _, answer = split_thinking(text)
     if answer is None:
         return ""
-    found = blocks(answer)
-    for marked, complete in ((True, True), (False, True), (True, False)):
-        chosen = [
-            content
-            for language, content, closed in found
-            if closed is complete and (language in _PYTHON if marked else not language)
-        ]
+    if done_marker:
+        answer = answer.partition("[BEGIN]")[2] if "[BEGIN]" in answer else answer
+        answer = answer.partition("[DONE]")[0]
+    found = [_clean(block) for block in blocks(answer)]
+    if not found and done_marker:
+        return answer.strip("\n") if is_program(answer) else ""
+    code = _named(answer, found, names) if names else None
+    return _last(found) if code is None else code
+
+
+def _clean(block: Block) -> Block:
+    content = cleaned(block.content)
+    return block if content is block.content else Block(block.language, content, block.closed, block.output)
+
+
+def _may_be_program(block: Block) -> bool:
+    """Python or unmarked, and neither a session nor comments alone."""
+    return block.language in ("python", "") and not is_transcript(block.content) and is_program(block.content)
+
+
+def _named(answer: str, found: list[Block], names: tuple[str, ...]) -> str | None:
+    """The program that defines what is asked for; None when nothing does."""
+    programs = [block for block in found if _may_be_program(block)]
+    closed = [block for block in programs if block.closed]
+    others = [block for block in found if block.language not in ("python", "") and not is_transcript(block.content)]
+    pools: tuple[tuple[Callable[[], list[Block]], int], ...] = (
+        (lambda: closed, FULL),
+        (lambda: [block for block in others if does_something(block.content)], FULL),
+        (lambda: wrapped(answer), FULL),
+        (lambda: [block for block in programs if not block.closed], FULL),
+        (lambda: _bare(answer), FULL),
+        (lambda: closed, WEAK),
+        (lambda: programs, WEAK),
+        (lambda: wrapped(answer), WEAK),
+        (lambda: programs, STUB),
+    )
+    for pool, at_least in pools:
+        candidates = pool()
+        code = _joined(candidates, names, at_least)
+        if code is not None:
+            return code
+    return None
+
+
+def _bare(answer: str) -> list[Block]:
+    return [Block("python", without_words(block.content)) for block in bare(answer)]
+
+
+def _joined(candidates: list[Block], names: tuple[str, ...], at_least: int) -> str | None:
+    """The last definition of each name, in the order of the reply; None when no name is defined."""
+    chosen: set[int] = set()
+    for name in names:
+        holders = [i for i, block in enumerate(candidates) if _strength(block, name) >= at_least]
+        chosen |= set(holders[-1:])
+    return _with_needed(candidates, chosen) if chosen else None
+
+
+def _strength(block: Block, name: str) -> int:
+    """As strength(); what is not marked as Python and cannot be read as such may be of another language."""
+    found = strength(block.content, name)
+    return found if block.is_python or parsed(block.content) is not None else min(found, WEAK)
+
+
+def _with_needed(candidates: list[Block], chosen: set[int]) -> str:
+    """The chosen blocks in their order, and with them the earlier ones that define what they lack."""
+    last = max(chosen)
+    names = [names_of(block.content) for block in candidates[: last + 1]]
+    for _ in range(_MOST_PIECES):
+        lacking = set().union(*(names[i].read for i in chosen)) - set().union(*(names[i].bound for i in chosen))
+        for i in reversed(range(last)):
+            if i not in chosen and not candidates[i].output and lacking & names[i].at_top:
+                chosen = {*chosen, i}
+                break
+        else:
+            break
+    return "\n".join(candidates[i].content for i in sorted(chosen))
+
+
+def _last(found: list[Block]) -> str:
+    """The program where no name is asked for."""
+    programs = [block for block in found if _may_be_program(block)]
+    marked = [block for block in programs if block.closed and block.is_python]
+    unmarked = [block for block in programs if block.closed and not block.is_python and not block.output]
+    for chosen in (
+        [block for block in marked if not _is_values(block)],
+        marked,
+        [block for block in unmarked if does_something(block.content)],
+        unmarked,
+        [block for block in programs if block.is_python],
+    ):
         if chosen:
-            return chosen[-1]
-    if done_marker and not found:
-        body = answer.partition("[BEGIN]")[2] if "[BEGIN]" in answer else answer
-        return body.partition("[DONE]")[0].strip("\n")
+            return _with_needed(programs, {programs.index(chosen[-1])})
     return ""
+
+
+def _is_values(block: Block) -> bool:
+    """Is it what a program prints, rather than a program?"""
+    return parsed(block.content) is not None and not does_something(block.content)
 
 
 def extract_output(text: str) -> str | None:
@@ -71,5 +145,5 @@ def extract_output(text: str) -> str | None:
     _, answer = split_thinking(text)
     if answer is None:
         return None
-    closed = [content for _, content, complete in blocks(answer) if complete]
+    closed = [block.content for block in blocks(answer) if block.closed]
     return closed[-1] if closed else None

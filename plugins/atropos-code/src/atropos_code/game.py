@@ -21,6 +21,7 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     Usage,
+    stop_reason_of,
     system,
     user,
 )
@@ -158,5 +159,5 @@ def _rollout(
         info=info,
         metrics=metrics,
         usage=Usage(completion_tokens=completion.completion_tokens),
-        stop_reason="length" if completion.finish_reason == "length" else "done",
+        stop_reason=stop_reason_of(completion.finish_reason),
     )

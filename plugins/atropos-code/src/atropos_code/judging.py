@@ -11,7 +11,6 @@ import collections
 import hashlib
 import json
 import math
-import re
 import threading
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -21,6 +20,7 @@ from atropos_code.extract import extract_code
 from atropos_code.outcomes import RUN_S, TESTS_S, Limits, RunResult
 from atropos_code.sandbox import shared_sandbox
 from atropos_code.suite import Suite, TestResult
+from atropos_code.syntax import strength
 
 T = TypeVar("T")
 REMEMBERED = 4096
@@ -77,7 +77,13 @@ def _number(task: Task, options: dict[str, Any], key: str, usual: float) -> floa
 
 def code_of(task: Task, reply: str) -> str:
     """The code in a reply to the task, as it stands there; empty when there is none."""
-    return extract_code(reply, done_marker=task.info.get("layout") == "plain")
+    return extract_code(reply, names=_names(task), done_marker=task.info.get("layout") == "plain")
+
+
+def _names(task: Task) -> list[str]:
+    """What the tests of a task need from a program."""
+    names = task.info.get("names")
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def program_of(task: Task, reply: str) -> str:
@@ -90,11 +96,7 @@ def program_of(task: Task, reply: str) -> str:
     if not code.strip():
         return ""
     prefix, stem = str(task.info.get("prefix") or ""), str(task.info.get("stem") or "")
-    names = task.info.get("names")
-    wanted = [str(name) for name in names] if isinstance(names, list) else []
-    if stem and not any(
-        re.search(rf"\b(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*=", code, re.M) for name in wanted
-    ):
+    if stem and not any(strength(code, name) for name in _names(task)):
         return stem + code
     return f"{prefix}\n{code}" if prefix else code
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
-from atropos_cli.sdk import ConfigError, JsonDict, Message, Reward, Rollout, Score, Task, assistant, user
+from atropos_cli.sdk import ConfigError, JsonDict, Message, Reward, Rollout, Score, Task, assistant, cut_by, user
 from atropos_judge.asking import Asker
 from atropos_judge.cache import VerdictCache, Votes, digest
 from atropos_judge.config import ACCESS, JudgeConfig
@@ -177,7 +177,7 @@ class _State:
                 return read_verdict(text, self.scale)
             except NoVerdict as error:
                 if attempt == attempts:
-                    cut = " (cut off by max_tokens)" if completion.finish_reason == "length" else ""
+                    cut = " (cut off by max_tokens)" if cut_by(completion.finish_reason) == "length" else ""
                     times = f" after asking {attempts} times" if attempts > 1 else ""
                     raise type(error)(f"{error}{cut}{times}") from None
                 reminder = _REMINDER.format(format=self.scale.answer_format)

@@ -228,9 +228,10 @@ def build_dpo(job: Job) -> Any:
 
     limit = job.config.max_length or job.length
     found = preferences(job.context.rows(), job.tokenizer, max_length=limit)
-    if found.identical or found.too_long:
+    if found.identical or found.too_long or found.cut:
         job.context.warn(
-            f"{found.identical} pairs left out as identical, {found.too_long} as longer than {limit} tokens"
+            f"{found.identical} pairs left out as identical, {found.too_long} as longer than {limit} tokens, "
+            f"{found.cut} as cut off"
         )
     arguments = common_arguments(job, data_steps(job, len(found.rows))) | {
         "max_length": None,

@@ -5,7 +5,8 @@
 {"prompt", "completion"}          texts or messages; the completion is trained, with an end token
 {"text"}                          all of it is trained, with an end token
 
-A message with `weight` 0 is not trained.
+A message with `weight` 0 is not trained. No end token is trained after a reply that was cut off, as its own or its
+row's finish reason says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.sdk import DataError, JsonDict
+from atropos_cli.sdk import DataError, JsonDict, cut_by, finish_in
 
 IGNORED = -100
 _WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"
@@ -49,6 +50,8 @@ def demonstrations(
         try:
             ids, labels = ids_and_labels(row, tokenizer)
             _check_ids(ids, labels, vocabulary)
+            if "input_ids" in row:
+                _check_prompt(labels)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"row {number} cannot be trained on: {error} ({_keys(row)})", hint=_WANTED) from error
         if max_length is not None and len(ids) > max_length:
@@ -74,18 +77,20 @@ def ids_and_labels(row: JsonDict, tokenizer: Any) -> tuple[list[int], list[int]]
     if "input_ids" in row:
         return _given(row)
     tools = row.get("tools")
+    cut = cut_by(finish_in(row)) is not None
     if "messages" in row:
-        return _rendered(_turns(row["messages"]), 0, tokenizer, tools)
+        return _rendered(_ending(_turns(row["messages"]), cut), 0, tokenizer, tools)
     if "completion" in row:
         if row.get("prompt") is None:
             raise ValueError("it has a completion, but no prompt")
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
-            return _text(prompt, completion, tokenizer)
+            return _text(prompt, completion, tokenizer, ends=not cut)
         turns = _turns(prompt)
-        return _rendered([*turns, *_turns(completion, role="assistant")], len(turns), tokenizer, tools)
+        replies = _ending(_turns(completion, role="assistant"), cut)
+        return _rendered([*turns, *replies], len(turns), tokenizer, tools)
     if "text" in row:
-        return _text("", str(row["text"]), tokenizer)
+        return _text("", str(row["text"]), tokenizer, ends=not cut)
     raise ValueError("it has none of the known keys")
 
 
@@ -103,6 +108,12 @@ def _check_ids(ids: Sequence[int], labels: Sequence[int], vocabulary: int | None
             raise ValueError(
                 f"{name} has {odd}, the model's tokens are 0 to {vocabulary - 1}: another tokenizer's row?"
             )
+
+
+def _check_prompt(labels: Sequence[int]) -> None:
+    """Raises ValueError for stored tokens whose first one is trained."""
+    if labels and labels[0] != IGNORED:
+        raise ValueError("its first token is trained, which nothing predicts: the tokens of its prompt are missing")
 
 
 def _given(row: JsonDict) -> tuple[list[int], list[int]]:
@@ -134,13 +145,21 @@ def _turns(value: Any, role: str = "user") -> list[JsonDict]:
     return turns
 
 
-def _text(prompt: str, completion: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+def _ending(turns: list[JsonDict], cut: bool) -> list[JsonDict]:
+    """The turns, the last reply marked as cut off where its row says so."""
+    place = next((i for i in reversed(range(len(turns))) if turns[i]["role"] == "assistant"), None)
+    if cut and place is not None:
+        turns[place] = {**turns[place], "finish_reason": "length"}
+    return turns
+
+
+def _text(prompt: str, completion: str, tokenizer: Any, *, ends: bool = True) -> tuple[list[int], list[int]]:
     encoded = tokenizer(prompt + completion, return_offsets_mapping=True)
     ids, labels = [], []
     for token, (begin, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         ids.append(int(token))
         labels.append(int(token) if begin >= len(prompt) and end > begin else IGNORED)
-    if ids[-1:] != [tokenizer.eos_token_id]:
+    if ends and ids[-1:] != [tokenizer.eos_token_id]:
         ids.append(tokenizer.eos_token_id)
         labels.append(tokenizer.eos_token_id)
     return ids, labels
@@ -164,6 +183,20 @@ def _weight(message: JsonDict) -> bool:
     return bool(weight)
 
 
+def is_cut(message: JsonDict) -> bool:
+    """Was a reply cut off, so that no end token belongs behind it?"""
+    return cut_by(finish_in(message)) is not None
+
+
+def _end_of_text(message: JsonDict, rendered: str, begin: int) -> int:
+    """Where a reply that was cut off ends: with its own words. Raises ValueError where they are not to be found."""
+    words = str(message["content"]).strip()
+    at = rendered.rfind(words, begin) if words and not message.get("tool_calls") else -1
+    if at < 0:
+        raise ValueError("a reply was cut off, and it cannot be told where it ends in the rendered text")
+    return at + len(words)
+
+
 def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: Any) -> tuple[list[int], list[int]]:
     """Assistant turns from number `first` on are trained, from after the template's opening to their end token."""
 
@@ -185,6 +218,9 @@ def _rendered(messages: Sequence[JsonDict], first: int, tokenizer: Any, tools: A
                 "the chat template rewrites earlier turns (it drops thoughts, say), so that no mask fits all of them; "
                 "make one row for each reply: sft-gen --split-turns"
             )
+        if is_cut(message):
+            spans.append((len(before), _end_of_text(message, after, len(before))))
+            continue
         end = len(after)
         mark = after.rfind(tokenizer.eos_token, len(before)) if tokenizer.eos_token else -1
         if mark >= 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
-from atropos_trl.demonstrations import render_dialogue
+from atropos_trl.demonstrations import is_cut, render_dialogue
 
 _WANTED = "rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts"
 
@@ -25,6 +25,8 @@ class Preferences:
     rows: list[JsonDict] = field(default_factory=list)
     identical: int = 0
     too_long: int = 0
+    cut: int = 0
+    """A side was cut off: TRL writes an end token behind both."""
 
 
 def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | None) -> Preferences:
@@ -47,6 +49,8 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
             raise DataError(f"row {number} cannot be trained on: {error}", hint=_WANTED) from error
         if pair["chosen"] == pair["rejected"]:
             found.identical += 1
+        elif _cut(pair):
+            found.cut += 1
         elif max_length is not None and length > max_length:
             found.too_long += 1
         else:
@@ -56,10 +60,16 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
     if not found.rows:
         raise DataError(
             f"none of {seen} pairs can be trained on: {found.identical} have the same text on both sides, "
-            f"{found.too_long} are longer than {max_length} tokens",
+            f"{found.too_long} are longer than {max_length} tokens, {found.cut} hold a reply that was cut off",
             hint="see dpo-gen --help for pairs with a margin, or raise --max-length",
         )
     return found
+
+
+def _cut(pair: JsonDict) -> bool:
+    """Does a side hold a reply that was cut off?"""
+    sides: list[Any] = [pair["chosen"], pair["rejected"]]
+    return any(is_cut(message) for side in sides if isinstance(side, list) for message in side)
 
 
 def _pair(row: JsonDict, number: int) -> JsonDict:

@@ -110,9 +110,19 @@ def _row(rollout: Rollout) -> Row | Rollout:
             f"rollout {rollout.id!r} carries no sampled token ids",
             hint="sample in process (leave --base-url out), or from a server that returns token ids",
         )
+    check_prompts(rollout.id, sequences)
     if len(sequences) > 1:
         return rollout
     return split(sequences[0], reward=rollout.reward, truncated=rollout.truncated)
+
+
+def check_prompts(rollout: str, sequences: Sequence[TokenSequence]) -> None:
+    """Raises TrainerError for a sequence whose first token is trained: the tokens of its prompt are missing."""
+    if not all(sequence.whole for sequence in sequences):
+        raise TrainerError(
+            f"rollout {rollout!r} carries the tokens of its reply without those of its prompt",
+            hint="sample in process (leave --base-url out), or from a server that returns the prompt's token ids too",
+        )
 
 
 def split(sequence: TokenSequence, *, reward: float | None, truncated: bool) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from atropos_trl.native.rows import rows_of
 from atropos_trl.rows import Batch, batch_of
 
 from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, TrainerError, user
@@ -99,3 +100,20 @@ def test_no_token_ids() -> None:
     bare = Rollout(id="t/0", task_id="t", messages=(user("x"),), reward=1.0)
     with pytest.raises(TrainerError, match="no sampled token ids"):
         rows([group(bare, bare)])
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        (REPLY,),
+        (("assistant", TokenSpan(ids=(7, 8), mask=(True, False))),),
+        (PROMPT, REPLY, ("assistant", TokenSpan(ids=(3, 4), mask=True, restart=True))),
+    ],
+)
+def test_a_sequence_without_its_prompts_tokens_is_refused(spans: tuple[tuple[str, TokenSpan], ...]) -> None:
+    whole = rollout(1, PROMPT, REPLY)
+    with pytest.raises(TrainerError, match=r"t/0.*without those of its prompt"):
+        rows([group(rollout(0, *spans), whole)])
+    with pytest.raises(TrainerError, match=r"t/0.*without those of its prompt"):
+        rows_of([group(rollout(0, *spans), whole)], mask_truncated=False)
+    assert len(rows_of([group(whole)], mask_truncated=False)) == 1

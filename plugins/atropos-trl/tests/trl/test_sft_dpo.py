@@ -102,6 +102,62 @@ def test_rows_without_trained_tokens(tokenizer: Any) -> None:
     assert (len(found.rows), found.untrained, found.too_long, found.open_ended) == (1, 1, 1, 0)
 
 
+ASKED = {"role": "user", "content": "two?"}
+CUT = {"role": "assistant", "content": "it is tw", "finish_reason": "length"}
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"messages": [ASKED, CUT]}, "it is tw"),
+        ({"messages": [ASKED, {**CUT, "finish_reason": "MAX_TOKENS"}]}, "it is tw"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "it is tw"}], "finish_reason": "safety"}, "it is tw"),
+        ({"messages": [ASKED, {"role": "assistant", "content": "2"}], "finish_reason": "end_turn"}, "2<|im_end|>"),
+        ({"messages": [ASKED, CUT, ASKED, {"role": "assistant", "content": "2"}]}, "it is tw2<|im_end|>"),
+        ({"messages": [ASKED, {**CUT, "weight": 0.0}, ASKED, {"role": "assistant", "content": "2"}]}, "2<|im_end|>"),
+        ({"prompt": "two?", "completion": "it is tw", "finish_reason": "length"}, "it is tw"),
+        ({"prompt": [ASKED], "completion": [CUT]}, "it is tw"),
+        ({"prompt": [ASKED], "completion": [{"role": "assistant", "content": "2"}], "stop_reason": "oddly"}, "2"),
+        ({"text": "once upon", "finish_reason": "length"}, "once upon"),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": "two?"},
+                    {"from": "gpt", "value": "it is tw", "finish_reason": "length"},
+                ]
+            },
+            "it is tw",
+        ),
+    ],
+)
+def test_replies_that_were_cut_off_are_taught_no_end_token(tokenizer: Any, row: dict[str, Any], text: str) -> None:
+    assert trained(tokenizer, row) == text
+
+
+def test_pairs_with_a_side_that_was_cut_off_are_left_out(tokenizer: Any) -> None:
+    whole = {"role": "assistant", "content": "2"}
+    pairs = [
+        {"prompt": [ASKED], "chosen": [whole], "rejected": [CUT]},
+        {"prompt": [ASKED], "chosen": [{**CUT, "finish_reason": "content_filter"}], "rejected": [whole]},
+        {"prompt": [ASKED], "chosen": [whole], "rejected": [{"role": "assistant", "content": "3"}]},
+    ]
+    found = preferences(pairs, tokenizer, max_length=None)
+    assert (found.cut, len(found.rows)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"input_ids": [1, 2], "labels": [1, 2]},
+        {"input_ids": [4, 5, 6], "labels": [4, -100, 6]},
+        {"input_ids": [4, 5], "completion_mask": [1, 1]},
+    ],
+)
+def test_rows_whose_first_token_is_trained_are_refused(tokenizer: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="its first token is trained"):
+        demonstrations([row], tokenizer, max_length=None, vocabulary=300)
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

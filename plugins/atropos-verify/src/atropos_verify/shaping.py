@@ -30,7 +30,8 @@ def completion_length(rollout: Rollout, unit: Unit = "tokens") -> int:
             "the number of tokens of this rollout is not known: the server sent no usage",
             hint="use unit='words' or unit='chars'",
         )
-    return sum(len(span.ids) for span in spans if span is not None)
+    # A span may hold its prompt's ids too, untrained.
+    return sum(len(span.ids) if isinstance(span.mask, bool) else sum(span.mask) for span in spans if span is not None)
 
 
 def soft_overlong_penalty(length: float, max_length: float, cache: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from atropos_cli.sdk import (
     Completion,
@@ -17,6 +16,7 @@ from atropos_cli.sdk import (
     Task,
     TokenSpan,
     Usage,
+    stop_reason_of,
 )
 from atropos_textworld.agent.credit import discounted_returns
 from atropos_textworld.agent.memory import Hit
@@ -27,16 +27,7 @@ from atropos_textworld.commands import REFUSALS
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.replies import FAULTS
 
-StopReason = Literal["done", "length", "content_filter", "incomplete"]
-
 _KINDS = (*(f"malformed_{fault}" for fault in FAULTS), *(f"refused_{kind}" for kind in REFUSALS))
-_FINISHES = ("stop", "tool_calls")
-_STOPS: dict[str | None, StopReason] = {
-    "length": "length",
-    "content_filter": "content_filter",
-    None: "incomplete",
-    "abort": "incomplete",
-}
 
 
 @dataclass(slots=True)
@@ -74,7 +65,7 @@ class Alternative:
     @property
     def truncated(self) -> bool:
         """Whether the reply was cut off."""
-        return self.completion.finish_reason not in _FINISHES
+        return stop_reason_of(self.completion.finish_reason) != "done"
 
 
 @dataclass(slots=True)
@@ -192,7 +183,7 @@ def rollout(task: Task, group_id: str, turn: Turn, alternative: Alternative, cre
             completion_tokens=alternative.completion.completion_tokens,
             requests=len(turn.generations) + turn.spent.requests if first else 0,
         ),
-        stop_reason=_STOPS.get(alternative.completion.finish_reason, "done"),
+        stop_reason=stop_reason_of(alternative.completion.finish_reason),
         failure=alternative.failure,
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from atropos_cli.sdk import DataError, ScoredGroup, TrainerError, token_sequences
+from atropos_trl.rows import check_prompts
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +66,7 @@ def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: 
                     f"rollout {rollout.id!r} carries no sampled token ids",
                     hint="generate with a backend that returns token ids (local, SGLang or vLLM)",
                 )
+            check_prompts(rollout.id, sequences)
             off = mask_truncated and rollout.truncated
             for sequence in sequences:
                 if vocabulary is not None and not 0 <= min(sequence.ids) <= max(sequence.ids) < vocabulary:
