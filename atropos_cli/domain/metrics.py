@@ -93,6 +93,11 @@ def count_success(rewards: Iterable[float | None], tol: float = SUCCESS_TOLERANC
     return sum(1 for reward in rewards if reward is not None and abs(reward - 1.0) <= tol)
 
 
+def full_marks(weights: Iterable[float]) -> float:
+    """The reward of a perfect attempt when each reward goes from 0 to 1: the sum of the positive weights."""
+    return math.fsum(max(0.0, weight) for weight in weights) or 1.0
+
+
 def majority_vote(answers: Iterable[Answer | None]) -> Answer | None:
     """The most frequent answer; among equals the one given first. None does not vote, and is the result of no votes."""
     votes = Counter(answer for answer in answers if answer is not None)

@@ -99,7 +99,7 @@ def analyze(
     and charts for their environments.
     """
     from atropos_cli.engine.analysis.analysis import Analysis
-    from atropos_cli.engine.analysis.lost import LostGroups
+    from atropos_cli.io.lost import LostGroups
     from atropos_cli.engine.analysis.png import require_matplotlib
     from atropos_cli.io.readers import read_records
 
