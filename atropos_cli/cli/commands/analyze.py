@@ -99,8 +99,8 @@ def analyze(
     and charts for their environments.
     """
     from atropos_cli.engine.analysis.analysis import Analysis
-    from atropos_cli.io.lost import LostGroups
     from atropos_cli.engine.analysis.png import require_matplotlib
+    from atropos_cli.io.lost import LostGroups
     from atropos_cli.io.readers import read_records
 
     session = session_of(ctx)
