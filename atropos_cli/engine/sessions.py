@@ -129,8 +129,21 @@ def recover(
             found.totals = Totals()
             _read(found.totals, groups, 0, stopped)
     for task in lost_tasks(folder, facts, is_written):
-        found.totals.lose(task.index, [f"{failure['stage']}:{failure['type']}" for failure in task.failures])
+        found.totals.lose(task.index, task.kinds)
     return found
+
+
+def stored_sessions(folder: Path) -> Sessions:
+    """What a run's sessions did, by its totals.json; by its summary where there is none, and nothing where none is."""
+    for name, part in ((FILE, "sessions"), ("summary.json", None)):
+        try:
+            data = json.loads((folder / name).read_bytes())
+            known = data[part] if part is not None else data
+            found = Sessions(**{key: known[key] for key in Sessions.__slots__ if key in known})
+            return Sessions().and_now(found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+    return Sessions()
 
 
 def _load(found: RunTotals, written: int) -> int:
@@ -144,8 +157,7 @@ def _load(found: RunTotals, written: int) -> int:
         fits = fits and (0 < tasks <= written if found.groups is not None else tasks == written)
         if not fits or data["tail"] != _tail(found.groups, size):
             return 0
-        totals, earlier = Totals.from_state(data["groups"]), Sessions(**data["sessions"])
-        earlier.and_now(earlier)  # fails where the values are of no use
+        totals, earlier = Totals.from_state(data["groups"]), stored_sessions(found.folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return 0
     found.totals, found.earlier = totals, earlier

@@ -5,6 +5,7 @@ A task is lost by what its last session left behind, and only as long as the gro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 from atropos_cli.domain.group import parse_group_id
 from atropos_cli.domain.metrics import full_marks
+from atropos_cli.io.groupfile import read_header
 from atropos_cli.io.records import Attempt, Record
 from atropos_cli.io.sources import Source
 
@@ -29,6 +31,11 @@ class LostTask:
     group_id: str
     task_id: str | None
     failures: tuple[dict[str, str], ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        """ "stage:type" of each rollout."""
+        return [f"{failure['stage']}:{failure['type']}" for failure in self.failures]
 
     def record(self, source: str, env: str | None) -> Record:
         """The task as a group of failed rollouts without messages."""
@@ -201,6 +208,21 @@ class LostGroups:
             self._env.setdefault(run, record.env)
         if self._open[run] and (index := _index_of(record.id, self._facts[run])) is not None:
             self._open[run].discard(index)
+
+    @property
+    def candidates(self) -> bool:
+        """Is there any task to look for? Without one no record need be shown."""
+        return any(self._open.values())
+
+    def seen_row(self, source: str, row: bytes) -> None:
+        """The same as `seen`, of a row of a groups file that was not parsed."""
+        run = self._runs.get(source)
+        if run is None:
+            return
+        with contextlib.suppress(ValueError, RecursionError):
+            index = _index_of(read_header(row)[0], self._facts[run])
+            if index is not None:
+                self._open[run].discard(index)
 
     def remaining(self) -> Iterator[Record]:
         """Each lost task as a record of failed rollouts. Its `source` is the run folder."""

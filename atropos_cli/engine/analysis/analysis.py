@@ -21,7 +21,7 @@ from atropos_cli.engine.analysis.estimators import Threshold
 from atropos_cli.engine.analysis.keyed import KeyedTotals
 from atropos_cli.engine.analysis.plugged import FindAnalyzers, Plugged
 from atropos_cli.engine.analysis.report import EnvironmentReport
-from atropos_cli.engine.analysis.success import SuccessRule
+from atropos_cli.engine.analysis.success import SuccessRule, one_verdict
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.records import Attempt, Record, text_of
@@ -177,10 +177,11 @@ class Analysis:
             return
         episode.task = task
         episode.broken = not alive
-        found = [found for attempt in alive if (found := self.options.success.own_verdict(record, attempt)) is not None]
-        if len({verdict for _, verdict in found}) == 1:  # alternatives that differ say nothing of the episode
-            episode.verdict = found[0][1]
-            environment.own_fields[found[0][0]] += 1
+        verdicts = [self.options.success.own_verdict(record, attempt) for attempt in alive]
+        found = one_verdict([verdict for verdict in verdicts if verdict is not None])
+        if found is not None:
+            environment.own_fields[found[0]] += 1
+            episode.verdict = found[1]
 
 
 def _add(

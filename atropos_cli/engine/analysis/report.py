@@ -11,7 +11,7 @@ from atropos_cli.domain.streaming import Series, finite
 from atropos_cli.engine.analysis.environment import Environment
 from atropos_cli.engine.analysis.estimators import pass_at_k, pass_hat_k
 from atropos_cli.engine.analysis.plugged import Findings, table_as_json
-from atropos_cli.engine.analysis.success import TOLERANCE, told_by
+from atropos_cli.engine.analysis.success import NO_VERDICT, TOLERANCE, told_by
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 
 if TYPE_CHECKING:
@@ -158,8 +158,7 @@ class EnvironmentReport:
         if own:
             return told_by(self.environment.own_fields or (rule.field or "?",))
         if self._turn_tasks and self._turn_tasks == self._tasks:
-            what = "carry no verdict of their own" if rule.kind == "auto" else "are not judged by the rewards of turns"
-            return f"none: the groups are turns of episodes, which {what}"
+            return NO_VERDICT if rule.kind == "auto" else "none: rewards of turns do not judge their episodes"
         if rule.threshold is not None:
             return f"reward {rule.threshold}"
         if not self.environment.reward.n:

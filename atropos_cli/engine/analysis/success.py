@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from atropos_cli.io.records import Attempt, Record
 
 OWN_FIELDS = ("success", "won", "passed", "is_correct", "correct", "resolved", "solved")
 """Names under which environments store their own verdict, in the order they are looked for."""
+
+NO_VERDICT = "none: the groups are turns of episodes, which carry no verdict of their own"
 
 TOLERANCE = 1e-6
 """A reward this close to the maximum is the maximum."""
@@ -84,6 +86,11 @@ def info_verdict(info: Any, name: str) -> bool | None:
     """The verdict of that name in a rollout's info."""
     verdict = info.get(name) if isinstance(info, dict) else None
     return verdict if isinstance(verdict, bool) else None
+
+
+def one_verdict(found: Sequence[tuple[str, bool]]) -> tuple[str, bool] | None:
+    """What the rollouts of a turn say of its episode: nothing when they differ, since they speak of themselves then."""
+    return found[0] if len({verdict for _, verdict in found}) == 1 else None
 
 
 def told_by(names: Iterable[str]) -> str:
