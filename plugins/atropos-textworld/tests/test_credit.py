@@ -30,16 +30,13 @@ def test_shared_rows() -> None:
         given = row["input"]
         assert credit.discounted_returns(given["rewards"], given["gamma"]) == pytest.approx(row["expected"])
         checked += 1
-    for row in rows("credit_assignment"):
-        assert credit.credit_assignment(**row["input"]) == pytest.approx(row["expected"]), row["id"]
-        checked += 1
     for row in rows("token_length_adjust"):
         given = dict(row["input"])
         assert credit.token_length_adjust(given.pop("score"), given.pop("tokens"), **given) == pytest.approx(
             row["expected"]
         ), row["id"]
         checked += 1
-    assert checked >= 9
+    assert checked >= 7
 
 
 def alternative(command: str | None, outcome: Observation | None = None, *, executed: bool = False) -> Any:
@@ -55,7 +52,7 @@ def turn(number: int, before: int, *alternatives: Any) -> Any:
 
 
 def test_credit_of_what_was_played_is_the_rule_of_the_rows() -> None:
-    """Points 0, 1, 0 of 4, then the game is won."""
+    """Points 0, 1, 0 of 4, then the game is won: a turn's own, and what came later, discounted once a turn."""
     seen = [Observation("", score=0), Observation("", score=1), Observation("", score=1, won=True)]
     turns = [
         turn(0, 0, alternative("a", seen[0], executed=True)),
@@ -63,10 +60,9 @@ def test_credit_of_what_was_played_is_the_rule_of_the_rows() -> None:
         turn(2, 1, alternative("c", seen[2], executed=True)),
     ]
     earned = Credit(turns, seen[2], max_score=4, gamma=0.9)
-    points = [0.0, 0.25, 0.0]
     got = [earned.of(t, t.chosen) for t in turns]
-    assert [value["score"] for value in got] == pytest.approx(credit.credit_assignment(points, points, 0.0, 0.9))
-    assert [value["won"] for value in got] == pytest.approx(credit.credit_assignment([0] * 3, [0] * 3, 1.0, 0.9))
+    assert [value["score"] for value in got] == pytest.approx([0.9 * 0.25, 0.25, 0.0])
+    assert [value["won"] for value in got] == pytest.approx([0.9**3, 0.9**2, 0.9])
     assert [value["lost"] for value in got] == [0, 0, 0]
 
 

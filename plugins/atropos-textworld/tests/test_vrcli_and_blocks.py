@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from atropos_textworld.agent import blocks, vrcli
+from atropos_textworld.agent.credit import total
+from atropos_textworld.agent.options import AgentOptions
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "cases"
 pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the shared case tables are not beside this checkout")
@@ -36,10 +38,19 @@ def run(fn: str, given: dict[str, Any]) -> Any:
             "continuous": score.continuous,
             "flag": score.flag,
         }
+    if fn == "combine":
+        weights = {"vrcli_weight": given["w_vrcli"], "format_weight": given["w_format"]}
+        options = AgentOptions(group_by="turn", vrcli="continuous", **weights)
+        return total(options, env=given["env"], vrcli=given["vrcli"], form=given["format"])
     return getattr(vrcli, fn)(**{key: number(value) for key, value in given.items()})
 
 
-@pytest.mark.parametrize("row", rows("vrcli.jsonl"), ids=lambda row: str(row["id"]))
+OURS = [row for row in rows("vrcli.jsonl") if row["fn"] in ("vrcli", "discretize", "continuous", "combine")]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in rows("vrcli.jsonl") if row["fn"] in OURS], ids=lambda row: str(row["id"])
+)
 def test_vrcli_rows(row: dict[str, Any]) -> None:
     expected, tolerance = row["expected"], row.get("tol", 1e-9)
     if isinstance(expected, dict) and "error" in expected:
