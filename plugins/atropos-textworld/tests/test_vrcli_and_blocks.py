@@ -48,9 +48,7 @@ def run(fn: str, given: dict[str, Any]) -> Any:
 OURS = [row for row in rows("vrcli.jsonl") if row["fn"] in ("vrcli", "discretize", "continuous", "combine")]
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in rows("vrcli.jsonl") if row["fn"] in OURS], ids=lambda row: str(row["id"])
-)
+@pytest.mark.parametrize("row", OURS, ids=lambda row: str(row["id"]))
 def test_vrcli_rows(row: dict[str, Any]) -> None:
     expected, tolerance = row["expected"], row.get("tol", 1e-9)
     if isinstance(expected, dict) and "error" in expected:
