@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from atropos_textworld.agent import credit
-from atropos_textworld.agent.latro import Plan, with_truncation
+from atropos_textworld.agent.latro import Plan, answer_logprob, with_truncation
 from atropos_textworld.agent.options import AgentOptions
+from atropos_textworld.agent.scoring import Spent
 from atropos_textworld.agent.turn import Credit
+from atropos_textworld.agent.vrcli import UnscorableError
 from atropos_textworld.engine.observation import Observation
 
 ROWS = Path(__file__).parents[3].parent / "shared" / "cases" / "advantages.jsonl"
@@ -126,3 +130,41 @@ def test_the_plan_goes_on_while_it_is_kept_to() -> None:
 
 def test_a_reply_that_was_cut_off_is_worse_than_the_mean() -> None:
     assert with_truncation([-4.0, -2.0, -6.0, -1.0], [True, False, True, True]) == [-4.0, -6.5, -6.0, -1.0]
+
+
+class Letters:
+    """A model whose tokens are letters, each as probable as the others of a text."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = values
+
+    async def tokenize(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    async def score_logprobs(self, prefix_ids: Any, continuation_ids: Any) -> list[float]:
+        count = len(continuation_ids)
+        return list(itertools.islice(itertools.cycle(self.values), count - count % len(self.values)))
+
+
+@pytest.mark.parametrize("answer", ["look", "put the rusty key into the oak chest", "拿起 铜 钥匙", "x"])
+async def test_latro_does_not_grow_with_the_length_of_the_command(answer: str) -> None:
+    spent = Spent()
+    assert await answer_logprob(Letters(-0.75), [1, 2], "so", answer, spent) == pytest.approx(-0.75)
+    assert spent.requests == 1
+    assert spent.tokens > len(answer.encode())
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ((-1.0, math.nan), "missing_logprob"),
+        ((-1.0, 0.5), "positive_logprob"),
+        ((-1.0, -math.inf), "impossible_answer"),
+        ((-1.0,) * 4, "token_count_mismatch"),
+        ((-1.0,) * 50, "empty_completion"),
+    ],
+)
+async def test_latro_of_values_that_are_no_log_probabilities_is_no_reward(values: Any, kind: str) -> None:
+    with pytest.raises(UnscorableError) as caught:
+        await answer_logprob(Letters(*values), [1], "so", "go north.", Spent())  # ten letters with the quote
+    assert caught.value.kind == kind
