@@ -146,6 +146,9 @@ class Runner:
         except InterruptedError:
             return False
         self.totals = self.whole.totals
+        if written:
+            with contextlib.suppress(DataError):  # so that a kill soon after need not read it all again
+                self.whole.save(self._session())
         if self.whole.unknown:
             text = f"the summary leaves out {self.whole.unknown} groups of earlier sessions: writer "
             self._event("uncounted", f"{text}{parts.writer.name!r} keeps no file that can be read here")
