@@ -335,7 +335,8 @@ def _passes(
     fewest = min((result.attempts for result in results), default=0)
     for k in sorted(set(ks)):
         if k > fewest:
-            left_out[str(k)] = f"{fewest} attempts at a task are fewer than {k}"
+            attempts = "1 attempt at a task is" if fewest == 1 else f"{fewest} attempts at a task are"
+            left_out[str(k)] = f"{attempts} fewer than {k}"
             continue
         pass_at[str(k)] = _estimate([pass_at_k(r.attempts, r.successes, k) for r in results])
         pass_hat[str(k)] = _estimate([pass_hat_k(r.attempts, r.successes, k) for r in results])
