@@ -180,6 +180,7 @@ class _Tally:
         self.totals = Totals()
         self.asked = 0
         self.turns = False
+        self.unjudged = 0
         self._judge = judge
         self._errors = errors
         self._episode: list[ScoredGroup] = []
@@ -230,6 +231,7 @@ class _Tally:
         last = turns[-1]
         broken = all(rollout.failure is not None for rollout in last.rollouts)
         verdict = None if broken else self._judge.episode(turns)
+        self.unjudged += verdict is None and not broken
         return TaskResult(
             task_id=last.task.id,
             attempts=int(verdict is not None or (broken and self._errors == "wrong")),
@@ -258,7 +260,8 @@ def evaluate(
     results = tally.results
     for number in range((run.total or 0) - len(results)):
         tally.miss(number, plan.group_size)
-    counted = [result for result in results if result.attempts]
+    # Where no episode tells how it ended, those that broke off are no measure either.
+    counted = [] if tally.unjudged and not judge.rules else [result for result in results if result.attempts]
     pass_at, pass_hat, left_out = _passes(counted, ks)
     rewards = [result.reward for result in results if result.reward is not None]
     failed = sum(result.errors for result in results)

@@ -313,9 +313,10 @@ def test_success_of_turn_groups_belongs_to_the_episode(bench: Bench) -> None:
     assert (by_reward["success"]["of"], by_reward["pass_at_k"]) == (0, {})
 
 
-def test_turn_groups_without_a_verdict_have_no_pass_at_k(bench: Bench) -> None:
-    done = bench("eval", "Mute")
-    found, data = stored("eval.json"), bench.analyze()
+@pytest.mark.parametrize("broken", ["", "t5", "t1,t2"])
+def test_turn_groups_without_a_verdict_have_no_pass_at_k(bench: Bench, broken: str) -> None:
+    done = bench("eval", "Mute", "--max-failure-rate", "1", broken=broken)
+    found, data = stored("eval.json"), bench.analyze("--count-failed")
     assert found["accuracy"] is None
     assert (found["pass_at"], data["pass_at_k"], data["success"]["of"]) == ({}, {}, 0)
     for rule in (found["success_rule"], data["success"]["rule"], done.json["evaluations"][0]["success_rule"]):

@@ -137,7 +137,8 @@ class EnvironmentReport:
     def _success(self) -> dict[str, Any]:
         """The success rule that applies, and pass@k and pass^k by it."""
         rule = self._options.success
-        own = rule.kind == "field" or (rule.kind == "auto" and self._own > 0 and self._own == self._judged)
+        told = self._own > 0 or (self._turn_tasks > 0 and not self._unjudged)
+        own = rule.kind == "field" or (rule.kind == "auto" and told and self._own == self._judged)
         outcomes = self._outcomes["own" if own else "reward"]
         attempts = sum(n * tasks for (n, _), tasks in outcomes.items())
         successes = sum(c * tasks for (_, c), tasks in outcomes.items())
@@ -156,7 +157,7 @@ class EnvironmentReport:
         rule = self._options.success
         high = self.environment.reward.high
         if own:
-            return told_by(self.environment.own_fields or (rule.field or "?",))
+            return told_by(self.environment.own_fields or (rule.field or "none was told",))
         if self._turn_tasks and self._turn_tasks == self._tasks:
             return NO_VERDICT if rule.kind == "auto" else "none: rewards of turns do not judge their episodes"
         if rule.threshold is not None:
