@@ -45,6 +45,13 @@ def _print_environment(data: dict[str, Any], out: Output) -> None:
     if any("quantiles" in row and not row["quantiles_from"].startswith("all") for _, row in summaries(data)):
         out.data("quantiles are from a random sample of 10000 values")
     _print_shares(data, out)
+    failed = data["tasks"]["failed"]
+    if failed:
+        out.data("")
+        out.table(
+            [(str(task["failed"]), task["task"]) for task in failed],
+            header=("failed", f"tasks of which nothing succeeded ({data['tasks']['all_failed']})"),
+        )
     for title, tasks in (("best tasks", data["tasks"]["best"]), ("worst tasks", data["tasks"]["worst"])):
         if tasks and data["tasks"]["count"] > 1:
             out.data("")
@@ -75,6 +82,8 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
             f"{share(success['count'], success['of'])}, by {success['rule']}; "
             f"failed attempts: {success['failed_attempts']}"
         )
+    elif data["episodes"]:
+        facts["success"] = success["rule"]
     truncated = data["truncated"]
     facts["truncated"] = share(truncated["count"], truncated["of"]) if truncated["count"] else ""
     for name in ("stop_reasons", "finish_reasons", "failures", "labels"):

@@ -97,7 +97,9 @@ def summary_lines(summary: RunSummary) -> list[str]:
         spread = f" (std {summary.reward_std:.3f})" if summary.reward_std is not None else ""
         lines.append(f"reward: {summary.reward_mean:.3f}{spread}, {summary.zero_std_groups} groups of equal rewards")
     if summary.completion_tokens:
-        speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if summary.seconds > 0 else ""
+        # Of a resumed run the time of a killed session may be missing.
+        timed = summary.seconds > 0 and not summary.groups_resumed
+        speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if timed else ""
         lines.append(f"tokens: {summary.prompt_tokens} prompt, {summary.completion_tokens} completion{speed}")
     return lines
 

@@ -12,7 +12,11 @@ RunState = Literal["running", "finished", "interrupted", "failed"]
 
 
 class FailureRecord(Frozen):
-    """One line of failures.jsonl. rollout is None when the whole group failed and was not written."""
+    """One line of failures.jsonl. rollout is None when the whole group failed and was not written.
+
+    lost: True when every rollout of the task failed, each with a line of its own, and no group was written.
+    attempt: which session of the run it was.
+    """
 
     group_id: str
     task_id: str | None = None
@@ -21,15 +25,18 @@ class FailureRecord(Frozen):
     type: str
     message: str
     attempt: int = 1
+    lost: bool | None = None
     time: str
 
 
 class RunSummary(Frozen):
-    """Counts and means of a run.
+    """Counts and means of a run, over all its sessions.
 
-    groups_done counts every group in the file, groups_resumed those that were there before; all other
-    numbers are of this attempt. zero_std_groups are groups whose rewards do not differ. reward_details: by name,
-    what a reward says of itself and what it counted (which model judged, how many verdicts flipped).
+    groups_done counts the tasks in the groups file, groups_resumed those that were there before this session.
+    groups_failed counts tasks of which every rollout failed, as long as no session has written them. What a killed
+    session did in its last seconds is missing in requests, retries, paused_s and seconds. zero_std_groups are groups
+    whose rewards do not differ. reward_details: by name, what a reward says of itself and what it counted (which model
+    judged, how many verdicts flipped).
     """
 
     state: RunState

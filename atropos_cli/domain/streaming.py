@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 SAMPLE = 10_000
 """Values kept for quantiles and histograms: all of them up to this number, then a random sample of this size."""
@@ -35,6 +35,19 @@ class Moments:
             self.low = value
         if value > self.high:
             self.high = value
+
+    def state(self) -> list[float]:
+        """What `from_state` makes the same moments of; of at least one value."""
+        return [self.n, self.mean, self._m2, self.low, self.high]
+
+    @classmethod
+    def from_state(cls, state: Sequence[float]) -> Self:
+        """Raises TypeError or ValueError for what `state` did not make."""
+        moments = cls()
+        n, *numbers = state
+        moments.n = int(n)
+        moments.mean, moments._m2, moments.low, moments.high = map(float, numbers)
+        return moments
 
     @property
     def std(self) -> float | None:

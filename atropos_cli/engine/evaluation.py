@@ -2,8 +2,9 @@
 
 A run of `atropos eval` is a run like any other; its groups are the evidence. What counts:
 
-    attempts   every rollout that was asked for, failed ones included (of tasks that never came out too)
-    success    the environment's own verdict, else a reward that reaches the threshold
+    attempts   every rollout that was asked for, failed ones included (of tasks that never came out too); where groups
+               are turns of an episode, every episode
+    success    the environment's own verdict, else a reward that reaches the threshold (never a turn's)
     errors     attempts without a reward: wrong by default, or left out, and named either way
 
 Means are over tasks; intervals are bootstrapped over tasks, since attempts at one task are not independent.
@@ -21,12 +22,14 @@ from pydantic import Field, ValidationError
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.metrics import bootstrap_interval, pass_at_k, pass_hat_k
+from atropos_cli.domain.metrics import bootstrap_interval, full_marks, pass_at_k, pass_hat_k
 from atropos_cli.domain.plan import Plan, RewardRef
 from atropos_cli.domain.rollout import Rollout
-from atropos_cli.domain.run import RunSummary
-from atropos_cli.engine.analysis.success import OWN_FIELDS, TOLERANCE
+from atropos_cli.engine.analysis.success import NO_VERDICT, OWN_FIELDS, TOLERANCE, info_verdict, one_verdict
+from atropos_cli.engine.evidence import Evidence
+from atropos_cli.engine.totals import Totals, means
 from atropos_cli.errors import DataError
+from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward
 
 Errors = Literal["wrong", "leave-out"]
@@ -77,7 +80,7 @@ class Evaluation(Frozen):
     errors: int
     failures: dict[str, int] = Field(default_factory=dict)
     stop_reasons: dict[str, int] = Field(default_factory=dict)
-    accuracy: Estimate
+    accuracy: Estimate | None
     reward: Estimate | None
     pass_at: dict[str, Estimate] = Field(default_factory=dict)
     pass_hat: dict[str, Estimate] = Field(default_factory=dict)
@@ -90,9 +93,11 @@ class Evaluation(Frozen):
 
     def headline(self) -> dict[str, float]:
         """The numbers to follow over time: accuracy with its interval, errors, reward, pass@k for k above 1."""
-        values = {"accuracy": self.accuracy.value, "errors": float(self.errors)}
-        if self.accuracy.low is not None and self.accuracy.high is not None:
-            values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
+        values = {"errors": float(self.errors)}
+        if self.accuracy is not None:
+            values = {"accuracy": self.accuracy.value, **values}
+            if self.accuracy.low is not None and self.accuracy.high is not None:
+                values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
         if self.reward is not None:
             values["reward"] = self.reward.value
         return values | {f"pass@{k}": value.value for k, value in self.pass_at.items() if k != "1"}
@@ -112,14 +117,14 @@ class Comparison(Frozen):
 
 def success_threshold(rewards: Iterable[RewardRef | Reward]) -> float:
     """The reward of a perfect attempt at 0-to-1 rewards: the sum of the positive weights."""
-    return sum(max(0.0, reward.weight) for reward in rewards) or 1.0
+    return full_marks(reward.weight for reward in rewards)
 
 
 def own_verdict(rollout: Rollout) -> tuple[str, bool] | None:
     """(field, verdict) of the environment's own verdict in the rollout's info; None without any."""
     for name in OWN_FIELDS:
-        verdict = rollout.info.get(name)
-        if isinstance(verdict, bool):
+        verdict = info_verdict(rollout.info, name)
+        if verdict is not None:
             return name, verdict
     return None
 
@@ -149,68 +154,116 @@ class Judge:
         self.rules[f"reward >= {bound:g}" if own is None else f"info.{own[0]}"] += 1
         return reaches(rollout, bound) if own is None else own[1]
 
+    def episode(self, turns: Sequence[ScoredGroup]) -> bool | None:
+        """The verdict on an episode by what its turns carry; None without one, and where a threshold is asked for."""
+        told: tuple[str, bool] | None = None
+        for group in turns if self._threshold is None else ():
+            alive = [own_verdict(rollout) for rollout in group.rollouts if rollout.failure is None]
+            told = one_verdict([own for own in alive if own is not None]) or told
+        if told is not None:
+            self.rules[f"info.{told[0]}"] += 1
+        return None if told is None else told[1]
+
     @property
     def rule(self) -> str:
         return " or ".join(self.rules) or "no attempt was judged"
 
 
-class _Means:
-    """Means of named numbers."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._counts: Counter[str] = Counter()
-
-    def add(self, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-            self._counts[name] += 1
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self._counts[name] for name, total in self._sums.items()}
-
-
 class _Tally:
-    """What is counted while the groups pass by. Of an episode's turns only the last says how it ended."""
+    """What is counted while the groups pass by.
+
+    An attempt is a rollout; where groups are turns of an episode it is the episode, by the verdict its turns carry.
+    """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:
         self.results: list[TaskResult] = []
-        self.rewards = _Means()
-        self.metrics = _Means()
-        self.tokens = 0
+        self.totals = Totals()
+        self.asked = 0
+        self.turns = False
+        self.unjudged = 0
         self._judge = judge
         self._errors = errors
+        self._episode: list[ScoredGroup] = []
 
     def add(self, group: ScoredGroup) -> None:
-        if group.turn is not None and not group.last:
+        """Groups of one task come in a row, the last one marked."""
+        self.totals.add(group)
+        if group.turn is None:
+            self.results.append(self._rollouts(group))
             return
-        self.results.append(_task_result(group, self._judge, self._errors))
-        for rollout in group.rollouts:
-            self.tokens += rollout.usage.completion_tokens or 0
-            self.rewards.add(rollout.rewards)
-            self.metrics.add(rollout.metrics)
+        self.turns = True
+        self._episode.append(group)
+        if group.last:
+            self.results.append(self._one_episode(self._episode))
+            self._episode = []
+
+    def lose(self, task: LostTask) -> None:
+        """A task of which nothing was written."""
+        self.totals.lose(task.index, task.kinds)
+        count = 1 if self.turns else len(task.failures)
+        self.results.append(self._failed(task.task_id or f"(failed {task.index})", count))
+
+    def miss(self, number: int, attempts: int) -> None:
+        """A task of which nothing is known but that it did not come out."""
+        self.results.append(self._failed(f"(failed {number})", 1 if self.turns else attempts))
+
+    def _failed(self, task_id: str, attempts: int) -> TaskResult:
+        self.asked += attempts
+        counted = attempts if self._errors == "wrong" else 0
+        return TaskResult(task_id=task_id, attempts=counted, successes=0, errors=attempts)
+
+    def _rollouts(self, group: ScoredGroup) -> TaskResult:
+        scored = [rollout for rollout in group.rollouts if rollout.reward is not None]
+        self.asked += len(group.rollouts)
+        return TaskResult(
+            task_id=group.task.id,
+            attempts=len(group.rollouts) if self._errors == "wrong" else len(scored),
+            successes=sum(self._judge(rollout) for rollout in scored),
+            errors=len(group.rollouts) - len(scored),
+            truncated=sum(rollout.truncated for rollout in group.rollouts),
+            reward=_mean([rollout.reward for rollout in scored if rollout.reward is not None]),
+        )
+
+    def _one_episode(self, turns: list[ScoredGroup]) -> TaskResult:
+        """One attempt; none where no turn carries a verdict, since a reward of a turn says nothing of the episode."""
+        self.asked += 1
+        rewards = [rollout.reward for group in turns for rollout in group.rollouts if rollout.reward is not None]
+        last = turns[-1]
+        broken = all(rollout.failure is not None for rollout in last.rollouts)
+        verdict = None if broken else self._judge.episode(turns)
+        self.unjudged += verdict is None and not broken
+        return TaskResult(
+            task_id=last.task.id,
+            attempts=int(verdict is not None or (broken and self._errors == "wrong")),
+            successes=int(verdict is True),
+            errors=int(broken),
+            truncated=int(any(rollout.truncated for rollout in last.rollouts)),
+            reward=_mean(rewards),
+        )
 
 
 def evaluate(
     plan: Plan,
-    groups: Iterable[ScoredGroup],
-    summary: RunSummary,
+    run: Evidence,
     *,
     ks: Sequence[int] = (1,),
     success_at: float | None = None,
     errors: Errors = "wrong",
 ) -> Evaluation:
-    """Count a run. Tasks whose groups failed as a whole are not in the file; the summary tells how many there are."""
+    """Count a run. Tasks of which nothing was written count as errors."""
     judge = Judge(success_at, success_threshold(plan.rewards))
     tally = _Tally(judge, errors)
-    for group in groups:
+    for group in run.groups:
         tally.add(group)
+    for task in run.lost:
+        tally.lose(task)
     results = tally.results
-    missing = max(0, (summary.groups_total or len(results)) - len(results))
-    results += [_failed_task(number, plan.group_size, errors) for number in range(missing)]
-    counted = [result for result in results if result.attempts]
+    for number in range((run.total or 0) - len(results)):
+        tally.miss(number, plan.group_size)
+    # Where no episode tells how it ended, those that broke off are no measure either.
+    counted = [] if tally.unjudged and not judge.rules else [result for result in results if result.attempts]
     pass_at, pass_hat, left_out = _passes(counted, ks)
-    rewards = [result.reward for result in counted if result.reward is not None]
+    rewards = [result.reward for result in results if result.reward is not None]
     failed = sum(result.errors for result in results)
     return Evaluation(
         environment=plan.environment.name,
@@ -222,23 +275,23 @@ def evaluate(
         sampling=plan.sampling.model_dump(mode="json", exclude_none=True),
         seed=plan.seed,
         samples=plan.group_size,
-        success_rule=judge.rule,
+        success_rule=judge.rule if counted or not tally.turns else NO_VERDICT,
         errors_count_as=errors,
         tasks=len(results),
-        attempts=len(results) * plan.group_size,
-        scored=len(results) * plan.group_size - failed,
+        attempts=tally.asked,
+        scored=tally.asked - failed,
         errors=failed,
-        failures=summary.failures,
-        stop_reasons=summary.stop_reasons,
-        accuracy=_estimate([result.accuracy for result in counted]),
+        failures=dict(tally.totals.failed.most_common()),
+        stop_reasons=dict(tally.totals.stop_reasons.most_common()),
+        accuracy=_estimate([result.accuracy for result in counted]) if counted or not tally.turns else None,
         reward=_estimate(rewards) if rewards else None,
         pass_at=pass_at,
         pass_hat=pass_hat,
         left_out=left_out,
-        rewards=tally.rewards.means(),
-        metrics=tally.metrics.means(),
-        reward_details=summary.reward_details,
-        completion_tokens=tally.tokens,
+        rewards=means(tally.totals.rewards),
+        metrics=means(tally.totals.metrics),
+        reward_details=dict(run.reward_details),
+        completion_tokens=tally.totals.completion_tokens,
         per_task=tuple(results),
     )
 
@@ -275,26 +328,6 @@ def read_evaluation(path: Path) -> Evaluation:
         raise DataError(f"{path} is not an evaluation: {error}") from error
 
 
-def _failed_task(number: int, attempts: int, errors: Errors) -> TaskResult:
-    """A task whose group failed as a whole: only its number is known."""
-    counted = attempts if errors == "wrong" else 0
-    return TaskResult(task_id=f"(failed {number})", attempts=counted, successes=0, errors=attempts)
-
-
-def _task_result(group: ScoredGroup, judge: Judge, errors: Errors) -> TaskResult:
-    scored = [rollout for rollout in group.rollouts if rollout.reward is not None]
-    failed = len(group.rollouts) - len(scored)
-    rewards = [rollout.reward for rollout in scored if rollout.reward is not None]
-    return TaskResult(
-        task_id=group.task.id,
-        attempts=len(group.rollouts) if errors == "wrong" else len(scored),
-        successes=sum(judge(rollout) for rollout in scored),
-        errors=failed,
-        truncated=sum(rollout.truncated for rollout in group.rollouts),
-        reward=sum(rewards) / len(rewards) if rewards else None,
-    )
-
-
 def _passes(
     results: Sequence[TaskResult], ks: Sequence[int]
 ) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
@@ -305,7 +338,8 @@ def _passes(
     fewest = min((result.attempts for result in results), default=0)
     for k in sorted(set(ks)):
         if k > fewest:
-            left_out[str(k)] = f"{fewest} attempts at a task are fewer than {k}"
+            attempts = "1 attempt at a task is" if fewest == 1 else f"{fewest} attempts at a task are"
+            left_out[str(k)] = f"{attempts} fewer than {k}"
             continue
         pass_at[str(k)] = _estimate([pass_at_k(r.attempts, r.successes, k) for r in results])
         pass_hat[str(k)] = _estimate([pass_hat_k(r.attempts, r.successes, k) for r in results])
@@ -318,3 +352,7 @@ def _estimate(values: Sequence[float]) -> Estimate:
     interval = bootstrap_interval(values)
     low, high = interval if interval is not None else (None, None)
     return Estimate(value=sum(values) / len(values), low=low, high=high, tasks=len(values))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

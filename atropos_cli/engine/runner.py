@@ -26,10 +26,11 @@ from atropos_cli.engine.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.engine.resume import DoneTasks
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.sessions import RunTotals, Sessions, recover
 from atropos_cli.engine.tasks import Shard, TaskReader
-from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import AtroposError, DataError
 from atropos_cli.io.git import git_commit
+from atropos_cli.io.lost import RunFacts
 from atropos_cli.io.rundir import RunDir, check_same_plan, open_run, read_plan
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
@@ -70,7 +71,8 @@ class Runner:
         self.run_dir = run_dir
         self.registry = registry
         self.reporter = reporter
-        self.totals = Totals()
+        self.whole = RunTotals()
+        self.totals = self.whole.totals
         self.done = DoneTasks()
         self.shard = Shard(plan.execution.shard)
         self.resumed = 0
@@ -96,14 +98,14 @@ class Runner:
         try:
             parts_of = open_parts(self.plan, self.registry, self._event, self._stop, to_stdout=self.run_dir is None)
             async with parts_of as parts:
-                self._begin(parts)
-                await self._roll_all(parts)
+                if await self._begin(parts):
+                    await self._roll_all(parts)
         except Abort as abort:
             self._error = abort.error
         return self._end()
 
-    def _begin(self, parts: Parts) -> None:
-        """Fix the model in the plan, find what is done, and only then write anything."""
+    async def _begin(self, parts: Parts) -> bool:
+        """Fix the model in the plan, find what is done, and only then write anything. False: stopped meanwhile."""
         self._parts = parts
         self.plan = parts.plan
         plan, digest = self.plan, self.plan.digest
@@ -113,9 +115,13 @@ class Runner:
             if (folder / "plan.json").exists():
                 check_same_plan(read_plan(folder / "plan.json"), plan, folder)
         self.reader = TaskReader(parts.environment, plan.split, plan.limit)
+        written = 0
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
+            written += 1
             self.done.add(index)
         self.resumed = self.done.count
+        if folder is not None and not await self._recover(folder, parts, written):
+            return False
         self.total = self.shard.size(self.reader.total)
         if self.run_dir is not None:
             self.run_dir.write_plan(plan)
@@ -128,6 +134,25 @@ class Runner:
         # What is alive now stays alive: the collector need not look at it again for every group.
         gc.collect()
         gc.freeze()
+        return True
+
+    async def _recover(self, folder: Path, parts: Parts, written: int) -> bool:
+        """Take over what earlier sessions counted; False when a signal came first: a large file may have to be read."""
+        facts = RunFacts(parts.environment.name, self.plan.group_size, self.plan.digest[:10])
+        try:
+            self.whole = await asyncio.to_thread(
+                recover, folder, parts.writer.filename, facts, written, self.done.__contains__, self._stop.is_set
+            )
+        except InterruptedError:
+            return False
+        self.totals = self.whole.totals
+        if written:
+            with contextlib.suppress(DataError):  # so that a kill soon after need not read it all again
+                self.whole.save(self._session())
+        if self.whole.unknown:
+            text = f"the summary leaves out {self.whole.unknown} groups of earlier sessions: writer "
+            self._event("uncounted", f"{text}{parts.writer.name!r} keeps no file that can be read here")
+        return True
 
     async def _roll_all(self, parts: Parts) -> None:
         watcher = asyncio.create_task(self._watch())
@@ -207,22 +232,23 @@ class Runner:
         """Write the groups, or only their failures when no rollout of the task succeeded."""
         assert self._parts is not None
         failed = [(r.id, r.failure) for group in groups for r in group.rollouts if r.failure is not None]
+        lost = bool(failed) and len(failed) == sum(len(group.rollouts) for group in groups)
         if self.run_dir is not None:
             for rollout, reason in failed:
-                self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout)
-        if failed and len(failed) == sum(len(group.rollouts) for group in groups):
-            self.totals.fail_group(failed[0][1], len(failed))
+                self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout, lost=lost)
+        if lost:
+            self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
             return
         self._parts.writer.write(groups)
         self.done.add(index)
+        self.totals.write(index, groups)
         for group in groups:
-            self.totals.add(group)
             self._observe("atropos_group_scored", plan=self.plan, group=group)
 
     def _fail_group(self, index: int, task: Task | None, error: BaseException) -> None:
         assert self._run is not None
         reason = failure("environment", error)
-        self.totals.fail_group(reason, self.plan.group_size)
+        self.totals.lose(index, [f"{reason.stage}:{reason.type}"] * self.plan.group_size)
         if self.run_dir is not None:
             group_id = make_group_id(self._run.digest, index)
             self.run_dir.failure(group_id, task.id if task else None, reason, None)
@@ -282,13 +308,14 @@ class Runner:
             if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
                 written = time.monotonic()
                 with contextlib.suppress(DataError):
+                    self.whole.save(self._session())
                     self.run_dir.write_summary(self._summary("running"))
 
     def _snapshot(self) -> Snapshot:
         totals, dispatcher = self.totals, self.dispatcher
         return Snapshot(
             groups_done=self.done.count,
-            groups_failed=totals.groups_failed,
+            groups_failed=len(totals.lost),
             groups_total=self.total,
             rollouts=totals.rollouts,
             rollouts_failed=totals.rollouts_failed,
@@ -298,8 +325,13 @@ class Runner:
             paused=dispatcher.paused if dispatcher else None,
         )
 
+    def _session(self) -> Sessions:
+        rewards = self._parts.rewards if self._parts else ()
+        return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
+
     def _summary(self, state: RunState) -> RunSummary:
-        dispatcher = self.dispatcher
+        sessions = self.whole.earlier.and_now(self._session())
+        rewards = self._parts.rewards if self._parts else ()
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,
@@ -308,18 +340,9 @@ class Runner:
             groups_done=self.done.count,
             groups_total=self.total,
             groups_resumed=self.resumed,
-            requests=dispatcher.requests if dispatcher else 0,
-            retries=dispatcher.retries if dispatcher else 0,
-            paused_s=round(dispatcher.paused_s, 3) if dispatcher else 0.0,
-            max_in_flight=dispatcher.max_in_flight if dispatcher else 0,
-            seconds=round(time.monotonic() - self.started_at, 3),
             backend=self._parts.backend.describe() if self._parts else {},
-            reward_details={
-                reward.name: details
-                for reward in (self._parts.rewards if self._parts else ())
-                if (details := {**reward.describe(), **reward.counts()})
-            },
             error=str(self._error) if self._error else None,
+            **sessions.fields(rewards),
             **self.totals.fields(),
         )
 
@@ -329,6 +352,7 @@ class Runner:
         summary = self._summary(state)
         if self.run_dir is not None and self._run is not None:
             with contextlib.suppress(DataError):
+                self.whole.save(self._session())
                 self.run_dir.write_summary(summary)
                 self.run_dir.log("ended", state=state, done=self.done.count)
             if state == "finished":
@@ -352,10 +376,9 @@ class Runner:
             return "failed"
         if self._signals:
             return "interrupted"
-        totals = self.totals
-        nothing = totals.rollouts > 0 and totals.rollouts_failed == totals.rollouts
-        too_many = totals.failure_rate > self.plan.execution.max_failure_rate
-        return "failed" if nothing or too_many else "finished"
+        nothing = 0 < self.totals.rollouts == self.totals.rollouts_failed
+        rate = self.totals.rollouts_failed / max(1, self.totals.rollouts)
+        return "failed" if nothing or rate > self.plan.execution.max_failure_rate else "finished"
 
 
 def _most_open_groups(environment: Environment, workers: int, group_size: int) -> int:

@@ -1,47 +1,71 @@
-"""Running totals of a run, in constant memory."""
+"""Running totals of a run, over all its sessions, in constant memory (but for the tasks that failed as a whole)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import is_known
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.rollout import Rollout, RolloutFailure
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.streaming import Moments
 from atropos_cli.engine.advantages import ZERO_SPREAD, spread
 
+Lost = tuple[tuple[str, int], ...]
+"""What became of a task that failed as a whole: "stage:type" and how many rollouts."""
+
+_NUMBERS = ("tasks", "written_rollouts", "written_failed", "zero_std_groups", "prompt_tokens", "completion_tokens")
+_COUNTERS = ("failures", "stop_reasons", "counts")
+_MEANS = ("reward", "rewards", "metrics")
+
 
 class Totals:
-    """Counts and means over the groups of this attempt."""
+    """Counts and means over the groups of a run, and the tasks that have none because all their rollouts failed.
+
+    A task that failed counts until its groups are written: what a later session tries again replaces it.
+    """
 
     def __init__(self) -> None:
-        self.groups = 0
-        self.groups_failed = 0
-        self.rollouts = 0
-        self.rollouts_failed = 0
+        self.tasks = 0
+        self.written_rollouts = 0
+        self.written_failed = 0
         self.zero_std_groups = 0
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self._reward = Moments()
-        self._rewards: dict[str, Moments] = {}
-        self._metrics: dict[str, Moments] = {}
+        self.reward = Moments()
+        self.rewards: dict[str, Moments] = {}
+        self.metrics: dict[str, Moments] = {}
+        self.lost: dict[int, Lost] = {}
+        self._lost_rollouts = 0
+        self._kinds: dict[Lost, Lost] = {}
 
-    def fail_group(self, failure: RolloutFailure, rollouts: int) -> None:
-        """A group that was not written, since nothing in it succeeded."""
-        self.groups_failed += 1
-        self.rollouts += rollouts
-        self.rollouts_failed += rollouts
-        self.failures[f"{failure.stage}:{failure.type}"] += rollouts
+    def lose(self, index: int, kinds: Sequence[str]) -> None:
+        """A task that was not written, since nothing in it succeeded. kinds: "stage:type" of each rollout."""
+        self._found(index)
+        lost = tuple(Counter(kinds).items())
+        self.lost[index] = self._kinds.setdefault(lost, lost)
+        self._lost_rollouts += len(kinds)
+
+    def write(self, index: int, groups: Sequence[ScoredGroup]) -> None:
+        """All groups of a task, which are now in the groups file."""
+        self._found(index)
+        for group in groups:
+            self.add(group)
+
+    def _found(self, index: int) -> None:
+        for _, count in self.lost.pop(index, ()):
+            self._lost_rollouts -= count
 
     def add(self, group: ScoredGroup) -> None:
-        """A written group."""
+        """A group that is in the groups file."""
         if group.last:
-            self.groups += 1
-        self.rollouts += len(group.rollouts)
+            self.tasks += 1
+        self.written_rollouts += len(group.rollouts)
         rewards = []
         for rollout in group.rollouts:
             usage = rollout.usage
@@ -50,17 +74,17 @@ class Totals:
             if rollout.stop_reason is not None:
                 self.stop_reasons[rollout.stop_reason] += 1
             if rollout.failure is not None:
-                self.rollouts_failed += 1
+                self.written_failed += 1
                 self.failures[f"{rollout.failure.stage}:{rollout.failure.type}"] += 1
             else:
                 self._look_at_reply(rollout)
             if rollout.reward is not None:
                 rewards.append(rollout.reward)
-                self._reward.add(rollout.reward)
+                self.reward.add(rollout.reward)
             for name, value in rollout.rewards.items():
-                self._rewards.setdefault(name, Moments()).add(value)
+                self.rewards.setdefault(name, Moments()).add(value)
             for name, value in rollout.metrics.items():
-                self._metrics.setdefault(name, Moments()).add(value)
+                self.metrics.setdefault(name, Moments()).add(value)
         if len(rewards) > 1 and spread(rewards) <= ZERO_SPREAD:
             self.zero_std_groups += 1
 
@@ -80,22 +104,62 @@ class Totals:
             self.counts["tool_calls_in_text"] += 1
 
     @property
-    def failure_rate(self) -> float:
-        return self.rollouts_failed / self.rollouts if self.rollouts else 0.0
+    def rollouts(self) -> int:
+        return self.written_rollouts + self._lost_rollouts
+
+    @property
+    def rollouts_failed(self) -> int:
+        return self.written_failed + self._lost_rollouts
+
+    @property
+    def failed(self) -> Counter[str]:
+        """Failed rollouts by "stage:type", those of lost tasks among them."""
+        found = Counter(self.failures)
+        for lost in self.lost.values():
+            for kind, count in lost:
+                found[kind] += count
+        return found
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that is counted here."""
         return {
-            "groups_failed": self.groups_failed,
+            "groups_failed": len(self.lost),
             "rollouts": self.rollouts,
             "rollouts_failed": self.rollouts_failed,
-            "failures": dict(self.failures.most_common()),
+            "failures": dict(self.failed.most_common()),
             "stop_reasons": dict(self.stop_reasons.most_common()),
-            "reward_mean": self._reward.mean if self._reward.n else None,
-            "reward_std": self._reward.std,
+            "reward_mean": self.reward.mean if self.reward.n else None,
+            "reward_std": self.reward.std,
             "zero_std_groups": self.zero_std_groups,
-            "rewards": {name: mean.mean for name, mean in self._rewards.items()},
-            "metrics": {name: mean.mean for name, mean in self._metrics.items()} | dict(self.counts),
+            "rewards": means(self.rewards),
+            "metrics": means(self.metrics) | dict(self.counts),
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
         }
+
+    def state(self) -> JsonDict:
+        """What was counted of the groups file, as JSON that `from_state` reads. Lost tasks are in failures.jsonl."""
+        numbers: JsonDict = {name: getattr(self, name) for name in _NUMBERS}
+        numbers |= {name: dict(getattr(self, name)) for name in _COUNTERS}
+        named = {"reward": {"": self.reward}, "rewards": self.rewards, "metrics": self.metrics}
+        for kind, moments in named.items():
+            numbers[kind] = {name: one.state() for name, one in moments.items() if one.n}  # type: ignore[misc]
+        return numbers
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Totals:
+        """Raises KeyError, TypeError or ValueError for what `state` did not make."""
+        totals = cls()
+        for name in _NUMBERS:
+            setattr(totals, name, int(state[name]))
+        for name in _COUNTERS:
+            getattr(totals, name).update({str(key): int(count) for key, count in state[name].items()})
+        read = {kind: {str(name): Moments.from_state(row) for name, row in state[kind].items()} for kind in _MEANS}
+        totals.reward = read["reward"].get("", totals.reward)
+        totals.rewards, totals.metrics = read["rewards"], read["metrics"]
+        return totals
+
+
+def means(named: Mapping[str, Moments]) -> dict[str, float]:
+    """The means of named values."""
+    return {name: one.mean for name, one in named.items()}

@@ -59,8 +59,10 @@ class RunDir:
         text = summary.model_dump_json(indent=2)
         atomic_write(self.folder / "summary.json", text.encode() + b"\n")
 
-    def failure(self, group_id: str, task_id: str | None, reason: RolloutFailure, rollout: str | None) -> None:
-        """Append to failures.jsonl. rollout None: the whole group failed."""
+    def failure(
+        self, group_id: str, task_id: str | None, reason: RolloutFailure, rollout: str | None, *, lost: bool = False
+    ) -> None:
+        """Append to failures.jsonl. rollout None: the whole group failed. lost: so did all others of the task."""
         record = FailureRecord(
             group_id=group_id,
             task_id=task_id,
@@ -69,6 +71,7 @@ class RunDir:
             type=reason.type,
             message=reason.message,
             attempt=self.attempt,
+            lost=lost or None,
             time=now(),
         )
         if self._failures is None:

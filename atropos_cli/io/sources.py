@@ -25,9 +25,9 @@ from typing import IO, Any
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.remote import copies, is_remote
 
-_GROUPS = ("groups.jsonl", "groups.jsonl.zst")
+GROUPS = ("groups.jsonl", "groups.jsonl.zst")
 _DATA = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".parquet")
-_NO_DATA = frozenset({"failures.jsonl", "log.jsonl", "plan.json", "summary.json"})
+_NO_DATA = frozenset({"failures.jsonl", "log.jsonl", "plan.json", "summary.json", "totals.json"})
 _CHUNK = 1 << 20
 
 
@@ -40,16 +40,20 @@ class Source:
     kind: str
     run: Path | None = None
 
-    def open(self) -> IO[bytes]:
-        """The decompressed bytes; `raw.problem` tells at the end whether compressed data was whole."""
+    def open(self, start: int = 0) -> IO[bytes]:
+        """The decompressed bytes; `raw.problem` tells at the end whether compressed data was whole.
+
+        start: bytes of the file to leave out, which end with a line (of compressed data: with a frame).
+        """
         if self.path is None:
             return sys.stdin.buffer
         try:
             file = self.path.open("rb", buffering=1 << 17)  # lines are longer than the default
         except OSError as error:
             raise DataError(f"{self.name}: {error.strerror}") from error
+        file.seek(start)
         head = file.read(4)
-        file.seek(0)
+        file.seek(start)
         # The first bytes decide, not the name: a .jsonl may be compressed, a .gz may not be.
         if head[:2] == b"\x1f\x8b":
             return io.BufferedReader(_GzipStream(file), _CHUNK)
@@ -88,7 +92,7 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
 
 
 def _folder(path: Path, name: str) -> list[Source]:
-    for groups in _GROUPS:
+    for groups in GROUPS:
         if (path / groups).exists():
             whole = Source(os.path.join(name, groups), path / groups, "lines", run=path)  # noqa: PTH118 - keeps "./"
             ranks = sorted(path.glob(f"ranks/*/{groups}"), key=lambda part: part.parts)

@@ -10,6 +10,7 @@ Reads the case table and the data in ../shared beside the repository; needs atro
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -64,7 +65,7 @@ class Judge:
             return judge_math(gold, text, defer)
         except NeedsWorker:
             self.asked += 1
-            return self.pool.run_blocking(lambda: judge_math(gold, text, in_worker(self.pool, 10.0)))
+            return asyncio.run(self.pool.run(lambda: judge_math(gold, text, in_worker(self.pool, 10.0))))
 
     def case(self, row: dict[str, Any]) -> bool:
         if row["task"] == "gsm8k":

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/resume_bench.py [--groups 1000000] [--rollouts 8] [--folder DIR]
 
-Writes a run of that many groups (once per folder), then resumes it in a fresh process with one task more,
-with the offset index and without it (as after a crash that lost the index).
+Writes a run of that many groups (once per folder), then resumes it in a fresh process with one task more: without
+the stored counts (totals.json), with them, and without the offset index (as after a crash that lost it).
 """
 
 from __future__ import annotations
@@ -121,9 +121,10 @@ def main() -> None:
         size = (folder / "groups.jsonl").stat().st_size
         print(f"| {options.groups:,} groups, {size / 1e9:.2f} GB | CPU s to first request | peak RSS MB | resumed |")
         print("|---|---|---|---|")
-        for done, (label, keep) in enumerate((("with the offset index", True), ("without it", False)), options.groups):
-            if not keep:
-                (folder / "groups.jsonl.idx").unlink()
+        cases = (("without stored counts", "totals.json"), ("with both", ""), ("without the index", "groups.jsonl.idx"))
+        for done, (label, lost) in enumerate(cases, options.groups):
+            if lost:
+                (folder / lost).unlink(missing_ok=True)
             command = [sys.executable, __file__, CHILD, "--folder", str(folder), "--groups", str(done)]
             out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             row = json.loads(out.splitlines()[-1])

@@ -100,4 +100,7 @@ def test_killed_at_random_moments(tmp_path: Path, writer: str) -> None:
     indexes = sorted(int(str(record["group_id"]).rpartition("-")[2]) for record in records)
     assert indexes == list(range(limit)), f"seed {SEED}"
     assert all(len(record["rollouts"]) == 4 for record in records)  # type: ignore[arg-type]
+    assert (summary["rollouts"], summary["rollouts_failed"]) == (4 * limit, 0), "the summary is not of the whole run"
+    spent = sum(one["usage"]["completion_tokens"] for record in records for one in record["rollouts"])  # type: ignore[attr-defined]
+    assert summary["completion_tokens"] == spent
     print(f"{killed} kills, {summary['groups_resumed']} of {limit} groups were there before the last start")

@@ -29,8 +29,9 @@ def analyze(
             metavar="RULE",
             rich_help_panel=MEASURES,
             help="What counts as a success: field:NAME (the environment's own verdict), >=NUMBER or >NUMBER "
-            "(a reward), max (the highest reward seen); auto takes the own verdict where every rollout has one, "
-            "else max.",
+            "(a reward), max (the highest reward seen). auto: the own verdict, else full marks by the run's plan, as "
+            "`atropos eval` does; for files without a plan the own verdict where every rollout has one, else max. Of "
+            "turns of an episode only the episode's verdict counts.",
         ),
     ] = "auto",
     keep: Annotated[
@@ -99,8 +100,8 @@ def analyze(
     and charts for their environments.
     """
     from atropos_cli.engine.analysis.analysis import Analysis
-    from atropos_cli.engine.analysis.lost import LostGroups
     from atropos_cli.engine.analysis.png import require_matplotlib
+    from atropos_cli.io.lost import LostGroups
     from atropos_cli.io.readers import read_records
 
     session = session_of(ctx)

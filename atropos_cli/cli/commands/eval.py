@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.group import ScoredGroup
     from atropos_cli.domain.plan import Plan
     from atropos_cli.engine.evaluation import Evaluation
 
@@ -109,27 +107,15 @@ def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
 
 def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any) -> Evaluation:
     """Evaluate the run in a folder and leave eval.json beside it."""
-    from atropos_cli.domain.run import RunSummary
     from atropos_cli.engine.evaluation import evaluate
+    from atropos_cli.engine.evidence import Evidence
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.rundir import read_plan
 
-    summary = RunSummary.model_validate_json((folder / "summary.json").read_bytes())
     plan = read_plan(folder / "plan.json")
-    found = evaluate(plan, _groups(folder), summary, ks=ks, success_at=success_at, errors=errors)
+    found = evaluate(plan, Evidence.of_run(folder), ks=ks, success_at=success_at, errors=errors)
     atomic_write(folder / "eval.json", found.model_dump_json(indent=2).encode() + b"\n")
     return found
-
-
-def _groups(folder: Path) -> Iterator[ScoredGroup]:
-    """The groups of a run, plain or compressed."""
-    from atropos_cli.domain.group import ScoredGroup
-    from atropos_cli.io.sources import find_sources
-
-    for source in find_sources([str(folder)]):
-        with source.open() as file:
-            for line in file:
-                yield ScoredGroup.model_validate_json(line)
 
 
 def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
@@ -151,7 +137,9 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
         lines = {
             "environment": f"{item.environment} ({item.split})",
             "model": item.model or "?",
-            "accuracy": f"{estimate(item.accuracy)} over {item.accuracy.tasks} tasks ({item.success_rule})",
+            "accuracy": item.success_rule
+            if item.accuracy is None
+            else f"{estimate(item.accuracy)} over {item.accuracy.tasks} tasks ({item.success_rule})",
             **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
             **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},

@@ -68,9 +68,8 @@ def reevaluate(
 
 
 def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
-    from atropos_cli.domain.run import RunSummary
     from atropos_cli.engine.evaluation import evaluate, read_evaluation
-    from atropos_cli.engine.training.data import stored_groups
+    from atropos_cli.engine.evidence import Evidence
     from atropos_cli.engine.training.records.reevaluations import keep_values, values_of
     from atropos_cli.io.append import atomic_write
 
@@ -82,9 +81,7 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
     code = carry_out(item.plan, place, session, resume=begun and not overwrite, overwrite=begun and overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
-    summary = RunSummary.model_validate_json((place / "summary.json").read_bytes())
-    ks = sorted({1, item.plan.group_size})
-    found = evaluate(item.plan, stored_groups((str(place),)), summary, ks=ks)
+    found = evaluate(item.plan, Evidence.of_run(place), ks=sorted({1, item.plan.group_size}))
     atomic_write(done, found.model_dump_json(indent=2).encode() + b"\n")
     keep_values(run, item.checkpoint, values_of(item.suite, found))
     return code

@@ -17,8 +17,10 @@ from atropos_cli.errors import DataError
 from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.grouping import joined
 from atropos_cli.io.jsonvalue import NotJson, kind_of, parse
+from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.readers import pick_format
 from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.io.rundir import being_written
 from atropos_cli.io.sources import Source
 
 AUTO_GROUP = 64 << 20
@@ -103,7 +105,7 @@ def _searched(record: Record) -> str:
 
 
 class Run:
-    """The groups of some sources. `name` is what the user gave."""
+    """The groups of some sources, and behind them the tasks of runs that have none. `name` is what the user gave."""
 
     def __init__(
         self, name: str, sources: Sequence[Source], *, form: str | None = None, group: bool | None = None
@@ -121,10 +123,16 @@ class Run:
             self._join_rows()
         elif group is None and of_task:
             self.note = "each row is shown by itself: --group joins the rows of a task"
+        self._lost = self._find_lost(sources)
 
     note = ""
+    _lost: Sequence[Record] = ()
 
     def __len__(self) -> int:
+        return self._written + len(self._lost)
+
+    @property
+    def _written(self) -> int:
         return len(self._groups) if self._groups is not None else sum(map(len, self._rows))
 
     @property
@@ -139,7 +147,7 @@ class Run:
     @property
     def grows(self) -> bool:
         """May there be more groups later?"""
-        return self._groups is None and len(self._rows) == 1 and self._rows[0].grows
+        return self._groups is None and len(self._rows) == 1 and self._rows[0].grows and not self._lost
 
     @property
     def files(self) -> list[str]:
@@ -186,7 +194,7 @@ class Run:
         found: list[tuple[int, Record | Unreadable]] = []
         position = start
         while position < len(self) and len(found) < limit:
-            if self._groups is not None or query.may_match(self._row(position)):
+            if self._groups is not None or position >= self._written or query.may_match(self._row(position)):
                 group = self._read(position)
                 if not query or (isinstance(group, Record) and query.matches(group)):
                     found.append((position, group))
@@ -205,7 +213,24 @@ class Run:
         file = bisect_right(self._begins, index) - 1
         return self._rows[file], index - self._begins[file]
 
+    def _find_lost(self, sources: Sequence[Source]) -> Sequence[Record]:
+        """The tasks of which every rollout failed; of a run that is being written a note says so instead."""
+        lost = LostGroups(sources)
+        if not lost.candidates:
+            return ()
+        written = sum(map(len, self._rows))
+        for index in range(written):
+            rows, place = self._place(index)
+            lost.seen_row(rows.source.name, rows.row(place))
+        found = list(lost.remaining())
+        if found and any(source.run is not None and being_written(source.run) for source in sources):
+            self.note = f"{len(found)} tasks failed as a whole so far: they are listed when the run has ended"
+            return ()
+        return found
+
     def _read(self, position: int) -> Record | Unreadable:
+        if position >= self._written:
+            return self._lost[position - self._written]
         if self._groups is None:
             return self._read_row(position)
         records = [self._read_row(index) for index in self._groups[position]]
@@ -241,7 +266,7 @@ class Run:
                 hint="--format names a format if it was not recognised",
             )
         if self._rows and self._rows[0].grows and self._rows[0].source.run is not None:
-            return None  # a run that has just begun
+            return None  # a run that has just begun, or in which everything failed
         raise DataError(f"{self.name}: no rows", hint="is it the right file?")
 
     def _join_rows(self) -> None:

@@ -19,12 +19,12 @@ from typing import Any, Self
 from atropos_cli.engine.analysis.environment import OTHERS, Environment, is_group
 from atropos_cli.engine.analysis.estimators import Threshold
 from atropos_cli.engine.analysis.keyed import KeyedTotals
-from atropos_cli.engine.analysis.lost import LostGroups
 from atropos_cli.engine.analysis.plugged import FindAnalyzers, Plugged
 from atropos_cli.engine.analysis.report import EnvironmentReport
-from atropos_cli.engine.analysis.success import SuccessRule
+from atropos_cli.engine.analysis.success import SuccessRule, one_verdict
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 from atropos_cli.errors import DataError
+from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.records import Attempt, Record, text_of
 
 NO_ENVIRONMENT = "(no environment)"
@@ -105,9 +105,7 @@ class Analysis:
         environment.add(record)
         if environment.plugged is not None:
             environment.plugged.add(record)
-        self._task(record, environment)
-        if record.episode_id is not None:
-            self._episode(record, name)
+        self._count(record, environment)
 
     def report(self, wanted: Collection[str] = ()) -> Report:
         """What was counted. The stream has ended: nothing can be added afterwards.
@@ -115,9 +113,16 @@ class Analysis:
         Raises DataError when the verdict that the success rule names is nowhere.
         """
         for lost in self._lost.remaining():
-            environment = self._environment(lost.env) if not wanted or lost.env in wanted else None
+            name = lost.env or NO_ENVIRONMENT
+            environment = self._environment(name) if not wanted or name in wanted else None
             if environment is not None:
-                environment.lose(lost.reason, lost.rollouts)
+                environment.lose(lost)
+                if environment.turn_groups:  # what failed would have been the first turn of an episode
+                    lost.turn, lost.episode_id = 0, lost.id
+                self._count(lost, environment)
+        for _, episode in self._episodes.items():
+            if episode.task:
+                self._tasks.get(episode.task).judge(episode)
         reports = {
             name: EnvironmentReport(environment, self.options) for name, environment in self._environments.items()
         }
@@ -159,34 +164,48 @@ class Analysis:
                 found.plugged = Plugged(*self._find_analyzers(name))
         return found
 
-    def _task(self, record: Record, environment: Environment) -> None:
-        key = record.task_key
-        if record.turn is not None:  # each turn of an episode is a problem of its own
-            key = f"{key} {record.episode_id or record.id} {record.turn}"
-        total = self._tasks.get(f"{environment.name}\n{key}")
+    def _count(self, record: Record, environment: Environment) -> None:
+        """Add a record to its task, and to its episode."""
+        key = f"{environment.name}\n{record.task_key}"
+        total = self._tasks.get(key)
         if not total.attempts:
             total.env = environment.name
             total.label = task_label(record)
-        rule = self.options.success
+        if record.turn is not None:
+            total.turns += 1
+        elif not is_group(record):
+            total.rows += len(record.attempts)
+        facts = self._lost.facts(record.source)
+        marks = facts.full_marks if facts is not None else None
         for attempt in record.attempts:
             total.attempts += 1
-            if not is_group(record):
-                total.rows += 1
-            _judge(total, record, attempt, rule, environment)
+            _add(total, record, attempt, self.options.success, marks, environment)
+        if record.episode_id is not None:
+            self._episode(record, environment, key)
 
-    def _episode(self, record: Record, env: str) -> None:
-        total = self._episodes.get(f"{env}\n{record.source}\n{record.episode_id}")
-        total.env = env
-        total.turns += 1
-        rewards = [
-            attempt.score for attempt in record.attempts if attempt.score is not None and attempt.failure is None
-        ]
+    def _episode(self, record: Record, environment: Environment, task: str) -> None:
+        episode = self._episodes.get(f"{environment.name}\n{record.source}\n{record.episode_id}")
+        episode.env = environment.name
+        episode.turns += 1
+        alive = [attempt for attempt in record.attempts if attempt.failure is None]
+        rewards = [attempt.score for attempt in alive if attempt.score is not None]
         if rewards:
-            total.scored += 1
-            total.total += sum(rewards) / len(rewards)
+            episode.scored += 1
+            episode.total += sum(rewards) / len(rewards)
+        if record.turn is None:
+            return
+        episode.task = task
+        episode.broken = not alive
+        verdicts = [self.options.success.own_verdict(record, attempt) for attempt in alive]
+        found = one_verdict([verdict for verdict in verdicts if verdict is not None])
+        if found is not None:
+            environment.own_fields[found[0]] += 1
+            episode.verdict = found[1]
 
 
-def _judge(total: TaskTotal, record: Record, attempt: Attempt, rule: SuccessRule, environment: Environment) -> None:
+def _add(
+    total: TaskTotal, record: Record, attempt: Attempt, rule: SuccessRule, marks: float | None, environment: Environment
+) -> None:
     if attempt.failure is not None:
         total.failed += 1
         return
@@ -194,7 +213,7 @@ def _judge(total: TaskTotal, record: Record, attempt: Attempt, rule: SuccessRule
         total.add_reward(attempt.score)
         if rule.threshold is not None and rule.threshold.reached(attempt.score):
             total.reached += 1
-    verdict = rule.own_verdict(record, attempt)
+    verdict = rule.verdict(record, attempt, marks) if record.turn is None else None
     if verdict is not None:
         environment.own_fields[verdict[0]] += 1
         total.own += 1

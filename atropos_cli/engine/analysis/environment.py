@@ -72,13 +72,15 @@ class Environment:
         self.best_of: dict[int, Moments] = {}
         self.turn_rewards = Table(Moments)
         self.lost_groups = 0
-        self.lost_sizes: Counter[int] = Counter()
+        self.lost_rollouts = 0
+        self.turn_groups = 0
         self.row_tasks = 0
         self.plugged: Plugged | None = None
 
     def add(self, record: Record) -> None:
         """A record and its attempts."""
         self.records += 1
+        self.turn_groups += record.turn is not None
         self.non_finite += len(record.non_finite)
         rewards: list[float] = []
         for attempt in record.attempts:
@@ -95,15 +97,12 @@ class Environment:
         if record.turn is not None and rewards:
             self.turn_rewards.add(record.turn, sum(rewards) / len(rewards))
 
-    def lose(self, what: str, rollouts: int) -> None:
-        """A group that was never written, since all of it failed."""
+    def lose(self, record: Record) -> None:
+        """A task whose groups were never written, since all of it failed."""
         self.lost_groups += 1
-        self.lost_sizes[rollouts] += 1
-        self.failures[what] += rollouts
-
-    @property
-    def lost_rollouts(self) -> int:
-        return sum(size * count for size, count in self.lost_sizes.items())
+        self.lost_rollouts += len(record.attempts)
+        for attempt in record.attempts:
+            self._failure(attempt.failure or {})
 
     def add_row_task(self, scored: int, worst: float | None, best: float | None) -> None:
         """A task whose attempts stood in rows of their own: they make a group."""
@@ -138,8 +137,7 @@ class Environment:
             self.labels[attempt.label] += 1
         if attempt.failure is not None:
             self.failed += 1
-            reason = f"{attempt.failure.get('stage', '?')}:{attempt.failure.get('type', '?')}"
-            self.failures[_name(reason, self.failures)] += 1
+            self._failure(attempt.failure)
         else:
             self._lengths(attempt)
             if attempt.score is not None:
@@ -155,6 +153,10 @@ class Environment:
             for name, value in metrics.items():
                 if _is_number(value):
                     self.metrics.add(name, float(value))
+
+    def _failure(self, failure: dict[str, Any]) -> None:
+        reason = f"{failure.get('stage', '?')}:{failure.get('type', '?')}"
+        self.failures[_name(reason, self.failures)] += 1
 
     def _lengths(self, attempt: Attempt) -> None:
         """Lengths and the look of the reply, of attempts that did not fail."""

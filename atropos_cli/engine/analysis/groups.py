@@ -6,7 +6,6 @@ Groups with at least two rewards count for the first, groups with one for the se
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,23 +99,3 @@ class GroupTally:
             "frac_all_max": self._top.matching(high) / self.groups if known else None,
             "frac_all_min": self._bottom.matching(low) / self.groups if known else None,
         }
-
-
-def group_stats(groups: Sequence[Sequence[float]], *, max_reward: float, min_reward: float) -> dict[str, float | None]:
-    """Shares of groups without spread, all at the maximum and all at the minimum, and the mean of all rewards."""
-    tally = GroupTally()
-    for group in groups:
-        if group:
-            tally.add(len(group), min(group), max(group))
-    rewards = [reward for group in groups for reward in group]
-    data = tally.as_json(min_reward, max_reward)
-    del data["groups"]
-    return {**data, "mean_reward": math.fsum(rewards) / len(rewards) if rewards else None}
-
-
-def retention(groups: Sequence[Sequence[float]], threshold: Threshold) -> Retention:
-    """What the threshold keeps of groups of rewards."""
-    result = Retention(threshold)
-    for group in groups:
-        result.add(sum(threshold.reached(reward) for reward in group), len(group))
-    return result

@@ -65,6 +65,10 @@ def _headlines(data: dict[str, Any]) -> str:
     if success["of"]:
         detail = f"{success['count']} of {success['of']}; {success['rule']}; failed: {success['failed_attempts']}"
         cards.append(("success", f"{100 * success['rate']:.1f} %", detail))
+    elif data["episodes"]:
+        cards.append(("success", "-", success["rule"]))
+    if data["groups_lost"]:
+        cards.append(("failed as a whole", str(data["groups_lost"]), "groups that were not written"))
     return (
         '<div class="cards">'
         + "".join(
@@ -142,6 +146,10 @@ def _shares(data: dict[str, Any]) -> str:
 
 def _tasks(data: dict[str, Any]) -> str:
     blocks = []
+    failed = [[row["task"], str(row["failed"])] for row in data["tasks"]["failed"]]
+    if failed:
+        title = f"Tasks of which nothing succeeded ({data['tasks']['all_failed']})"
+        blocks.append(f"<div><h3>{title}</h3>{_table(('task', 'failed'), failed)}</div>")
     for title, rows in (("Best tasks", data["tasks"]["best"]), ("Worst tasks", data["tasks"]["worst"])):
         if rows:
             cells = [[row["task"], f"{row['reward_mean']:.4g}", str(row["scored"]), str(row["failed"])] for row in rows]

@@ -11,7 +11,7 @@ from atropos_cli.domain.streaming import Series, finite
 from atropos_cli.engine.analysis.environment import Environment
 from atropos_cli.engine.analysis.estimators import pass_at_k, pass_hat_k
 from atropos_cli.engine.analysis.plugged import Findings, table_as_json
-from atropos_cli.engine.analysis.success import TOLERANCE
+from atropos_cli.engine.analysis.success import NO_VERDICT, TOLERANCE, told_by
 from atropos_cli.engine.analysis.totals import EpisodeTotal, TaskTotal
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ class EnvironmentReport:
         self._tasks = 0
         self._unscored_tasks = 0
         self._own = self._judged = 0
+        self._turn_tasks = self._unjudged = 0
         self._outcomes: dict[str, Counter[tuple[int, int]]] = {"own": Counter(), "reward": Counter()}
         self._best: list[tuple[float, int, TaskTotal]] = []
         self._worst: list[tuple[float, int, TaskTotal]] = []
+        self._failed: list[TaskTotal] = []
+        self._failed_tasks = 0
         self.task_means = Series()
         self._episode_turns = Series()
         self._episode_rewards = Series()
@@ -41,17 +44,25 @@ class EnvironmentReport:
     def add_task(self, key: str, task: TaskTotal) -> None:
         """Count a task; its rewards are judged by the highest one of the environment, which is known now."""
         self._tasks += 1
-        failed = task.failed if self._options.count_failed else 0
+        self._turn_tasks += task.turns > 0
+        self._unjudged += task.unjudged
+        # Of turns of episodes an attempt is the episode, not one of the replies that a turn had to choose from.
+        failed = (task.broken if task.turns else task.failed) if self._options.count_failed else 0
+        scored = 0 if task.turns else task.scored
         self._own += task.own
-        self._judged += max(task.scored, task.own)
+        self._judged += max(scored, task.own)
         if task.own or failed:
             self._outcomes["own"][task.own + failed, task.own_yes] += 1
-        if task.scored or failed:
-            self._outcomes["reward"][task.scored + failed, self._successes(task)] += 1
-        else:
+        if scored or (failed and not task.turns):
+            self._outcomes["reward"][scored + failed, self._successes(task)] += 1
+        if not (scored or task.own or failed):
             self._unscored_tasks += 1
         mean = task.mean
         if mean is None:
+            if task.failed:
+                self._failed_tasks += 1
+                if len(self._failed) < self._options.top:
+                    self._failed.append(task)
             return
         self.task_means.add(mean)
         top = self._options.top
@@ -78,7 +89,11 @@ class EnvironmentReport:
                 "unscored": total - env.scored - failed,
                 "non_finite": env.non_finite,
             },
-            "reward": env.reward.as_json() | {"stderr_over_tasks": self.task_means.stderr},
+            "reward": env.reward.as_json()
+            | {
+                "mean_over_tasks": finite(self.task_means.mean) if self.task_means.n else None,
+                "stderr_over_tasks": self.task_means.stderr,
+            },
             "rewards": env.rewards.as_json(),
             "metrics": env.metrics.as_json(),
             "group_stats": env.groups.as_json(env.reward.low, env.reward.high),
@@ -98,6 +113,8 @@ class EnvironmentReport:
             "replies": {name: env.replies[name] for name in ("empty", "tool_call_in_text", "unclosed_thinking")},
             "tasks": {
                 "count": self._tasks,
+                "all_failed": self._failed_tasks,
+                "failed": [_task_row(task) for task in self._failed],
                 "best": [_task_row(task) for _, _, task in sorted(self._best, reverse=True)],
                 "worst": [_task_row(task) for _, _, task in sorted(self._worst, reverse=True)],
             },
@@ -120,46 +137,51 @@ class EnvironmentReport:
     def _success(self) -> dict[str, Any]:
         """The success rule that applies, and pass@k and pass^k by it."""
         rule = self._options.success
-        own = rule.kind == "field" or (rule.kind == "auto" and self._own > 0 and self._own == self._judged)
-        high = self.environment.reward.high
-        if own:
-            names = ", ".join(self.environment.own_fields) or rule.field
-            text = f"the environment's own verdict ({names})"
-        elif rule.threshold is not None:
-            text = f"reward {rule.threshold}"
-        elif not self.environment.reward.n:
-            text = "none: no rollout has a reward"
-        elif high > 0:
-            text = f"reward {high:g}, the highest seen"
-        else:
-            text = f"none: the highest reward seen, {high:g}, is not above 0 (--success sets a threshold)"
+        told = self._own > 0 or (self._turn_tasks > 0 and not self._unjudged)
+        own = rule.kind == "field" or (rule.kind == "auto" and told and self._own == self._judged)
         outcomes = self._outcomes["own" if own else "reward"]
-        if self._options.count_failed:
-            for size, count in self.environment.lost_sizes.items():
-                outcomes[size, 0] += count
         attempts = sum(n * tasks for (n, _), tasks in outcomes.items())
         successes = sum(c * tasks for (_, c), tasks in outcomes.items())
         return {
             "success": {
-                "rule": text,
+                "rule": self._rule(own=own),
                 "count": successes,
                 "of": attempts,
                 "rate": successes / attempts if attempts else None,
                 "failed_attempts": "count as no success" if self._options.count_failed else "left out",
             },
-            **self._pass_at(outcomes),
+            **self._pass_at(outcomes, own=own),
         }
 
-    def _pass_at(self, outcomes: Counter[tuple[int, int]]) -> dict[str, Any]:
+    def _rule(self, *, own: bool) -> str:
+        rule = self._options.success
+        high = self.environment.reward.high
+        if own:
+            return told_by(self.environment.own_fields or (rule.field or "none was told",))
+        if self._turn_tasks and self._turn_tasks == self._tasks:
+            return NO_VERDICT if rule.kind == "auto" else "none: rewards of turns do not judge their episodes"
+        if rule.threshold is not None:
+            return f"reward {rule.threshold}"
+        if not self.environment.reward.n:
+            return "none: no rollout has a reward"
+        if high > 0:
+            return f"reward {high:g}, the highest seen"
+        return f"none: the highest reward seen, {high:g}, is not above 0 (--success sets a threshold)"
+
+    def _pass_at(self, outcomes: Counter[tuple[int, int]], *, own: bool) -> dict[str, Any]:
         data: dict[str, Any] = {"pass_at_k": {}, "pass_hat_k": {}, "left_out": []}
         tasks = sum(outcomes.values())
+        if self._turn_tasks and not own and self._turn_tasks < self._tasks:
+            data["left_out"].append(f"{self._turn_tasks} of {self._tasks} tasks are episodes told by turn, not judged")
+        elif self._unjudged and own:
+            data["left_out"].append(f"{self._unjudged} episodes carry no verdict")
         if not tasks:
             return data
         for k in self._options.ks or _usual_ks(max(n for n, _ in outcomes)):
             short = sum(count for (n, _), count in outcomes.items() if n < k)
             if short:
                 note = f"pass@{k} and pass^{k}: {short} of {tasks} tasks have fewer than {k} attempts that count"
-                if self.environment.failed and not self._options.count_failed:
+                if self.environment.failed + self.environment.lost_rollouts and not self._options.count_failed:
                     note += " (failed ones do not; --count-failed counts them)"
                 data["left_out"].append(note)
                 continue

@@ -11,7 +11,6 @@ that share an id but differ are both kept, and reported, because an id may name 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +18,15 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import parse_group_id
 from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.run import RunState, RunSummary
-from atropos_cli.engine.data.selection import all_equal
+from atropos_cli.domain.run import RunSummary
+from atropos_cli.engine.sessions import RunTotals, Sessions, read_group, stored_sessions
+from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import DataError
-from atropos_cli.io.formats import FORMATS, RowError
 from atropos_cli.io.groupfile import read_header
-from atropos_cli.io.jsonvalue import NotJson, parse
+from atropos_cli.io.lost import RunFacts, lost_tasks
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
 from atropos_cli.io.records import Record
 from atropos_cli.io.rundir import RunDir, check_same_plan, read_plan
@@ -119,7 +119,8 @@ class RunMerge:
             execution=self._first.execution.replace(shard=None),
         )
         self.report = MergeReport(inputs=[source.name for source in runs])
-        self._stats = _Stats()
+        self._totals = Totals()
+        self._served: tuple[str, str] | None = None  # environment and model, as the groups name them
         self._seen: dict[int, bytes] = {}
 
     def write(self, run: RunDir, *, strict: bool = False) -> MergeReport:
@@ -139,7 +140,7 @@ class RunMerge:
         if self.plan.limit is not None:
             self.report.missing = self.plan.limit - len(self._seen)
         self._join_failures(run)
-        run.write_summary(self._summary())
+        self._summarise(run, run.folder / name)
         run.log("merged", inputs=self.report.inputs, groups=self.report.kept, doubles=self.report.doubles)
         return self.report
 
@@ -148,7 +149,9 @@ class RunMerge:
         old = self._seen.get(index)
         if old is None:
             self._seen[index] = content
-            self._stats.add(lines, source.name)
+            groups = [read_group(line, source.name) for line in lines]
+            self._totals.write(index, groups)
+            self._served = self._served or (groups[-1].env, groups[-1].model)
             return True
         self.report.doubles += len(lines)
         if old != content:
@@ -204,79 +207,39 @@ class RunMerge:
         if not (run.folder / "failures.jsonl").stat().st_size:
             (run.folder / "failures.jsonl").unlink()
 
-    def _summary(self) -> RunSummary:
-        parts = [found for source in self._runs if (found := _read_summary(_folder(source))) is not None]
+    def _summarise(self, run: RunDir, groups: Path) -> None:
+        """Write the summary, and what a session that resumes the merged run needs."""
+        facts = RunFacts(self.plan.environment.name, self.plan.group_size, self.plan.digest[:10])
+        for task in lost_tasks(run.folder, facts, self._seen.__contains__):
+            self._totals.lose(task.index, task.kinds)
+        folders = [_folder(source) for source in self._runs]
+        parts = [found for folder in folders if (found := _read_summary(folder)) is not None]
         finished = len(parts) == len(self._runs) and all(part.get("state") == "finished" for part in parts)
-        state: RunState = "finished" if finished and not self.report.missing else "interrupted"
-        return RunSummary(
-            state=state,
+        sessions = Sessions()
+        for folder in folders:
+            sessions = sessions.and_now(stored_sessions(folder))
+        RunTotals(run.folder, groups, facts.prefix or "", self._totals, sessions).save(Sessions())
+        env, model = self._served or (self.plan.environment.name, self.plan.model)
+        summary = RunSummary(
+            state="finished" if finished and not self.report.missing else "interrupted",
             plan_digest=self.plan.digest,
-            env=self._stats.env or self.plan.environment.name,
-            model=self._stats.model or self.plan.model,
-            groups_done=self.report.kept,
+            env=env,
+            model=model or self.plan.model,
+            groups_done=len(self._seen),
             groups_total=self.plan.limit,
-            groups_failed=sum(int(part.get("groups_failed", 0)) for part in parts),
-            requests=sum(int(part.get("requests", 0)) for part in parts),
-            retries=sum(int(part.get("retries", 0)) for part in parts),
-            seconds=sum(float(part.get("seconds", 0.0)) for part in parts),
-            **self._stats.fields(),
+            **{**sessions.fields(()), "reward_details": _details(parts, sessions)},
+            **self._totals.fields(),
         )
+        run.write_summary(summary)
 
 
-class _Stats:
-    """The counts and means of a summary, from the lines that were kept."""
-
-    def __init__(self) -> None:
-        self.model: str | None = None
-        self.env: str | None = None
-        self._counts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._stops: Counter[str] = Counter()
-        self._rewards: dict[str, list[float]] = {}
-        self._n = 0
-        self._mean = self._m2 = 0.0  # Welford
-
-    def add(self, lines: list[bytes], name: str) -> None:
-        for line in lines:
-            try:
-                record = FORMATS["native"].read(parse(line)[0], name, 0)
-            except (NotJson, RowError) as error:
-                raise DataError(f"{name}: a group cannot be read: {error}") from error
-            self.model, self.env = self.model or record.model, self.env or record.env
-            self._counts["zero_std_groups"] += all_equal(record.scores)
-            for attempt in record.attempts:
-                self._attempt(attempt)
-
-    def _attempt(self, attempt: Any) -> None:
-        counts = self._counts
-        counts["rollouts"] += 1
-        if attempt.failure is not None:
-            counts["rollouts_failed"] += 1
-            self._failures[f"{attempt.failure.get('stage')}:{attempt.failure.get('type')}"] += 1
-        if attempt.stop_reason is not None:
-            self._stops[attempt.stop_reason] += 1
-        usage = attempt.raw.get("usage") or {}
-        for key in ("prompt_tokens", "completion_tokens"):
-            counts[key] += usage.get(key) or 0
-        if attempt.score is not None:
-            self._n += 1
-            delta = attempt.score - self._mean
-            self._mean += delta / self._n
-            self._m2 += delta * (attempt.score - self._mean)
-        for name, value in attempt.rewards.items():
-            total = self._rewards.setdefault(name, [0.0, 0.0])
-            total[0] += value
-            total[1] += 1
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            **self._counts,
-            "failures": dict(self._failures),
-            "stop_reasons": dict(self._stops),
-            "reward_mean": self._mean if self._n else None,
-            "reward_std": math.sqrt(self._m2 / (self._n - 1)) if self._n > 1 else None,
-            "rewards": {name: total / count for name, (total, count) in self._rewards.items()},
-        }
+def _details(parts: Sequence[dict[str, Any]], sessions: Sessions) -> dict[str, JsonDict]:
+    """What rewards say of themselves, as the first shard has it, with the counts of all."""
+    told: dict[str, JsonDict] = {}
+    for part in parts:
+        for name, details in (part.get("reward_details") or {}).items():
+            told.setdefault(name, details)
+    return {name: {**details, **sessions.reward_counts.get(name, {})} for name, details in told.items()}
 
 
 def _folder(source: Source) -> Path:

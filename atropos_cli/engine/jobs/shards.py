@@ -23,7 +23,10 @@ from atropos_cli.errors import AtroposError, DataError, LaunchError
 from atropos_cli.io.rundir import open_run
 from atropos_cli.io.sources import Source
 
-_MOVED = ("log.jsonl", "failures.jsonl", "groups.jsonl", "groups.jsonl.zst", "plan.json", "summary.json")
+_MOVED = (
+    *("log.jsonl", "failures.jsonl", "groups.jsonl", "groups.jsonl.zst", "plan.json"),
+    *("totals.json", "summary.json"),
+)
 """The summary last: it tells readers that the rest is there."""
 
 

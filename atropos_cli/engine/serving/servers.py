@@ -58,11 +58,6 @@ class Servers:
         return tuple(item for item in self.components if item.health)
 
 
-def server_components(request: ServerRequest) -> list[Component]:
-    """Only the components."""
-    return list(plan_servers(request).components)
-
-
 def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
     """Choose sizes and options, check them, make the components.
 

@@ -76,16 +76,22 @@ class Answers:
 
 
 class Failures:
-    """Failed rollouts of an evaluation by "stage:type", with the first message of each; an OnFailure of players."""
+    """Failed rollouts of an evaluation by "stage:type", with the first message of each; an OnFailure of players.
+
+    by_place: "stage:type" of each failed rollout by its task's place.
+    """
 
     def __init__(self, group_size: int) -> None:
         self.counts: Counter[str] = Counter()
+        self.by_place: dict[int, list[str]] = {}
         self._group_size = group_size
         self._first: dict[str, str] = {}
 
     def __call__(self, place: int, task: Task, reason: RolloutFailure, rollout: str | None) -> None:
         kind = f"{reason.stage}:{reason.type}"
-        self.counts[kind] += self._group_size if rollout is None else 1
+        count = self._group_size if rollout is None else 1
+        self.counts[kind] += count
+        self.by_place.setdefault(place, []).extend([kind] * count)
         self._first.setdefault(kind, reason.message)
 
     @property

@@ -168,7 +168,7 @@ class TrainSession:
                 self.warn(f"step {step}: evaluation {name!r} is broken off, --resume makes it again")
                 return {}
             self._judge_failures(name, step, failures, len(tasks) * player.plan.group_size)
-            evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.counts)
+            evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.by_place)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
         self.results.settle(step, values)

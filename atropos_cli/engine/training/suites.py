@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,14 +17,15 @@ from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import Rollout
-from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.evaluation import Evaluation, evaluate, own_verdict, succeeded, success_threshold
+from atropos_cli.engine.evidence import Evidence
 from atropos_cli.engine.tasks import TaskReader
 from atropos_cli.engine.training.live import Player
 from atropos_cli.engine.training.records.samples import PER_STEP, plain_cell, spaced
 from atropos_cli.engine.training.records.summary import EVALUATIONS
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward
 
 MOST_EXTRACTED = 2000
@@ -65,15 +65,15 @@ class SuiteResults:
         plan: Plan,
         tasks: Mapping[int, Task],
         found: Mapping[int, list[ScoredGroup]],
-        failures: Mapping[str, int],
+        failures: Mapping[int, Sequence[str]],
     ) -> tuple[dict[str, float], list[JsonDict]]:
         """Metrics of one evaluation and some of its completions; keeps the whole of it in a file.
 
-        failures: failed rollouts by "stage:type", those of tasks that failed as a whole among them.
+        failures: "stage:type" of the failed rollouts by their task's place.
         """
         groups = [group for place in tasks for group in found[place]]
-        summary = _summary(plan, len(tasks), groups, failures)
-        result = evaluate(plan, groups, summary, ks=sorted({1, plan.group_size}))
+        lost = [_lost(place, task, failures.get(place, ())) for place, task in tasks.items() if not found[place]]
+        result = evaluate(plan, Evidence(groups, lost), ks=sorted({1, plan.group_size}))
         self._folder.mkdir(exist_ok=True)
         path = self._folder / f"{file_name(name)}-step-{step}.json"
         atomic_write(path, result.model_dump_json(indent=2).encode() + b"\n")
@@ -114,20 +114,9 @@ def file_name(suite: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", suite)
 
 
-def _summary(plan: Plan, tasks: int, groups: list[ScoredGroup], failures: Mapping[str, int]) -> RunSummary:
-    reasons: Counter[str] = Counter()
-    for group in groups:
-        reasons.update(rollout.stop_reason for rollout in group.rollouts if rollout.stop_reason is not None)
-    return RunSummary(
-        state="finished",
-        plan_digest=plan.digest,
-        env=plan.environment.name,
-        model=plan.model,
-        groups_total=tasks,
-        groups_done=len(groups),
-        failures=dict(failures),
-        stop_reasons=dict(reasons),
-    )
+def _lost(place: int, task: Task, kinds: Sequence[str]) -> LostTask:
+    parts = [dict(zip(("stage", "type"), kind.split(":", 1), strict=True)) for kind in kinds]
+    return LostTask(place, "", task.id, tuple(parts))
 
 
 def _metrics(result: Evaluation) -> dict[str, float]:

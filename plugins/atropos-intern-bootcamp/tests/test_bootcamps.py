@@ -36,15 +36,65 @@ def reward(task: Task, text: str) -> float:
 
 def test_random_task_is_all_bootcamps_with_their_names_in_every_record(camps: str) -> None:
     tasks = first(camps, 12, tasks=("RandomTask",))
-    names = [task.info["bootcamp"] for task in tasks]
-    assert sorted(set(names)) == [
+    drawn = [(redrawn(task) or [task.info["bootcamp"]])[0] for task in tasks]
+    assert sorted(set(drawn)) == [
         "Brokenbootcamp", "Evalbootcamp", "Hangingbootcamp", "Sumsbootcamp", "Unstorablebootcamp", "Wordsbootcamp",
     ]  # fmt: skip
-    assert names == [task.info["task_name"] for task in tasks]
-    assert sorted(names[:6]) == sorted(names[6:]), "each comes up once a round"
-    assert all(str(name) in task.id for name, task in zip(names, tasks, strict=True))
+    assert [task.info["bootcamp"] for task in tasks] == [task.info["task_name"] for task in tasks]
+    assert sorted(drawn[:6]) == sorted(drawn[6:]), "each comes up once a round"
+    assert all(str(task.info["bootcamp"]) in task.id for task in tasks)
     episode = environment(camps).episode(first(camps, tasks=("Sums",))[0])
     assert episode.result() == {"bootcamp": "Sumsbootcamp"}
+    assert episode.metrics() == {}
+
+
+def redrawn(task: Task) -> list[str]:
+    """The bootcamps that failed before this task came out."""
+    return [entry["bootcamp"] for entry in task.info.get("redrawn", [])]  # type: ignore[union-attr,index,call-overload]
+
+
+FAILING = {
+    "NoFile": "open('no/such/file.json')",
+    "NoPackage": "import no_such_package",
+    "Exits": "raise SystemExit(0)",
+    "Aborts": "__import__('os').abort()",
+    "Leaves": "__import__('os')._exit(0)",
+    "Hangs": "__import__('time').sleep(60)",
+    "Loops": "exec('while True: pass')",
+    "Recurses": "self.case_generator()",
+    "Grows": "x = bytearray(1 << 40)",
+    "Interrupts": "raise KeyboardInterrupt",
+    "Infinite": "return {'n': float('inf')}",
+    "Asserts": "assert False, 'né d’une erreur: 失败'",
+}
+
+
+def test_random_task_draws_another_bootcamp_when_one_fails(tmp_path: Path) -> None:
+    lines = ["class Finebootcamp:", "    def case_generator(self): return {'n': 1}"]
+    rest = ["    def prompt_func(self, identity): return 'say 1'", "    def verify_score(output, identity): return 1.0"]
+    lines += rest
+    for name, body in FAILING.items():
+        lines += [f"class {name}bootcamp:", f"    def case_generator(self): {body}", *rest]
+    (tmp_path / "many_camps.py").write_text("\n".join(lines))
+    options: dict[str, Any] = {"package": "many_camps", "package_path": str(tmp_path), "timeout_s": 0.5}
+    env = environment("", **options, tasks=("RandomTask",))
+    tasks = list(itertools.islice(env.tasks("train"), len(FAILING) + 1))
+    assert {(redrawn(task) or ["Finebootcamp"])[0] for task in tasks} == {
+        f"{name}bootcamp" for name in [*FAILING, "Fine"]
+    }
+    came = [task for task in tasks if "error" not in task.info]
+    assert {task.info["bootcamp"] for task in came} == {"Finebootcamp"}
+    assert any(redrawn(task) for task in came)
+    for task in tasks:
+        assert len(redrawn(task)) == len(set(redrawn(task))) <= 10, "each is tried once"
+        if task in came:
+            assert env.episode(task).metrics() == {"redrawn": float(len(redrawn(task)))}
+        else:
+            with pytest.raises(DataError, match=r"did not make this task \(nor did 9 others\)"):
+                env.episode(task).reset()
+    by_name = environment("", **options, tasks=("Exits", "Fine"))
+    named = list(itertools.islice(by_name.tasks("train"), 2))
+    assert sorted("error" in task.info for task in named) == [False, True], "what was asked for by name is not replaced"
 
 
 def test_tasks_are_decided_by_seed_split_and_index(camps: str) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from atropos_textworld.agent.blocks import extract_memory, has_right_format
+from atropos_textworld.agent.blocks import extract_memory
 from atropos_textworld.policies import table
 from atropos_textworld.policies.backends import (
     AdmissibleRandomBackend,
@@ -139,7 +139,7 @@ def test_random_fills_the_known_forms_with_words_of_the_screen() -> None:
 @pytest.mark.parametrize("command", [*PLAN, "dial 4711 on brass keypad", "inventory", "look", "put bell on rack"])
 def test_replies_have_the_form_that_the_environment_asks_for(command: str) -> None:
     text = reply(TALK, command, "Fine.")
-    assert has_right_format(text)
+    assert extract_memory(text).format_ok
     assert extract_memory(text).memory == f"Cellar: I did {command}."
     (call,) = parse_tool_calls(text, "hermes").calls
     assert call.arguments == {"command": command, "expected_outcome": prediction(command)}

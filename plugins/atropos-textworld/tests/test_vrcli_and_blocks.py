@@ -9,6 +9,8 @@ from typing import Any
 import case_tables
 import pytest
 from atropos_textworld.agent import blocks, vrcli
+from atropos_textworld.agent.credit import total
+from atropos_textworld.agent.options import AgentOptions
 
 
 def number(value: Any) -> Any:
@@ -28,10 +30,17 @@ def run(fn: str, given: dict[str, Any]) -> Any:
             "continuous": score.continuous,
             "flag": score.flag,
         }
+    if fn == "combine":
+        weights = {"vrcli_weight": given["w_vrcli"], "format_weight": given["w_format"]}
+        options = AgentOptions(group_by="turn", vrcli="continuous", **weights)
+        return total(options, env=given["env"], vrcli=given["vrcli"], form=given["format"])
     return getattr(vrcli, fn)(**{key: number(value) for key, value in given.items()})
 
 
-@pytest.mark.parametrize("row", case_tables.table("vrcli"), ids=lambda row: str(row["id"]))
+OURS = {"vrcli", "discretize", "continuous", "combine"}
+
+
+@pytest.mark.parametrize("row", case_tables.params("vrcli", lambda row: row["fn"] in OURS))
 def test_vrcli_rows(row: dict[str, Any]) -> None:
     expected, tolerance = row["expected"], row.get("tol", 1e-9)
     if isinstance(expected, dict) and "error" in expected:

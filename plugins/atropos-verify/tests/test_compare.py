@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from fractions import Fraction
@@ -127,7 +128,7 @@ DIFFERENT = [
 
 def verdict(gold: str, answer: str) -> bool:
     pool = shared_pool()
-    return pool.run_blocking(lambda: same_answer(gold, answer, in_worker(pool, 30.0)))
+    return asyncio.run(pool.run(lambda: same_answer(gold, answer, in_worker(pool, 30.0))))
 
 
 @pytest.mark.parametrize(("gold", "answer"), SAME)

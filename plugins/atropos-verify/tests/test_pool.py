@@ -29,7 +29,7 @@ def pool() -> WorkerPool:
 
 
 def ask(pool: WorkerPool, request: dict, seconds: float = 60.0) -> bool:
-    return pool.run_blocking(lambda: pool.ask(request, seconds))
+    return asyncio.run(pool.run(lambda: pool.ask(request, seconds)))
 
 
 def gone(pid: int) -> bool:
@@ -144,9 +144,10 @@ def test_no_zombies_and_no_open_files_after_many_deaths(pool: WorkerPool) -> Non
 
 def test_workers_end_with_the_program() -> None:
     code = (
-        "from atropos_verify.pool import shared_pool\n"
+        "import asyncio\nfrom atropos_verify.pool import shared_pool\n"
         "p = shared_pool(1)\n"
-        "p.run_blocking(lambda: p.ask({'kind': 'regex', 'pattern': 'a', 'flags': 0, 'text': 'a', 'full': True}, 60))\n"
+        "ask = {'kind': 'regex', 'pattern': 'a', 'flags': 0, 'text': 'a', 'full': True}\n"
+        "asyncio.run(p.run(lambda: p.ask(ask, 60)))\n"
         "print(p.pids()[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

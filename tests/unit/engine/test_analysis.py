@@ -35,10 +35,18 @@ def test_row(row: dict[str, Any]) -> None:
             getattr(estimators, row["fn"])(**given)
         assert failure.value.code == expected["error"]
     elif row["fn"] == "retention":
-        result = groups.retention(given["groups"], Threshold(given["threshold"], given["op"])).as_json()
+        kept = groups.Retention(Threshold(given["threshold"], given["op"]))
+        for rewards in given["groups"]:
+            kept.add(sum(map(kept.threshold.reached, rewards)), len(rewards))
+        result = kept.as_json()
         assert {key: result[key] for key in expected} == pytest.approx(expected, abs=row["tol"], nan_ok=True)
     elif row["fn"] == "group_stats":
-        assert groups.group_stats(**given) == pytest.approx(expected, abs=row["tol"])
+        tally = groups.GroupTally()
+        for rewards in filter(None, given["groups"]):
+            tally.add(len(rewards), min(rewards), max(rewards))
+        result = tally.as_json(given["min_reward"], given["max_reward"])
+        expected.pop("mean_reward")
+        assert {key: result[key] for key in expected} == pytest.approx(expected, abs=row["tol"])
     else:
         assert getattr(estimators, row["fn"])(**given) == pytest.approx(expected, abs=row["tol"])
 
@@ -219,7 +227,51 @@ def test_episodes_are_told_by_turn() -> None:
     assert data["episodes"]["turns"]["mean"] == 2
     assert data["episodes"]["reward_by_turn"]["1"] == {"count": 2, "mean": 1.5, "std": 0.0, "min": 1.5, "max": 1.5}
     assert data["episodes"]["reward"]["max"] == pytest.approx(0.5 + 1.5 + 2.5)
-    assert data["tasks"]["count"] == 6, "each turn is a problem of its own"
+    assert data["success"]["rule"].startswith("none: the groups are turns of episodes")
+    assert (data["success"]["of"], data["pass_at_k"], data["pass_hat_k"]) == (0, {}, {})
+
+
+WON, LOST, SILENT = {"won": True}, {"won": False}, {}  # type: dict[str, Any], dict[str, Any], dict[str, Any]
+BROKEN = None
+
+
+@pytest.mark.parametrize(
+    ("episodes", "count", "of", "at_1", "with_failed"),
+    [
+        ([("t", [[SILENT, SILENT], [WON, SILENT]])], 1, 1, 1.0, 1.0),
+        ([("t", [[SILENT, SILENT], [SILENT, LOST]])], 0, 1, 0.0, 0.0),
+        ([("t", [[WON], [SILENT]])], 1, 1, 1.0, 1.0),  # told before the last turn
+        ([("t", [[WON], [LOST]])], 0, 1, 0.0, 0.0),  # the later verdict counts
+        ([("t", [[SILENT], [WON, LOST]])], 0, 0, None, None),  # alternatives that differ speak of themselves
+        ([("t", [[SILENT], [WON, WON]])], 1, 1, 1.0, 1.0),
+        ([("t", [[SILENT], [BROKEN, BROKEN]])], 0, 0, None, 0.0),
+        ([("t", [[LOST, SILENT], [BROKEN, BROKEN]])], 0, 0, None, 0.0),
+        ([("t", [[SILENT], [BROKEN, WON]])], 1, 1, 1.0, 1.0),
+        ([("t", [[WON]]), ("t", [[LOST]]), ("t", [[LOST]]), ("t", [[BROKEN]])], 1, 3, 1 / 3, 1 / 4),
+        ([("t", [[WON]]), ("u", [[SILENT], [LOST]]), ("v", [[SILENT]])], 1, 2, 0.5, 0.5),
+        ([("задача", [[{"success": True}]]), ("课题", [[{"solved": False}]])], 1, 2, 0.5, 0.5),
+        ([("t", [[{"won": 1}]])], 0, 0, None, None),  # a number may count something
+    ],
+)
+def test_success_of_turn_groups_belongs_to_the_episode(
+    episodes: Any, count: int, of: int, at_1: float | None, with_failed: float | None
+) -> None:
+    failure = {"stage": "generate", "type": "X", "message": ""}
+    rows = []
+    for number, (task, turns) in enumerate(episodes):
+        for turn, infos in enumerate(turns):
+            rollouts: list[dict[str, Any]] = [
+                {"failure": failure} if info is None else {"reward": 1.0 + turn, "info": info} for info in infos
+            ]
+            row = native(f"p-{number}.{turn}", rollouts, episode_id=f"e{number}", turn=turn)
+            rows.append({**row, "task": {"id": task, "prompt": []}})
+    data, counted = only(analysed(*rows)), only(analysed(*rows, count_failed=True))
+    assert (data["success"]["count"], data["success"]["of"]) == (count, of)
+    assert (data["pass_at_k"].get("1") or {}).get("mean") == (None if at_1 is None else pytest.approx(at_1))
+    assert (counted["pass_at_k"].get("1") or {}).get("mean") == (
+        None if with_failed is None else pytest.approx(with_failed)
+    )
+    assert data["tasks"]["count"] == len({task for task, _ in episodes})
 
 
 def test_replies_that_look_wrong_are_counted() -> None:

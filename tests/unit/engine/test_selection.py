@@ -43,26 +43,6 @@ def test_case(case: dict[str, Any]) -> None:
     assert [list(item) if isinstance(item, tuple) else item for item in got] == case["expected"]
 
 
-def dpo_loss(logp_chosen: float, logp_rejected: float, ref_chosen: float, ref_rejected: float, beta: float) -> float:
-    margin = beta * ((logp_chosen - ref_chosen) - (logp_rejected - ref_rejected))
-    return math.log1p(math.exp(-margin))
-
-
-@pytest.mark.parametrize("case", cases({"dpo_loss"}))
-def test_dpo_loss_of_the_field(case: dict[str, Any]) -> None:
-    given, expected = case["input"], case["expected"]
-    beta = given["beta"]
-    loss = dpo_loss(
-        given["logp_chosen"], given["logp_rejected"], given["ref_logp_chosen"], given["ref_logp_rejected"], beta
-    )
-    assert loss == pytest.approx(expected["loss"], abs=1e-12)
-    chosen = beta * (given["logp_chosen"] - given["ref_logp_chosen"])
-    rejected = beta * (given["logp_rejected"] - given["ref_logp_rejected"])
-    assert chosen == pytest.approx(expected["reward_chosen"])
-    assert rejected == pytest.approx(expected["reward_rejected"])
-    assert chosen - rejected == pytest.approx(expected["margin"])
-
-
 def test_every_case_of_the_table_has_a_home() -> None:
     formats = {
         "sharegpt_to_messages",
@@ -72,7 +52,7 @@ def test_every_case_of_the_table_has_a_home() -> None:
         "to_trl_prompt_completion",
     }
     known = {row["fn"] for row in case_tables.table("pairs")}
-    assert known <= SELECTING | {"dpo_loss"} | formats
+    assert known <= SELECTING | {"dpo_loss"} | formats  # the loss is the trainer's
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])

@@ -77,6 +77,7 @@ def test_shards_together_are_the_whole_run(tmp_path: Path, cli: Callable[..., An
     assert json.loads((folder / "summary.json").read_text())["state"] == "finished"
     assert sorted(path.name for path in folder.iterdir()) == [
         "groups.jsonl", "job.json", "log.jsonl", "merge.lock", "plan.json", "shards", "summary.json",
+        "totals.json",
     ]  # fmt: skip
 
 

@@ -12,7 +12,8 @@ class BootcampConfig(Config):
 
     tasks: tuple[str, ...] = Field(
         default=("RandomTask",),
-        description="Bootcamps by name, with or without the ending bootcamp (repeatable); RandomTask: all of them.",
+        description="Bootcamps by name, with or without the ending bootcamp (repeatable); RandomTask: all of them, "
+        "and another one where one fails.",
     )
     exclude: tuple[str, ...] = Field(default=("KodCodebootcamp",), description="Bootcamps to leave out (repeatable).")
     params: dict[str, JsonDict] = Field(

@@ -37,6 +37,8 @@ from atropos_intern_bootcamp.config import BootcampConfig
 from atropos_intern_bootcamp.scoring import Verdict, intern_bootcamp, judge, worker_for
 
 ALL = "RandomTask"
+DRAWS = 10
+"""Bootcamps that are tried for a task of RandomTask."""
 THINKING = (
     "Think about the problem inside <think> and </think>. After the closing tag give the final answer, "
     "in the form that the problem asks for."
@@ -71,9 +73,13 @@ class BootcampEpisode(Episode):
 
     def metrics(self) -> dict[str, float]:
         verdict = self._verdict
+        redrawn = self.task.info.get("redrawn")
+        # Zero where nothing failed, so that the mean over a run is the number of failures for each rollout.
+        drawn = {"redrawn": float(len(redrawn))} if isinstance(redrawn, list) else {}
         if verdict is None:
-            return {}
+            return drawn
         return {
+            **drawn,
             f"correct_{self.task.info['bootcamp']}": float(verdict.correct),
             "formed": float(verdict.formed),
             "thinking": float(verdict.thinking),
@@ -146,13 +152,31 @@ class BootcampEnvironment(Environment):
         order = list(names)
         Random(f"{self.config.data_seed}/{split}/{round_number}").shuffle(order)
         name = order[place]
+        if ALL not in self.config.tasks:
+            return self._made(split, index, name)
+        return self._drawn(names, split, index, name)
+
+    def _drawn(self, names: list[str], split: str, index: int, first: str) -> Task:
+        """A task of a bootcamp that was not asked for by name: one that fails is replaced by another, and told."""
+        others = [name for name in names if name != first]
+        Random(f"{self.config.data_seed}/{split}/{index}/again").shuffle(others)
+        failed: list[Any] = []
+        for name in (first, *others[: DRAWS - 1]):
+            task = self._made(split, index, name)
+            if "error" not in task.info:
+                break
+            failed.append({"bootcamp": name, "error": task.info["error"]})
+        return task.model_copy(update={"info": {**task.info, "redrawn": failed}})
+
+    def _made(self, split: str, index: int, name: str) -> Task:
+        """The task that a bootcamp makes at this place, or one with the error that it makes."""
         seed = Random(f"{self.config.data_seed}/{split}/{index}").getrandbits(32)
         task_id = f"{split}-{index}-{name}"
         request = {"do": "make", "name": name, "params": self._params.get(name, {}), "seed": seed}
         try:
             made = self._worker().ask_now(request, seconds=self.config.timeout_s, trusted=True)
         except WorkerError as error:
-            # Some bootcamps need data or packages that are not there. That is this task's failure, not the run's.
+            # Some bootcamps need data or packages that are not there.
             return Task(id=task_id, info={"task_name": name, "bootcamp": name, "seed": seed, "error": str(error)})
         info: JsonDict = {
             "task_name": name,
@@ -243,4 +267,6 @@ def _by_class(params: Mapping[str, JsonDict], known: Sequence[str]) -> dict[str,
 
 def _made(task: Task) -> None:
     if "error" in task.info:
-        raise DataError(f"bootcamp {task.info['bootcamp']} did not make this task: {task.info['error']}")
+        redrawn = task.info.get("redrawn")
+        more = f" (nor did {len(redrawn) - 1} others)" if isinstance(redrawn, list) and len(redrawn) > 1 else ""
+        raise DataError(f"bootcamp {task.info['bootcamp']} did not make this task{more}: {task.info['error']}")

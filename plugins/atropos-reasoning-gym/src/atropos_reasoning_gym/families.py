@@ -20,10 +20,3 @@ GOLD_ELSEWHERE = {
     "rubiks_cube": "example_correct_answer",
 }
 """Families without one right answer whose metadata holds an example of one."""
-
-NO_GOLD = {
-    "boxnet": "any plan that moves the boxes is right; the package gives none",
-    "graph_color": "any proper colouring is right; the one in the metadata is no text",
-    "rush_hour": "any solving sequence of moves is right; the package gives none",
-}
-"""Families for which there is nothing to prove, and why."""

@@ -138,10 +138,6 @@ class WorkerPool:
         """Run a job without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, job)
 
-    def run_blocking(self, job: Callable[[], T]) -> T:
-        """Run a job and wait for it; for callers outside an event loop."""
-        return self._threads.submit(job).result()
-
     def ask(self, request: dict[str, Any], seconds: float) -> bool:
         """Put one request to this thread's worker. Only inside a job. Raises VerifierError and PluginError."""
         return _value(self._answer(self.warm(request["kind"]), request, seconds))

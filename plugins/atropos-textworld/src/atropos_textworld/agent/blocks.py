@@ -109,12 +109,8 @@ def extract_memory(
     return MemoryBlock("ok", memory, tag, _in_form(blocks, min_characters, max_characters))
 
 
-def has_right_format(text: str, *, min_characters: int = MIN_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> bool:
-    """Thinking, memory and tool call: once each, in this order, closed, with nothing but white space around."""
-    return _in_form(read_blocks(text), min_characters, max_characters)
-
-
 def _in_form(blocks: Blocks, min_characters: int, max_characters: int) -> bool:
+    """Thinking, memory and tool call: once each, in this order, closed, with nothing but white space around."""
     if blocks.stray or blocks.unclosed or [block.tag for block in blocks.found] != ["think", "memory", "tool_call"]:
         return False
     return _judge(_clean(blocks.found[1].text), min_characters, max_characters) == "ok"

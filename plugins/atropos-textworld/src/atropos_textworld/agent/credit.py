@@ -20,17 +20,6 @@ def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
     return returns[::-1]
 
 
-def credit_assignment(
-    step_scores: Sequence[float], immediate: Sequence[float], final_outcome: float, gamma: float
-) -> list[float]:
-    """step_score_t + gamma * G_(t+1): a turn's own score and what came later, discounted once a turn.
-
-    immediate: what each turn really earned, of which G is made; G after the last turn is the final outcome.
-    """
-    returns = [*discounted_returns([*immediate, final_outcome], gamma), 0.0]
-    return [score + gamma * returns[turn + 1] for turn, score in enumerate(step_scores)]
-
-
 def token_length_adjust(score: float, tokens: int, *, baseline: int, scale: float, cap: float = LENGTH_CAP) -> float:
     """score + |score| * adjustment: shorter than the baseline is better, longer is worse, also for a bad score."""
     return score + abs(score) * max(-cap, min(cap, (baseline - tokens) * scale))

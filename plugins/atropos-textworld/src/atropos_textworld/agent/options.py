@@ -64,7 +64,8 @@ class AgentOptions(Config):
     latro_weight: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of LaTRO: log p of the walkthrough's next command after the reply's thinking.",
+        description="Weight of LaTRO: mean log p (at most 0) of the tokens of the walkthrough's next command after the "
+        "reply's thinking.",
     )
     format_weight: float = Field(default=0.1, ge=0, description="Weight of the form of the reply, 0 to 1.")
     length_scale: float = Field(

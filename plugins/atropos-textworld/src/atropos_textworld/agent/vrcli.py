@@ -54,21 +54,6 @@ def check_logprobs(values: Sequence[float]) -> None:
             raise UnscorableError("positive_logprob", f"log-probability {value} is above 0")
 
 
-def perplexity(token_logprobs: Sequence[float]) -> float:
-    """exp of the mean negative log-probability (nats); infinite when a token has probability 0."""
-    check_logprobs(token_logprobs)
-    mean = math.fsum(token_logprobs) / len(token_logprobs)
-    try:
-        return math.exp(-mean)
-    except OverflowError:
-        return math.inf
-
-
-def improvement_from_ppl(ppl_base: float, ppl_cond: float) -> float:
-    """I in percent from two perplexities; range (-inf, 100)."""
-    return 100.0 * (1.0 - ppl_cond / ppl_base)
-
-
 def discretize(
     improvement_pct: float, thresholds: Sequence[float] = THRESHOLDS, levels: Sequence[float] = LEVELS
 ) -> float:
@@ -119,8 +104,3 @@ def vrcli(
     except OverflowError:
         improvement = -math.inf
     return VrcliScore(improvement, discretize(improvement, thresholds), continuous(improvement))
-
-
-def combine(vrcli: float, format: float, env: float, *, w_vrcli: float, w_format: float) -> float:
-    """Weighted mean of VR-CLI, format and environment reward; the environment has what weight is left."""
-    return w_vrcli * vrcli + w_format * format + (1.0 - w_vrcli - w_format) * env
