@@ -68,6 +68,7 @@ from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
 from atropos_cli.resources import slurm_templates
+from atropos_cli.streams import data_stream
 
 __all__ = [
     "AnalysisTable",
@@ -161,6 +162,7 @@ __all__ = [
     "clean_text",
     "completion_of",
     "cpu_count",
+    "data_stream",
     "encode_group",
     "end_ids",
     "escape_placeholders",

@@ -7,6 +7,7 @@ listed from the metadata of the installed distributions, without importing them.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.errors import PluginError, UsageError
+from atropos_cli.streams import stdout_to_stderr
 
 PLUGIN_SECTION = "Commands of plugins"
 
@@ -85,7 +87,7 @@ class LazyGroup(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.table.get(cmd_name)
         if known is not None:
-            return as_command(_load(known.target), cmd_name, known.summary)
+            return _guarded(as_command(_load(known.target), cmd_name, known.summary))
         from atropos_cli.plugins.commands import command_clashes, load_command
 
         if cmd_name in plugin_commands() or cmd_name in command_clashes():
@@ -122,6 +124,21 @@ def _load(target: str) -> Any:
     return getattr(importlib.import_module(module), attr)
 
 
+def _guarded(command: Any) -> Any:
+    """Let only what the command itself calls data reach standard output, not what plugins print while it runs."""
+    for sub in getattr(command, "commands", {}).values():
+        _guarded(sub)
+    if (inner := command.callback) is not None:
+
+        @functools.wraps(inner)
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            with stdout_to_stderr():
+                return inner(*args, **kwargs)
+
+        command.callback = outer
+    return command
+
+
 def _plugin_command(name: str, loaded: Any) -> Any:
     try:
         return as_command(loaded, name, None)
@@ -150,7 +167,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     elif hasattr(loaded, "make_context"):
         command = loaded
     elif callable(loaded):
-        command = command_of(loaded, name=name)
+        command = _plain_command(loaded, name=name)
     else:
         raise TypeError(f"expected a typer.Typer or a function, got {type(loaded).__name__}")
     command.params = [param for param in command.params if param.name not in _COMPLETION]
@@ -161,7 +178,13 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
 
 
 def command_of(function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any) -> Any:
-    """One command made of one function."""
+    """One of our own commands, made of one function."""
+    return _guarded(_plain_command(function, name=name, cls=cls, **settings))
+
+
+def _plain_command(
+    function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any
+) -> Any:
     app = new_app(cls=None)
     app.command(name=name, cls=cls, **settings)(function)
     return typer.main.get_command(app)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import IO, Any, Literal, cast
 
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.jsonvalue import dump
+from atropos_cli.streams import data_stream
 
 Kind = Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "datasets"]
 _SUFFIXES: tuple[tuple[str, Kind], ...] = (
@@ -157,7 +157,7 @@ class DataOutput:
         self.rows[split] += 1
         line = row if isinstance(row, bytes) else dump(row)
         if self.path is None:
-            sys.stdout.buffer.write(line + b"\n")
+            data_stream().buffer.write(line + b"\n")
             return
         part = self._open.get(split)
         if part is None or (self.spec.shard_size is not None and part.rows >= self.spec.shard_size):
@@ -189,7 +189,7 @@ class DataOutput:
     def commit(self) -> None:
         """Finish the files and give them their names. An output without rows is one empty file."""
         if self.path is None:
-            sys.stdout.buffer.flush()
+            data_stream().buffer.flush()
             return
         try:
             if not self._parts:

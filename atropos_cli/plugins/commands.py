@@ -42,7 +42,7 @@ def load_command(name: str, environ: Mapping[str, str] | None = None) -> Any:
     """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
     from atropos_cli.plugins.checks import found
     from atropos_cli.plugins.records import describe_error
-    from atropos_cli.plugins.spec import stdout_to_stderr
+    from atropos_cli.streams import stdout_to_stderr
 
     known = command_entry_points(environ)
     if name not in known:

@@ -23,7 +23,7 @@ app = new_app(help="List and check installed plugins.")
 def list_plugins(ctx: typer.Context, as_json: JsonOption = False) -> int:
     """List plugins, their components, and what is broken. Imports no component."""
     session = session_of(ctx)
-    session.quiet_about_plugins()
+    session.examine_plugins()
     registry = session.registry
     offered = components(registry)
     rows = [_plugin_record(plugin, offered.get((plugin.entry_point, plugin.dist), [])) for plugin in registry.plugins]
@@ -55,7 +55,7 @@ def check_plugins(
 ) -> int:
     """Import every component for real. Exit code 4 when something is broken."""
     session = session_of(ctx)
-    session.quiet_about_plugins()
+    session.examine_plugins()
     registry = session.registry
     chosen = [plugin for plugin in registry.plugins if name in (None, plugin.entry_point, plugin.dist)]
     if not chosen:
