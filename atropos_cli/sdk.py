@@ -67,6 +67,9 @@ from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
+from atropos_cli.redaction import learn as learn_secret
+from atropos_cli.redaction import learn_url as learn_url_secret
+from atropos_cli.redaction import looks_secret, names_a_secret, redacted, redacted_bytes
 from atropos_cli.resources import slurm_templates
 from atropos_cli.streams import data_stream
 
@@ -172,10 +175,16 @@ __all__ = [
     "group_reward",
     "histogram",
     "hookimpl",
+    "learn_secret",
+    "learn_url_secret",
     "load_gguf",
+    "looks_secret",
     "make_backend",
+    "names_a_secret",
     "parse_tool_calls",
     "readable_paths",
+    "redacted",
+    "redacted_bytes",
     "reward",
     "shared_worker",
     "slurm_templates",

@@ -8,11 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
 import atropos_cli
+from atropos_cli import redaction
 from atropos_cli.cli.failure import report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
 from atropos_cli.cli.session import Session
@@ -100,6 +101,15 @@ def root_group() -> Any:
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     session = Session(args)
+    redaction.begin()
+    plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
+    try:
+        return _run(args, session)
+    finally:
+        sys.stderr = plain
+
+
+def _run(args: Sequence[str], session: Session) -> int:
     try:
         session.program = program_settings(args)
         apply_program_settings(session.program)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from atropos_cli.redaction import redacted
 from atropos_cli.streams import data_stream
 
 RED, YELLOW, CYAN = "31", "33", "36"
@@ -22,17 +23,19 @@ class Output:
 
     def data(self, text: str) -> None:
         """A line of data."""
-        print(printable(text), file=data_stream())
+        print(printable(redacted(text)), file=data_stream())
 
     def json(self, value: Any) -> None:
         """A JSON document, indented."""
-        print(json.dumps(value, indent=2, ensure_ascii=False, default=str), file=data_stream())
+        print(redacted(json.dumps(value, indent=2, ensure_ascii=False, default=str)), file=data_stream())
 
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Columns aligned by spaces; the last one is not padded. Prints nothing for no rows."""
         if not rows:
             return
-        lines = [[printable(cell, lines=False) for cell in row] for row in ([header, *rows] if header else rows)]
+        lines = [
+            [printable(redacted(cell), lines=False) for cell in row] for row in ([header, *rows] if header else rows)
+        ]
         widths = [max(len(row[column]) for row in lines) for column in range(len(lines[0]))]
         for row in lines:
             cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]

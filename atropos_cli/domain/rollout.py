@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.messages import Message
+from atropos_cli.redaction import redacted
 
 Stage = Literal["reset", "generate", "environment", "score", "timeout"]
 
@@ -28,7 +29,7 @@ class RolloutFailure(Frozen):
 
     stage: Stage
     type: str
-    message: str
+    message: Annotated[str, AfterValidator(redacted)]
 
 
 class Usage(Frozen):

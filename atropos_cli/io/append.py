@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from atropos_cli.errors import DataError
+from atropos_cli.redaction import redacted_bytes
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -82,14 +83,14 @@ class AppendLog:
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: a reader sees the old content or the new, never a part.
+    """Replace a file as a whole: a reader sees the old content or the new, never a part, and no secret.
 
     Raises DataError when the disk is full; the old content stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            file.write(redacted_bytes(data))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
