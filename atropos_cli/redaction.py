@@ -24,7 +24,9 @@ from urllib.parse import quote, quote_plus, unquote
 MARK = "[secret]"
 
 _NAMED_SECRET = re.compile(
-    r"(?:^|_)(?:KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|AUTH|AUTHORIZATION|PAT|CREDENTIAL|CREDENTIALS|COOKIE|JWT|BEARER)$", re.I
+    r"(?:^|_)(?:KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|AUTH|AUTHORIZATION|PAT|CREDENTIALS?|COOKIE|JWT"
+    r"|BEARER)$",
+    re.I,
 )
 _SHAPED = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_\w{16,}|gh[opusr]_\w{16,}|github_pat_\w{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{12,}"
