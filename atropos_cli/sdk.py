@@ -57,6 +57,7 @@ from atropos_cli.models.gguf_cache import load as load_gguf
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
+from atropos_cli.paths import home, only_here
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
@@ -174,6 +175,7 @@ __all__ = [
     "gguf_header",
     "group_reward",
     "histogram",
+    "home",
     "hookimpl",
     "learn_secret",
     "learn_url_secret",
@@ -181,6 +183,7 @@ __all__ = [
     "looks_secret",
     "make_backend",
     "names_a_secret",
+    "only_here",
     "parse_tool_calls",
     "readable_paths",
     "redacted",

@@ -25,6 +25,7 @@ from pydantic import Field, field_validator
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.errors import ConfigError
+from atropos_cli.paths import home
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _WORD = r"output|folder|here|steps\.[^{}]*"
@@ -157,7 +158,7 @@ def resolve(file: PipelineFile, place: Place) -> Pipeline:
                 command=tuple(replaced(argument, words) for argument in step.command),
                 after=after,
                 output=outputs[name] if writes_output(step) else None,
-                inputs=tuple(str(PurePath(place.here, replaced(text, words))) for text in step.inputs),
+                inputs=tuple(str(PurePath(place.here, home(replaced(text, words)))) for text in step.inputs),
                 env=env,
                 resources={**file.resources, **step.resources},
                 digest=digests[name],

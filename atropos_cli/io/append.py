@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from atropos_cli.errors import DataError
+from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted_bytes
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -85,8 +86,10 @@ class AppendLog:
 def atomic_write(path: Path, data: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new, never a part, and no secret.
 
+    A link stays a link: what it points to is replaced.
     Raises DataError when the disk is full; the old content stays.
     """
+    path = real_target(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

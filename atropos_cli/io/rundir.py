@@ -20,6 +20,7 @@ from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import AppendLog, atomic_write
+from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted, redacted_json
 
 P = TypeVar("P", bound=BaseModel)
@@ -127,6 +128,7 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     its place when it ends well). An unfinished one of that kind is neither thrown away when it is a training
     run, nor passed over by resume. Raises RunExists, RunLocked, or DataError for a path that is no folder.
     """
+    folder = real_target(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
     begun = holds_run(folder)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.paths import home
 
 _GROUPS = ("groups.jsonl", "groups.jsonl.zst")
 _DATA = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".parquet")
@@ -67,6 +68,7 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         if text == "-":
             sources.append(Source("standard input", None, "lines"))
             continue
+        text = home(text)
         path = Path(text)
         if path.is_dir():
             sources += _folder(path, text)

@@ -23,6 +23,7 @@ from typing import IO, Any, Literal, cast
 
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.jsonvalue import dump
+from atropos_cli.paths import home, put_in_place, real_target
 from atropos_cli.streams import data_stream
 
 Kind = Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "datasets"]
@@ -74,7 +75,9 @@ def open_output(spec: OutputSpec) -> DataOutput:
         raise UsageError("--shard-size needs at least one row a file, and a kind of output that has files")
     if not 0 <= spec.validation < 1:
         raise UsageError(f"validation share {spec.validation} is not between 0 and 1")
-    path = Path(spec.target)
+    path = Path(home(spec.target))
+    if kind == "datasets":
+        path = real_target(path)
     taken = [found for found in _taken(path, kind, spec) if found.exists()]
     if taken and not spec.overwrite:
         raise RunExists(f"{taken[0]} is already there", hint="--overwrite replaces it, -o names another")
@@ -203,7 +206,7 @@ class DataOutput:
                 if self.kind == "parquet":
                     _to_parquet(part.path, self.notes)
                 _sync(part.path)
-                part.path.replace(final)
+                put_in_place(part.path, final)
                 self.files.append(final)
             self._remove_old()
         except BaseException:

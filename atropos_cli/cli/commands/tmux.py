@@ -17,6 +17,7 @@ from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.paths import home
 from atropos_cli.streams import data_stream, give_back_stdout
 
 if TYPE_CHECKING:
@@ -280,7 +281,9 @@ def _job(socket: str, name: str | None, words: list[str], cwd: str | None, env: 
         while session_name(name) in taken:
             name, number = f"{base}-{number}", number + 1
     folder = launcher.state_folder / session_name(name)
-    return JobSpec(name=name, run=str(folder), command=tuple(words), cwd=str(Path(cwd or ".").absolute()), env=env)
+    return JobSpec(
+        name=name, run=str(folder), command=tuple(words), cwd=str(Path(home(cwd or ".")).absolute()), env=env
+    )
 
 
 def start_here(session: Session, words: list[str], *, as_json: bool) -> int:
