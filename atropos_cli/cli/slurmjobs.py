@@ -18,6 +18,7 @@ from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
 from atropos_cli.paths import home
+from atropos_cli.redaction import looks_secret
 
 if TYPE_CHECKING:
     from atropos_cli.builtin.slurm.config import Container, SlurmConfig
@@ -259,7 +260,7 @@ def variables(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
         name, value = variable(text)
-        if value and _SECRET.search(name):
+        if value and (_SECRET.search(name) or looks_secret(value)):
             raise UsageError(
                 f"--env {name}=...: this looks like a secret, and would be written into the job's plan",
                 hint=f"export {name} in your shell and give --env {name}",

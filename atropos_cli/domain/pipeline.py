@@ -26,6 +26,7 @@ from pydantic import Field, field_validator
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.errors import ConfigError
 from atropos_cli.paths import home
+from atropos_cli.redaction import looks_secret, names_a_secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _WORD = r"output|folder|here|steps\.[^{}]*"
@@ -119,6 +120,13 @@ def problems_of(file: PipelineFile, commands: Iterable[str]) -> list[tuple[Path,
     """(key, what is wrong) of every mistake that the types cannot see. `commands`: those a step may be."""
     known, steps = list(commands), list(file.steps)
     found: list[tuple[Path, str]] = []
+    variables: list[tuple[Path, dict[str, str]]] = [((), file.env)]
+    variables += [(("steps", name), step.env) for name, step in file.steps.items()]
+    for place, env in variables:
+        for name, value in env.items():
+            if value and (names_a_secret(name) or looks_secret(value)):
+                text = f"the value of {name} looks like a secret, and would be written down: set it where it runs"
+                found.append(((*place, "env", name), text))
     for name, step in file.steps.items():
         at: Path = ("steps", name)
         if not NAME.match(name):

@@ -11,7 +11,7 @@ import os
 import threading
 from pathlib import Path
 
-from atropos_cli.errors import DataError
+from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted_bytes
 
@@ -100,6 +100,16 @@ def atomic_write(path: Path, data: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_orders(path: Path, data: bytes) -> None:
+    """Write what another process will carry out, as it is. Raises ConfigError when a secret would stand in it."""
+    if redacted_bytes(data) != data:
+        raise ConfigError(
+            f"{path} would hold a secret, in an option or in a variable",
+            hint="leave it in an environment variable of the job, and name the variable (--api-key-env, ${NAME})",
+        )
+    atomic_write(path, data)
 
 
 def move_tail(path: Path, offset: int) -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 from atropos_cli.plugins.entrypoints import DISABLE_VARIABLE, Entry, normalized
 from atropos_cli.plugins.records import PluginFailure
 
-SECONDS = 8.0
+SECONDS = 6.0
 """How long the import of one manifest, with its registration hooks, may take."""
 LEAVING = 3.0
 """How long a process that has imported it may take to end."""

@@ -182,9 +182,42 @@ def test_secrets_of_this_user_are_known_from_the_start(isolation: Path, monkeypa
 
 def test_a_run_whose_plan_held_a_secret_is_resumed(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROUTE_TOKEN", "path-part-4711")
-    with MockServer([{"reply": "2"}] * 9) as server:
-        address = server.base_url.removesuffix("/v1") + "/path-part-4711/v1"
-        words = ("gen", "arithmetic", "--base-url", address, "--model", "m", "--group-size", "1", "-o", "run")
-        cli(*words, "--limit", "1", "--max-failure-rate", "1")
-        assert "path-part-4711" not in everything(Path("run"))
-        assert "was begun with another plan" not in cli(*words, "--limit", "1", "--resume").stderr
+    words = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "path-part-4711", "-o", "run")
+    assert cli(*words, "--limit", "1", "--group-size", "1").code == 0
+    plan = Path("run/plan.json").read_text()
+    assert redaction.MARK in plan
+    assert "path-part-4711" not in plan
+    assert cli(*words, "--limit", "1", "--group-size", "1", "--resume").code == 0
+    assert "was begun with another plan" in cli(*words, "--limit", "1", "--group-size", "2", "--resume").stderr
+    got = cli("run", "run")  # what is not written cannot be carried out from there: it is told, not guessed
+    assert got.code == 6
+    assert "without a secret" in got.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SOME_TOKEN", "abc"), ("PLAIN", "sk-aaaaaaaaaaaaaaaaaaaaaaaa"), ("PLAIN", "known-key-4711")]
+)
+def test_what_a_job_would_write_down_is_refused(
+    cli: Any, isolation: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "known-key-4711")
+    step = 'command = ["gen", "arithmetic", "--limit", "1"]'
+    (isolation / "p.toml").write_text(f'[steps.a]\n{step}\n[steps.a.env]\n{name} = "{value}"\n')
+    (isolation / "q.toml").write_text(f'[env]\n{name} = "{value}"\n[steps.a]\n{step}\n')
+    (isolation / "atropos.toml").write_text(f'[slurm.profiles.x.env]\n{name} = "{value}"\n')
+    slurm = ("slurm", "submit", "--no-check", "--folder", "job")
+    for words in (
+        ("pipeline", "run", "p.toml", "-o", "job"),
+        ("pipeline", "run", "q.toml", "-o", "job"),
+        (*slurm, "--env", f"{name}={value}", "--", "gen", "arithmetic"),
+        (*slurm, "--profile", "x", "--", "gen", "arithmetic"),
+    ):
+        got = cli(*words)
+        assert got.code in (2, 3), (words, got)
+        assert "secret" in got.stderr
+        assert value == "abc" or value not in got.stderr
+        assert not (isolation / "job").exists()
+    if value == "known-key-4711":
+        got = cli(*slurm, "--", "gen", "arithmetic", "--base-url", f"http://h/{value}/v1", "--model", "m")
+        assert got.code in (3, 7), got
+        assert value not in got.stdout + got.stderr
