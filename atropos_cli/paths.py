@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 from pathlib import Path
 
 _SHARED = re.compile(
@@ -34,6 +33,8 @@ def put_in_place(made: Path, path: Path) -> None:
     except OSError:
         if final == path:
             raise
+        import shutil  # rarely needed, and not light
+
         beside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         try:
             shutil.copyfile(made, beside)

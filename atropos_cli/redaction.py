@@ -10,9 +10,7 @@ of W&B. Standard library only; nothing here is written anywhere.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import html
 import json
 import os
 import re
@@ -84,6 +82,8 @@ def learn_url(url: str) -> None:
         user, colon, password = unquote(user_info[:-1]).partition(":")
         learn(password if colon else user)
         if colon:
+            import base64
+
             learn(base64.b64encode(f"{user}:{password}".encode()).decode())
 
 
@@ -146,6 +146,8 @@ def _add(secret: str) -> None:
     global _forms_as_bytes
     if secret in _forms:
         return
+    import html  # its tables are not worth loading at every start
+
     escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
     written = (secret, *escaped, quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
     known = sorted({*_forms, *written}, key=len, reverse=True)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from atropos_cli.builtin.openai_answer import NoAnswer, Notes, read_answer
 from atropos_cli.builtin.openai_config import OpenAIConfig, api_key, public_url, request_headers
 from atropos_cli.builtin.openai_errors import Asked, ErrorWords, classify, code_inside, read_error
-from atropos_cli.builtin.openai_plain import fill_body
+from atropos_cli.builtin.openai_plain import VARIABLE, fill_body
 from atropos_cli.builtin.openai_prompt import Render, make_render, stop_texts
 from atropos_cli.builtin.openai_request import (
     PREFILL_FIELDS,
@@ -186,7 +186,8 @@ class OpenAIBackend(InferenceBackend):
 
     def _server(self, url: str) -> Server:
         key, key_env = api_key(self.config, url)
-        return Server(url, request_headers(self.config, key), key_env)
+        secrets = bool(key) or any(VARIABLE.search(text) for text in self.config.headers.values())
+        return Server(url, request_headers(self.config, key), key_env, secrets=secrets)
 
     def _content(self, request: GenerateRequest) -> dict[str, Any]:
         """The part of the body that holds the conversation. Encoded once, however often it is sent."""

@@ -41,7 +41,8 @@ class Server:
     then (time.monotonic()), after it did not answer; 0.0 when in use.
     """
 
-    def __init__(self, base_url: str, headers: dict[str, str], key_env: str | None) -> None:
+    def __init__(self, base_url: str, headers: dict[str, str], key_env: str | None, *, secrets: bool) -> None:
+        """secrets: the headers hold some, which the server could repeat in an answer of any status."""
         self.url = public_url(base_url)
         parts = urlsplit(self.url)
         self.base_path = parts.path.rstrip("/")
@@ -55,6 +56,7 @@ class Server:
         self.version: str | None = None
         self.models: tuple[str, ...] = ()
         self._key_env = key_env
+        self._secrets = secrets
 
     @property
     def address(self) -> str:
@@ -76,6 +78,8 @@ class Server:
 
     def _clean(self, response: HttpResponse) -> HttpResponse:
         """The answer without the secrets that a server may repeat: in an error, or in what it says the model said."""
+        if response.status == 200 and not self._secrets:
+            return response
         body = redacted_bytes(response.body)
         return response if body is response.body else replace(response, body=body)
 

@@ -62,6 +62,7 @@ def survey(request: Mapping[str, Any]) -> None:
     waiting = deque((index, known[key]) for index, key in enumerate(request["keys"]) if key in known)
     running: list[_Child] = []
     signal.signal(signal.SIGTERM, lambda *_: _stop(running))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may have ignored it: then no child can be waited for
     gc.freeze()  # what the children share is not theirs to look through
     while waiting or running:
         while waiting and len(running) < _AT_ONCE:
