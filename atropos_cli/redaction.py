@@ -26,6 +26,9 @@ _NAMED_SECRET = re.compile(
     r"|BEARER)$",
     re.I,
 )
+# Of these, many hold a word like any other (SORT_KEY=name): only a value that nobody would say counts.
+_NAMED_WEAKLY = re.compile(r"(?<!API)(?<!ACCESS)(?<!SECRET)(?<!PRIVATE)_KEY$|^KEY$|(?:^|_)(?:AUTH|PAT|COOKIE)$", re.I)
+_UNSPEAKABLE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z]).{16,}")
 _SHAPED = re.compile(
     r"\b(?:sk-[\w-]{16,}|hf_\w{16,}|gh[opusr]_\w{16,}|github_pat_\w{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{12,}"
     r"|AIza[\w-]{20,}|glpat-[\w-]{12,}|eyJ[\w-]{8,}\.[\w-]{8,})|\b(?:Bearer|Basic)\s+[\w.+/=-]{6,}",
@@ -40,7 +43,7 @@ not_needed not_used notused null ollama openai password placeholder secret sglan
 something test token true unused vllm
 """
 _NO_SECRETS = frozenset(_NO_SECRETS_TEXT.split())
-_SHORTEST, _PLAIN, _SHORTEST_NUMBER = 5, 10, 16
+_SHORTEST, _PLAIN, _SHORTEST_NUMBER, _LONG_PART = 5, 10, 16, 8
 
 _forms: dict[str, None] = {}  # every way in which a secret may be written, the longest first
 _forms_as_bytes: tuple[bytes, ...] = ()
@@ -52,7 +55,8 @@ def begin(environ: Mapping[str, str] | None = None) -> None:
     env = os.environ if environ is None else environ
     for name, value in env.items():
         if value and names_a_secret(name) and not value.startswith(("/", "~", "./")):
-            learn(value)
+            if not _NAMED_WEAKLY.search(name) or _UNSPEAKABLE.fullmatch(value):
+                learn(value)
         elif "://" in value and "@" in value:
             learn_url(value)
     for value in _token_files(env):
@@ -71,7 +75,8 @@ def looks_secret(text: str) -> bool:
 
 def learn(value: str | None) -> None:
     """From now on this value does not leave the process, nor any part of it that is a secret by itself."""
-    for part in dict.fromkeys((value.strip(), *value.split())) if value else ():
+    whole = (value or "").strip()
+    for part in dict.fromkeys((whole, *(word for word in whole.split() if len(word) >= _LONG_PART))):
         if _is_secret(part):
             _add(part)
 

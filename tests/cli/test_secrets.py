@@ -13,6 +13,8 @@ import pytest
 from atropos_cli import redaction
 from atropos_cli.testing.mock_server import MockServer
 
+SHAPED = "sk-" + "a" * 24  # in the form of a key
+
 ENVIRONMENT = """
 import os, sys
 from atropos_cli.sdk import Config, Environment, SecretStr, Task, reward, user
@@ -87,7 +89,7 @@ def test_what_servers_rewards_and_plugins_repeat_is_hidden_everywhere(
         {"Authorization": "Bearer abc123${MY_KEY}"},
         {"Cookie": "session=abc123; user=${MY_KEY}"},
         {"X-Goog-Iam": "${MY_KEY}x9y8z7"},
-        {"User-Agent": "sk-aaaaaaaaaaaaaaaaaaaaaaaa"},
+        {"User-Agent": SHAPED},
         {"Referer": "https://me:word@example.org"},
         {"X-Request-Id": "Basic bWU6d29yZA=="},
     ],
@@ -108,7 +110,7 @@ def test_a_literal_that_may_be_a_secret_in_a_header_is_refused(cli: Any, headers
         ({"x_custom": {"deep": [{"er": "hunter2"}]}}, "er"),
         ({"tools": [{"type": "mcp", "headers": {"Authorization": "Bearer abc"}}]}, "tools"),
         ({"chat_template_kwargs": {"api_key": "abc"}}, "api_key"),
-        ({"stop": ["sk-aaaaaaaaaaaaaaaaaaaaaaaa"]}, "stop"),
+        ({"stop": [SHAPED]}, "stop"),
         ({"lora_path": "s3://id:word@bucket/x"}, "lora_path"),
     ],
 )
@@ -171,12 +173,16 @@ def test_secrets_of_this_user_are_known_from_the_start(isolation: Path, monkeypa
     (home / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password wandb-key-0002\n")
     env = {"HOME": str(home), "HF_TOKEN": "hub-token-0003", "WANDB_API_KEY": "wandb-key-0004"}
     env |= {"AWS_SECRET_ACCESS_KEY": "aws-key-0005", "https_proxy": "http://me:proxy-word@proxy:3128"}
+    env |= {"SORT_KEY": "reward_mean", "ROUTE_AUTH": "basic-auth", "DEPLOY_KEY": "a1b2c3d4e5f6a7b8c9"}
     env |= {"TOKENIZERS_PARALLELISM": "false-value-06", "SSH_KEY": "/home/me/.ssh/id-07", "MAX_TOKENS": "4096-0008"}
     redaction.begin(env)
     basic = base64.b64encode(b"me:proxy-word").decode()
-    text = "hub-token-0001 wandb-key-0002 hub-token-0003 wandb-key-0004 aws-key-0005 proxy-word " + basic
-    assert redaction.redacted(text).split() == [redaction.MARK] * 7
-    plain = "false-value-06 /home/me/.ssh/id-07 4096-0008 proxy me@example.org http://example.org/@user"
+    text = (
+        "hub-token-0001 wandb-key-0002 hub-token-0003 wandb-key-0004 aws-key-0005 proxy-word a1b2c3d4e5f6a7b8c9 "
+        + basic
+    )
+    assert redaction.redacted(text).split() == [redaction.MARK] * 8
+    plain = "reward_mean basic-auth false-value-06 /home/me/.ssh/id-07 4096-0008 proxy me@example.org http://example.org/@user"
     assert redaction.redacted(plain) == plain
 
 
@@ -194,9 +200,7 @@ def test_a_run_whose_plan_held_a_secret_is_resumed(cli: Any, monkeypatch: pytest
     assert "without a secret" in got.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("SOME_TOKEN", "abc"), ("PLAIN", "sk-aaaaaaaaaaaaaaaaaaaaaaaa"), ("PLAIN", "known-key-4711")]
-)
+@pytest.mark.parametrize(("name", "value"), [("SOME_TOKEN", "abc"), ("PLAIN", SHAPED), ("PLAIN", "known-key-4711")])
 def test_what_a_job_would_write_down_is_refused(
     cli: Any, isolation: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
