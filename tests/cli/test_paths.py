@@ -223,11 +223,11 @@ def test_a_job_on_such_a_disk_is_told_before_it_is_submitted(
     launcher.write(job)
     (record,) = caplog.records  # once
     assert ("the job's folder" if places[0] == "a" else "the working directory") in record.getMessage()
-    assert f"{tmp_path}/a is on a disk of this machine (tmpfs at /)" in record.getMessage()
+    assert f"{tmp_path}/a: on a disk of this machine (tmpfs at /)" in record.getMessage()
 
 
 def test_a_dry_run_tells_of_the_disk_too(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("atropos_cli.builtin.slurm.launcher.only_here", lambda path: "tmpfs at /somewhere")
     got = cli("slurm", "submit", "--dry-run", "--no-check", "--folder=~/job", "--", *GEN)
-    assert "is on a disk of this machine (tmpfs at /somewhere)" in got.stderr
+    assert ": on a disk of this machine (tmpfs at /somewhere)" in got.stderr
     assert str(Path("~/job").expanduser()) in got.stderr

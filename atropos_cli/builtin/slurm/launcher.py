@@ -52,11 +52,15 @@ class SlurmLauncher(Launcher):
 
     def doubts(self, job: JobSpec) -> list[str]:
         """What may keep the job from working and can be seen from here: folders that the nodes do not see."""
-        places = {job.cwd or job.run: "the working directory", job.run: "the job's folder"}
+        places = {job.run: "the job's folder", job.cwd or job.run: "the working directory"}
+        places[job.run] = "the job's folder"
+        told: dict[str, list[str]] = {}
+        for place, what in places.items():
+            if (disk := only_here(Path(place))) is not None:
+                told.setdefault(disk, []).append(f"{what} {place}")
         return [
-            f"{what} {place} is on a disk of this machine ({disk}), which other nodes do not see"
-            for place, what in places.items()
-            if (disk := only_here(Path(place))) is not None
+            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see"
+            for disk, what in told.items()
         ]
 
     def write(self, job: JobSpec) -> Path:
