@@ -64,6 +64,7 @@ from atropos_cli.models.gguf_cache import load as load_gguf
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
+from atropos_cli.paths import home, only_here
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
@@ -74,7 +75,11 @@ from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
+from atropos_cli.redaction import learn as learn_secret
+from atropos_cli.redaction import learn_url as learn_url_secret
+from atropos_cli.redaction import looks_secret, names_a_secret, redacted, redacted_bytes
 from atropos_cli.resources import slurm_templates
+from atropos_cli.streams import data_stream
 
 __all__ = [
     "PROMPT_PARTS",
@@ -172,6 +177,7 @@ __all__ = [
     "completion_of",
     "cpu_count",
     "cut_by",
+    "data_stream",
     "encode_group",
     "end_ids",
     "escape_placeholders",
@@ -183,17 +189,25 @@ __all__ = [
     "group_reward",
     "guard_file",
     "histogram",
+    "home",
     "hookimpl",
     "is_known",
     "is_machine_root",
     "is_remote",
+    "learn_secret",
+    "learn_url_secret",
     "load_gguf",
     "local_copy",
+    "looks_secret",
     "make_backend",
+    "names_a_secret",
     "normal_text",
+    "only_here",
     "own_user_id",
     "parse_tool_calls",
     "readable_paths",
+    "redacted",
+    "redacted_bytes",
     "reward",
     "shared_worker",
     "slurm_templates",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,12 +17,26 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="session")
+def known_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is known of the installed plugins, as a user has it after the first command."""
+    from atropos_cli.plugins.discovery import load_registry
+
+    home = tmp_path_factory.mktemp("known")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATROPOS_DISABLE_PLUGINS", raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        load_registry()
+    return home / "atropos" / "plugins.json"
+
+
 @pytest.fixture(autouse=True)
-def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, known_plugins: Path) -> Path:
     """A home and a working directory of the test's own, and none of the user's variables."""
     base = tmp_path_factory.mktemp("isolated")
-    for name in ("home", "work"):
-        (base / name).mkdir()
+    for name in ("home/.cache/atropos", "work"):
+        (base / name).mkdir(parents=True)
+    shutil.copy2(known_plugins, base / "home/.cache/atropos")
     for variable in list(os.environ):
         if variable.startswith("ATROPOS_") and not variable.startswith("ATROPOS_TEST_"):
             monkeypatch.delenv(variable)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from atropos_cli.builtin.openai_answer import NoAnswer, Notes, read_answer
 from atropos_cli.builtin.openai_config import OpenAIConfig, api_key, public_url, request_headers
 from atropos_cli.builtin.openai_errors import Asked, ErrorWords, classify, code_inside, read_error
+from atropos_cli.builtin.openai_plain import VARIABLE, fill_body
 from atropos_cli.builtin.openai_prompt import Render, make_render, stop_texts
 from atropos_cli.builtin.openai_request import (
     PREFILL_FIELDS,
@@ -70,6 +71,7 @@ class OpenAIBackend(InferenceBackend):
         self._first: asyncio.Event | None = None
         self._refused: FatalBackendError | None = None
         self._timeout = 600.0
+        self._extra: JsonDict = {}
         self._pool: ServerPool | None = None
         self._render: Render | None = None
         self._scorer: TokenScorer | None = None
@@ -83,6 +85,7 @@ class OpenAIBackend(InferenceBackend):
         """
         config = self.config
         self._timeout = request_timeout
+        self._extra = fill_body(config.extra_body)
         if config.endpoint == "completions" and self._render is None:
             self._render = await asyncio.to_thread(make_render, config.chat_template, config.tokenizer)
         if self._pool is not None:
@@ -183,7 +186,8 @@ class OpenAIBackend(InferenceBackend):
 
     def _server(self, url: str) -> Server:
         key, key_env = api_key(self.config, url)
-        return Server(url, request_headers(self.config, key), key, key_env)
+        secrets = bool(key) or any(VARIABLE.search(text) for text in self.config.headers.values())
+        return Server(url, request_headers(self.config, key), key_env, secrets=secrets)
 
     def _content(self, request: GenerateRequest) -> dict[str, Any]:
         """The part of the body that holds the conversation. Encoded once, however often it is sent."""
@@ -209,13 +213,13 @@ class OpenAIBackend(InferenceBackend):
         assert self.model is not None
         asked = server.asked(self.model, self._path, endpoint=self.config.endpoint, with_tools=bool(request.tools))
         while True:
-            body = build_body(request, self.model, self._fields, content, extra=self.config.extra_body)
+            body = build_body(request, self.model, self._fields, content, extra=self._extra)
             data = encode(body)
             self._counts["n_requests"] += 1
             response = await server.post(self._path, data, self._timeout)
             if response.status == 200:
                 return self._read(server, response.body, request, body, asked)
-            words = read_error(server.redacted(response.body))
+            words = read_error(response.body)
             if response.status in (400, 403, 422, 501):
                 if self._fields.learn(words, body):
                     continue
@@ -253,7 +257,7 @@ class OpenAIBackend(InferenceBackend):
         except NoAnswer as none:
             self._counts["no_answer"] += 1
             if none.words is not None:
-                words = read_error(server.redacted(data))
+                words = read_error(data)
                 if (status := code_inside(words)) is not None:
                     raise self._error(status, words, asked, body) from none
                 reason = f"{none.reason}: {words.message}"

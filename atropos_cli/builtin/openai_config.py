@@ -12,10 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import field_validator
 
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.builtin.openai_plain import check_body, check_header, fill_header
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, learn_secret, learn_url_secret
 
-_SECRET_HEADER = re.compile(r"authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
@@ -43,7 +42,10 @@ class OpenAIConfig(Config):
     send_reasoning: bool = Field(
         default=False, description="Send earlier thinking back as reasoning_content in multi-turn episodes."
     )
-    extra_body: JsonDict = Field(default_factory=dict, description="More request fields, merged last.")
+    extra_body: JsonDict = Field(
+        default_factory=dict,
+        description="More request fields, merged last; ${NAME} in a text stands for an environment variable.",
+    )
     headers: dict[str, str] = Field(
         default_factory=dict, description="More request headers; ${NAME} stands for an environment variable."
     )
@@ -72,11 +74,7 @@ class OpenAIConfig(Config):
                 raise ValueError(f"header {name!r} is not a valid HTTP header")
             if name.lower() in _FRAMING:
                 raise ValueError(f"header {name!r} is set by the HTTP client itself")
-            if _SECRET_HEADER.search(name) and not _VARIABLE.search(text):
-                raise ConfigError(
-                    f"header {name!r} holds a secret in the configuration",
-                    hint=f"put it into an environment variable and write {name} = '${{NAME}}'",
-                )
+            check_header(name, text)
         return value
 
     @field_validator("extra_body")
@@ -85,6 +83,7 @@ class OpenAIConfig(Config):
         for name in ("stream", "n", "messages", "prompt"):
             if name in value:
                 raise ValueError(f"extra_body cannot set {name!r}")
+        check_body(value)
         return value
 
 
@@ -101,6 +100,7 @@ def _normal_url(url: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError(f"{public_url(text)!r} must not have a query or fragment")
     if "@" in parts.netloc:
+        learn_url_secret(text)
         raise ConfigError(
             f"the base URL {public_url(text)!r} holds a user name or password",
             hint="set the header Authorization = 'Basic ${NAME}' instead, with the value in the environment",
@@ -127,6 +127,7 @@ def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
         raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=...")
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"the environment variable {name} does not hold a valid API key")
+    learn_secret(key)
     return key, name
 
 
@@ -135,21 +136,8 @@ def request_headers(config: OpenAIConfig, key: str | None) -> dict[str, str]:
     headers = {"Accept": "application/json", "User-Agent": "atropos-cli"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    return headers | {name: _expand(name, text) for name, text in config.headers.items()}
-
-
-def _expand(name: str, text: str) -> str:
-    """A header value with its ${NAME} replaced. Raises ConfigError for a variable that is not set."""
-
-    def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match.group(1))
-        if found is None:
-            raise ConfigError(
-                f"header {name!r} needs the environment variable {match.group(1)}", hint=f"export {match.group(1)}=..."
-            )
-        return found.strip()
-
-    result = _VARIABLE.sub(value, text)
-    if not _HEADER_VALUE.fullmatch(result):
-        raise ConfigError(f"the value of header {name!r} is not valid in HTTP")
-    return result
+    filled = {name: fill_header(name, text) for name, text in config.headers.items()}
+    for name, text in filled.items():
+        if not _HEADER_VALUE.fullmatch(text):
+            raise ConfigError(f"the value of header {name!r} is not valid in HTTP")
+    return headers | filled

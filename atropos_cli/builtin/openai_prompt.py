@@ -134,7 +134,7 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
     except ModuleNotFoundError as error:
         raise ConfigError(f"tokenizer {name!r} needs transformers", hint="pip install transformers") from error
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(name)
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(Path(name).expanduser()))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}", hint="give a local folder or a Hugging Face id"

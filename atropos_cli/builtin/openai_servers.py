@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +16,14 @@ from atropos_cli.builtin.openai_config import public_url
 from atropos_cli.builtin.openai_errors import Asked, classify, read_error, unknown_model
 from atropos_cli.builtin.openai_http import HttpClient
 from atropos_cli.builtin.openai_http1 import HttpResponse
-from atropos_cli.sdk import BackendError, FatalBackendError, JsonDict, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk import (
+    BackendError,
+    FatalBackendError,
+    JsonDict,
+    ServerUnavailable,
+    TransientBackendError,
+    redacted_bytes,
+)
 
 T = TypeVar("T")
 log = logging.getLogger("atropos.backend")
@@ -34,7 +41,8 @@ class Server:
     then (time.monotonic()), after it did not answer; 0.0 when in use.
     """
 
-    def __init__(self, base_url: str, headers: dict[str, str], key: str | None, key_env: str | None) -> None:
+    def __init__(self, base_url: str, headers: dict[str, str], key_env: str | None, *, secrets: bool) -> None:
+        """secrets: the headers hold some, which the server could repeat in an answer of any status."""
         self.url = public_url(base_url)
         parts = urlsplit(self.url)
         self.base_path = parts.path.rstrip("/")
@@ -47,8 +55,8 @@ class Server:
         self.kind = "openai-compatible"
         self.version: str | None = None
         self.models: tuple[str, ...] = ()
-        self._key = key
         self._key_env = key_env
+        self._secrets = secrets
 
     @property
     def address(self) -> str:
@@ -57,15 +65,23 @@ class Server:
 
     async def post(self, path: str, body: bytes, timeout: float) -> HttpResponse:
         """POST to a path below the base URL ("/chat/completions")."""
-        return await self.client.request("POST", self.base_path + path, body, timeout)
+        return self._clean(await self.client.request("POST", self.base_path + path, body, timeout))
 
     async def post_root(self, path: str, body: bytes, timeout: float) -> HttpResponse:
         """POST to a path of the server itself, beside /v1."""
-        return await self.client.request("POST", self.root_path + path, body, timeout)
+        return self._clean(await self.client.request("POST", self.root_path + path, body, timeout))
 
     async def get(self, path: str, *, root: bool = False) -> HttpResponse:
         """GET below the base URL, or below the server's root; for short answers only."""
-        return await self.client.request("GET", (self.root_path if root else self.base_path) + path, None, _QUICK)
+        where = (self.root_path if root else self.base_path) + path
+        return self._clean(await self.client.request("GET", where, None, _QUICK))
+
+    def _clean(self, response: HttpResponse) -> HttpResponse:
+        """The answer without the secrets that a server may repeat: in an error, or in what it says the model said."""
+        if response.status == 200 and not self._secrets:
+            return response
+        body = redacted_bytes(response.body)
+        return response if body is response.body else replace(response, body=body)
 
     def asked(self, model: str, path: str, *, endpoint: str = "chat", with_tools: bool = False) -> Asked:
         """What error texts need to know about a request to this server."""
@@ -80,12 +96,8 @@ class Server:
         )
 
     def error(self, response: HttpResponse, asked: Asked) -> BackendError:
-        """The error of an answer other than 200. The API key never shows, even where the server repeats it."""
-        return classify(response.status, read_error(self.redacted(response.body)), asked, headers=response.headers)
-
-    def redacted(self, body: bytes) -> bytes:
-        """The body without the API key."""
-        return body.replace(self._key.encode(), b"[API key]") if self._key else body
+        """The error of an answer other than 200. No secret shows, even where the server repeats it."""
+        return classify(response.status, read_error(response.body), asked, headers=response.headers)
 
     async def discover(self, model: str | None) -> None:
         """Read /models. Raises ServerUnavailable, FatalBackendError (the key); other answers only leave it unknown."""

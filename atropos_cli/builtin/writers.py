@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from atropos_cli.sdk import DataError, GroupFile, ScoredGroup, Writer, ZstGroupFile, encode_group
+from atropos_cli.sdk import DataError, GroupFile, ScoredGroup, Writer, ZstGroupFile, data_stream, encode_group
 
 
 class JsonlWriter(Writer):
@@ -50,9 +49,9 @@ class StdoutWriter(Writer):
         return iter(())
 
     def write(self, groups: tuple[ScoredGroup, ...]) -> None:
-        # Past sys.stdout's own buffer: a reader that goes away must be seen now, as BrokenPipeError.
+        # Past the stream's own buffer: a reader that goes away must be seen now, as BrokenPipeError.
         view = memoryview(b"".join(encode_group(group) + b"\n" for group in groups))
-        fd = sys.stdout.fileno()
+        fd = data_stream().fileno()
         while view:
             view = view[os.write(fd, view) :]
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
 import atropos_cli
+from atropos_cli import redaction
 from atropos_cli.cli.failure import report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
 from atropos_cli.cli.session import Session
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
 from atropos_cli.errors import ExitCode
+from atropos_cli.streams import claim_stdout
 
+_LINGER = 20.0  # seconds
 _COMMANDS = "atropos_cli.cli.commands"
 ROLLOUTS, DATA, TRAINING = "Rollouts", "Data", "Training"
 COMPONENTS, SETUP, JOBS = "Environments, rewards, plugins", "Set-up", "Jobs and servers"
@@ -95,6 +101,15 @@ def root_group() -> Any:
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     session = Session(args)
+    redaction.begin()
+    plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
+    try:
+        return _run(args, session)
+    finally:
+        sys.stderr = plain
+
+
+def _run(args: Sequence[str], session: Session) -> int:
     try:
         session.program = program_settings(args)
         apply_program_settings(session.program)
@@ -123,8 +138,23 @@ def _flushed(code: int, session: Session) -> int:
 
 def main() -> None:
     """The installed script."""
+    # Else pydantic reads the records of all distributions, and one that is damaged would stop every command.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if os.environ.get("_ATROPOS_COMPLETE"):  # the shell asks for completions; typer answers
         root_group().main(prog_name="atropos", obj=Session())
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    claim_stdout()
+    code = run(sys.argv[1:])
+    if "atropos_cli.plugins.loader" in sys.modules:
+        threading.Thread(target=_end_anyway, args=(code,), name="end", daemon=True).start()
+    sys.exit(code)
+
+
+def _end_anyway(code: int) -> None:
+    """End the program when something that a plugin left behind keeps it from ending: all is written by now."""
+    time.sleep(_LINGER)
+    names = [item.name for item in threading.enumerate() if not item.daemon and item is not threading.main_thread()]
+    what = f"threads that are left running ({', '.join(names)})" if names else "a function that runs at exit"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"warning: {what} kept the program from ending; it is ended after {_LINGER:.0f} s\n")
+        sys.stderr.flush()
+    os._exit(code)

@@ -17,6 +17,7 @@ import typer
 from atropos_cli.cli.output import is_rich_terminal
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.paths import home
 
 if TYPE_CHECKING:
     from atropos_cli.io.card import Card
@@ -161,7 +162,7 @@ def output_spec(sources: Sequence[Source], output: str | None, kind: str | None 
         raise UsageError("no output given", hint="add -o FILE, or -o - for standard output")
     if kind is not None and kind not in KINDS:
         raise UsageError(f"unknown kind of output {kind!r}", hint=f"one of {', '.join(KINDS)}")
-    path = Path(output)
+    path = Path(home(output))
     if output != "-" and path.exists():
         for source in sources:
             if source.path is not None and source.path.exists() and path.samefile(source.path):
@@ -179,7 +180,7 @@ def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None
         rejects = f"{spec.target}.rejects.jsonl"
     if rejects is None or not reading.rejects:
         return None
-    path = Path(rejects)
+    path = Path(home(rejects))
     make_folder(path.parent)
     atomic_write(path, b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects))
     return path

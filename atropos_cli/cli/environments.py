@@ -215,6 +215,7 @@ def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry
 
     from atropos_cli.config.resolve import resolve
     from atropos_cli.config.sources import PREFIX, collect
+    from atropos_cli.redaction import learn
 
     resolved = resolve(buckets, collect(buckets, config=config, flags=flags))
     for bucket in resolved.buckets:
@@ -222,6 +223,7 @@ def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry
             if option.secret and len(option.path) == 1 and bucket.prefix:
                 value = resolved.given[bucket.name].pop(option.path[0], None)
                 if value is not None:
+                    learn(str(value))
                     os.environ[f"{PREFIX}{bucket.prefix}{option.path[0].upper()}"] = str(value)
     return resolved
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, ExitCode
+from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -119,7 +120,7 @@ def silence_stdout() -> int:
     """The reader is gone: let what is still buffered go nowhere, so that the interpreter's exit is quiet too."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, data_stream().fileno())
         os.close(null)
     except (OSError, ValueError, AttributeError):
         pass

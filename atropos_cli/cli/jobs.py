@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from atropos_cli.cli.runs import flattened
 from atropos_cli.cli.session import Session
+from atropos_cli.streams import data_stream
 
 
 class Placement(StrEnum):
@@ -60,6 +60,6 @@ def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = Fals
     code = run_job(plan, folder, placer, say)
     if as_json:
         session.out.json(read_record(folder / "exit.json"))
-    sys.stdout.flush()
+    data_stream().flush()
     # Not ours to translate: the code of a user's program is any number.
     raise typer.Exit(code)

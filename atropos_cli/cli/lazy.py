@@ -7,8 +7,10 @@ listed from the metadata of the installed distributions, without importing them.
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +18,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.errors import PluginError, UsageError
+from atropos_cli.paths import home
+from atropos_cli.streams import stdout_to_stderr
 
 PLUGIN_SECTION = "Commands of plugins"
 
@@ -80,35 +84,36 @@ class LazyGroup(Group):
     table: dict[str, LazyCommand] = {}  # noqa: RUF012 (replaced, never changed)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.table, *(name for name in plugin_commands() if name not in self.table)]
+        return [*self.table, *plugin_commands(self.table)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.table.get(cmd_name)
         if known is not None:
-            return as_command(_load(known.target), cmd_name, known.summary)
+            return _guarded(as_command(_load(known.target), cmd_name, known.summary))
         from atropos_cli.plugins.commands import command_clashes, load_command
 
-        if cmd_name in plugin_commands() or cmd_name in command_clashes():
-            return _plugin_command(cmd_name, load_command(cmd_name))
+        if cmd_name in plugin_commands(self.table) or cmd_name in command_clashes():
+            return _plugin_command(cmd_name, load_command(cmd_name, built_in=self.table))
         return None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.table.items():
             sections.setdefault(command.section, []).append((name, command.summary))
-        for name, dist in plugin_commands().items():
-            if name not in self.table:
-                sections.setdefault(PLUGIN_SECTION, []).append((name, f"from {dist}"))
+        for name, dist in plugin_commands(self.table).items():
+            short = name.rpartition("/")[2]
+            hidden = f"; {short!r} alone is the built-in command" if short in self.table else ""
+            sections.setdefault(PLUGIN_SECTION, []).append((name, f"from {dist}{hidden}"))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
 
-def plugin_commands() -> dict[str, str]:
-    """Names of the commands that plugins offer, and their distributions. Reads metadata only."""
+def plugin_commands(built_in: Collection[str]) -> dict[str, str]:
+    """Names under which the commands of plugins run, and their distributions. Reads metadata only."""
     from atropos_cli.plugins.commands import command_entry_points
 
-    return {name: dist for name, (dist, _) in command_entry_points().items()}
+    return {name: dist for name, (dist, _) in command_entry_points(built_in=built_in).items()}
 
 
 def _close(name: str, names: Sequence[str]) -> list[str]:
@@ -120,6 +125,21 @@ def _close(name: str, names: Sequence[str]) -> list[str]:
 def _load(target: str) -> Any:
     module, _, attr = target.partition(":")
     return getattr(importlib.import_module(module), attr)
+
+
+def _guarded(command: Any) -> Any:
+    """Let only what the command itself calls data reach standard output, not what plugins print while it runs."""
+    for sub in getattr(command, "commands", {}).values():
+        _guarded(sub)
+    if (inner := command.callback) is not None:
+
+        @functools.wraps(inner)
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            with stdout_to_stderr():
+                return inner(*args, **kwargs)
+
+        command.callback = outer
+    return command
 
 
 def _plugin_command(name: str, loaded: Any) -> Any:
@@ -150,7 +170,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     elif hasattr(loaded, "make_context"):
         command = loaded
     elif callable(loaded):
-        command = command_of(loaded, name=name)
+        command = _plain_command(loaded, name=name)
     else:
         raise TypeError(f"expected a typer.Typer or a function, got {type(loaded).__name__}")
     command.params = [param for param in command.params if param.name not in _COMPLETION]
@@ -161,7 +181,13 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
 
 
 def command_of(function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any) -> Any:
-    """One command made of one function."""
+    """One of our own commands, made of one function."""
+    return _guarded(_plain_command(function, name=name, cls=cls, **settings))
+
+
+def _plain_command(
+    function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any
+) -> Any:
     app = new_app(cls=None)
     app.command(name=name, cls=cls, **settings)(function)
     return typer.main.get_command(app)
@@ -220,6 +246,25 @@ def _long_name(names: Sequence[str]) -> str:
     return next((name for name in names if name.startswith("--")), names[0])
 
 
+# What the metavar of an option says when its value is a path of this machine.
+_PATH_WORDS = frozenset({"PATH", "FILE", "DIR", "FOLDER", "RUN", "OTHER", "INPUT", "PLAN"})
+_REMOTE = frozenset({"cwd", "remote_python"})  # may be a path of another machine
+
+
+def _expand_homes(command: Any) -> None:
+    """A `~` that the shell has left (--output=~/run) is the home folder, wherever an option or argument is a path."""
+    for param in command.params:
+        words = re.findall(r"[A-Z]+", param.metavar or "")
+        if param.name not in _REMOTE and not _PATH_WORDS.isdisjoint(words):
+            param.process_value = functools.partial(_process_path, param.process_value)
+
+
+def _process_path(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return process(ctx, type(value)(home(item) if isinstance(item, str) else item for item in value))
+    return process(ctx, home(value) if isinstance(value, str) else value)
+
+
 def add_common(command: Any) -> None:
     """Let the command, and every command in it, take the common switches. Names it has already stay its own.
 
@@ -228,6 +273,7 @@ def add_common(command: Any) -> None:
     refuse_repeats(command)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)
+    _expand_homes(command)
     taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     for param in command_of(_common, name="common").params:
         if taken.isdisjoint(param.opts):

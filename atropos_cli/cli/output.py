@@ -12,6 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from atropos_cli.redaction import redacted
+from atropos_cli.streams import data_stream
+
 RED, YELLOW, CYAN = "31", "33", "36"
 
 
@@ -20,21 +23,23 @@ class Output:
 
     def data(self, text: str) -> None:
         """A line of data."""
-        print(printable(text), file=sys.stdout)  # noqa: T201
+        print(printable(redacted(text)), file=data_stream())
 
     def json(self, value: Any) -> None:
         """A JSON document, indented."""
-        print(json.dumps(value, indent=2, ensure_ascii=False, default=str), file=sys.stdout)  # noqa: T201
+        print(redacted(json.dumps(value, indent=2, ensure_ascii=False, default=str)), file=data_stream())
 
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Columns aligned by spaces; the last one is not padded. Prints nothing for no rows."""
         if not rows:
             return
-        lines = [[printable(cell, lines=False) for cell in row] for row in ([header, *rows] if header else rows)]
+        lines = [
+            [printable(redacted(cell), lines=False) for cell in row] for row in ([header, *rows] if header else rows)
+        ]
         widths = [max(len(row[column]) for row in lines) for column in range(len(lines[0]))]
         for row in lines:
             cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-            print("  ".join([*cells, row[-1]]).rstrip(), file=sys.stdout)  # noqa: T201
+            print("  ".join([*cells, row[-1]]).rstrip(), file=data_stream())
 
     def details(self, values: Mapping[str, str]) -> None:
         """Lines of `name: value`, aligned."""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, BackendError, ExitCode, LaunchError, UsageError
+from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
     from atropos_cli.engine.serving.state import ServerRecord
@@ -90,11 +91,11 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
     """A server is ready: its addresses on stdout, what it can on stderr."""
     if as_json:
         session.out.json(asdict(record))
-        sys.stdout.flush()
+        data_stream().flush()
         return
     for url in record.urls:
         session.out.data(url)
-    sys.stdout.flush()
+    data_stream().flush()
     seconds = (record.ready or record.started) - record.started
     session.out.note(f"{record.name} is ready after {seconds:.0f} s: {abilities(record)}. {how}")
     urls = " ".join(f"--base-url {url}" for url in record.urls)

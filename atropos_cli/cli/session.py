@@ -34,14 +34,14 @@ class Session:
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
         self.out = Output()
         self.program = ProgramSettings()
-        self._warned = False
+        self._warned = self._fresh = False
 
     @property
     def registry(self) -> Registry:
         """The installed components. The first use warns of broken plugins, or fails with --strict-plugins."""
         from atropos_cli.plugins.discovery import get_registry
 
-        registry = get_registry(strict=self.strict)
+        registry = get_registry(strict=self.strict, fresh=self._fresh)
         if not self._warned:
             self._warned = True
             for failure in registry.failures:
@@ -50,9 +50,9 @@ class Session:
                     self.out.trace(failure.traceback)
         return registry
 
-    def quiet_about_plugins(self) -> None:
-        """For commands that list broken plugins themselves."""
-        self._warned = True
+    def examine_plugins(self) -> None:
+        """For commands that list broken plugins themselves: look at each anew, and warn of none."""
+        self._warned = self._fresh = True
 
 
 def session_of(ctx: typer.Context) -> Session:

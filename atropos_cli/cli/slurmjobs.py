@@ -18,6 +18,8 @@ from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
 from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
+from atropos_cli.paths import home
+from atropos_cli.redaction import looks_secret
 
 if TYPE_CHECKING:
     from atropos_cli.builtin.slurm.config import Container, SlurmConfig
@@ -149,7 +151,7 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
         raise UsageError("a job has no standard output to write to", hint="give --output RUN")
     if given is not None and request.folder is not None:
         raise UsageError("--folder and the command's --output both name the run's folder", hint="drop one")
-    folder = request.folder or (Path(given) if given is not None else default_run_folder(name))
+    folder = request.folder or (Path(home(given)) if given is not None else default_run_folder(name))
     return left, folder if folder.is_absolute() else request.cwd / folder
 
 
@@ -240,17 +242,18 @@ def _contained(item: Component, container: Container, folder: Path, cwd: Path) -
     """The component inside the profile's container."""
     if item.role != "service" and container.components == "services":
         return item
-    mounts = [*container.mounts, str(folder), str(cwd)]
+    mounts = [*(":".join(map(home, mount.split(":"))) for mount in container.mounts), str(folder), str(cwd)]
+    image = home(container.image)
     changed: Component
     if container.runtime == "apptainer":
         binds = [word for mount in dict.fromkeys(mounts) for word in ("--bind", mount)]
         nvidia = ["--nv"] if item.gpus != () else []
-        argv = ("apptainer", "exec", *nvidia, *binds, *container.options, container.image, *item.argv)
+        argv = ("apptainer", "exec", *nvidia, *binds, *container.options, image, *item.argv)
         changed = item.replace(argv=argv)
         return changed
     package = Path(atropos_cli.__file__).resolve().parent
     pairs = [mount if ":" in mount else f"{mount}:{mount}" for mount in dict.fromkeys([*mounts, str(package)])]
-    options = (f"--container-image={container.image}", f"--container-mounts={','.join(pairs)}", *container.options)
+    options = (f"--container-image={image}", f"--container-mounts={','.join(pairs)}", *container.options)
     changed = item.replace(step_options=options, python=container.python)
     return changed
 
@@ -260,7 +263,7 @@ def variables(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
         name, value = variable(text)
-        if value and _SECRET.search(name):
+        if value and (_SECRET.search(name) or looks_secret(value)):
             raise UsageError(
                 f"--env {name}=...: this looks like a secret, and would be written into the job's plan",
                 hint=f"export {name} in your shell and give --env {name}",

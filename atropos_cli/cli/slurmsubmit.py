@@ -75,6 +75,8 @@ def show(out: Output, launcher: SlurmLauncher, prepared: Prepared, *, as_json: b
 
     from atropos_cli.builtin.slurm.client import NoCluster
 
+    for doubt in launcher.doubts(prepared.spec):
+        out.warning(doubt, "work on a disk that all nodes share, or name one by --folder")
     script = launcher.render(prepared.spec)
     call = launcher.command(prepared.spec)
     verdict: str | None = None

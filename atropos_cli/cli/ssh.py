@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
+from atropos_cli.streams import data_fd, data_stream, give_back_stdout
 
 NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
 _END = "ATROPOS_REQUEST"
@@ -78,9 +79,9 @@ class Remote:
 
         Raises LaunchError when ssh or the far side's set-up fails.
         """
-        sys.stdout.flush()
+        data_stream().flush()
         command = [*self.ssh("-T"), "exec sh -s"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 (no shell)
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=data_fd(), stderr=subprocess.PIPE)  # noqa: S603 (no shell)
         try:
             _, errors = child.communicate(self.script(args, cwd=cwd, env=env).encode())
         except BaseException:
@@ -96,7 +97,7 @@ class Remote:
     def execute(self, command: str) -> None:
         """Become an ssh with a terminal that runs a fixed command. Does not return."""
         argv = [*self.ssh("-t"), command]
-        sys.stdout.flush()
+        give_back_stdout()
         os.execv(argv[0], argv)  # noqa: S606
 
     def _failure(self, code: int, words: str) -> LaunchError:

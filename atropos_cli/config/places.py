@@ -6,15 +6,17 @@ import os
 import sys
 from pathlib import Path
 
+from atropos_cli.paths import home
+
 PREFIX = "ATROPOS_"
 PROJECT_FILE = "atropos.toml"
 
 
 def user_file() -> Path:
     """The user's own configuration file, by the platform's custom."""
-    home = os.environ.get("XDG_CONFIG_HOME")
-    if home:
-        return Path(home) / "atropos" / "config.toml"
+    base = os.environ.get("XDG_CONFIG_HOME")
+    if base:
+        return Path(home(base)) / "atropos" / "config.toml"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "atropos" / "config.toml"
     return Path.home() / ".config" / "atropos" / "config.toml"
@@ -23,6 +25,6 @@ def user_file() -> Path:
 def explicit_file(flag: Path | None) -> Path | None:
     """The file named by --config, else by ATROPOS_CONFIG."""
     if flag is not None:
-        return flag
+        return Path(home(str(flag)))
     variable = os.environ.get(f"{PREFIX}CONFIG")
-    return Path(variable) if variable else None
+    return Path(home(variable)) if variable else None

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr, create_model
 
+from atropos_cli.redaction import learn
+
 
 def secret_fields(model: type[BaseModel]) -> set[str]:
     """The names of the options typed SecretStr (or SecretStr | None)."""
@@ -26,4 +28,7 @@ def secrets_from_environment(model: type[BaseModel], prefix: str) -> dict[str, S
     fields: dict[str, Any] = dict.fromkeys(names, (SecretStr | None, None))
     reader = create_model("Secrets", __base__=BaseSettings, **fields)
     found = reader(_env_prefix=prefix)
-    return {name: value for name in names if (value := getattr(found, name)) is not None}
+    secrets: dict[str, SecretStr] = {name: value for name in names if (value := getattr(found, name)) is not None}
+    for value in secrets.values():
+        learn(value.get_secret_value())
+    return secrets

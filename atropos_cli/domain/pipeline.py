@@ -25,6 +25,8 @@ from pydantic import Field, field_validator
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.errors import ConfigError
+from atropos_cli.paths import home
+from atropos_cli.redaction import looks_secret, names_a_secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _WORD = r"output|folder|here|steps\.[^{}]*"
@@ -118,6 +120,13 @@ def problems_of(file: PipelineFile, commands: Iterable[str]) -> list[tuple[Path,
     """(key, what is wrong) of every mistake that the types cannot see. `commands`: those a step may be."""
     known, steps = list(commands), list(file.steps)
     found: list[tuple[Path, str]] = []
+    variables: list[tuple[Path, dict[str, str]]] = [((), file.env)]
+    variables += [(("steps", name), step.env) for name, step in file.steps.items()]
+    for place, env in variables:
+        for name, value in env.items():
+            if value and (names_a_secret(name) or looks_secret(value)):
+                text = f"the value of {name} looks like a secret, and would be written down: set it where it runs"
+                found.append(((*place, "env", name), text))
     for name, step in file.steps.items():
         at: Path = ("steps", name)
         if not NAME.match(name):
@@ -157,7 +166,7 @@ def resolve(file: PipelineFile, place: Place) -> Pipeline:
                 command=tuple(replaced(argument, words) for argument in step.command),
                 after=after,
                 output=outputs[name] if writes_output(step) else None,
-                inputs=tuple(str(PurePath(place.here, replaced(text, words))) for text in step.inputs),
+                inputs=tuple(str(PurePath(place.here, home(replaced(text, words)))) for text in step.inputs),
                 env=env,
                 resources={**file.resources, **step.resources},
                 digest=digests[name],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.finish import TRUNCATED, StopReason
 from atropos_cli.domain.messages import Message
+from atropos_cli.redaction import redacted
 
 Stage = Literal["reset", "generate", "environment", "score", "timeout"]
 
@@ -18,7 +19,7 @@ class RolloutFailure(Frozen):
 
     stage: Stage
     type: str
-    message: str
+    message: Annotated[str, AfterValidator(redacted)]
 
 
 class Usage(Frozen):

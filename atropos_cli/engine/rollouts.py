@@ -28,6 +28,7 @@ from atropos_cli.engine.tokens import TokenTrail, with_prompt
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, Episode, SingleTurn
+from atropos_cli.redaction import redacted
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def failure(stage: Stage, error: BaseException) -> RolloutFailure:
     """The failure record of an exception."""
     if isinstance(error, GroupDeadline):
         return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
-    return RolloutFailure(stage=stage, type=type(error).__name__, message=str(error)[:2000])
+    return RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
 
 
 class _Attempt:

@@ -12,6 +12,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
 from atropos_cli.ports.reward import Reward
+from atropos_cli.redaction import redacted
 
 
 class Scorer:
@@ -106,7 +107,7 @@ def _metrics(value: Any) -> dict[str, float]:
 
 def score_failure(name: str, error: Exception) -> RolloutFailure:
     """The failure of a rollout whose reward `name` raised."""
-    return RolloutFailure(stage="score", type=type(error).__name__, message=f"reward {name}: {error}"[:2000])
+    return RolloutFailure(stage="score", type=type(error).__name__, message=redacted(f"reward {name}: {error}")[:2000])
 
 
 def _finite(value: Any) -> float:

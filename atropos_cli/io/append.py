@@ -11,7 +11,9 @@ import os
 import threading
 from pathlib import Path
 
-from atropos_cli.errors import DataError
+from atropos_cli.errors import ConfigError, DataError
+from atropos_cli.paths import real_target
+from atropos_cli.redaction import redacted_bytes
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -82,20 +84,32 @@ class AppendLog:
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: a reader sees the old content or the new, never a part.
+    """Replace a file as a whole: a reader sees the old content or the new, never a part, and no secret.
 
+    A link stays a link: what it points to is replaced.
     Raises DataError when the disk is full; the old content stays.
     """
+    path = real_target(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            file.write(redacted_bytes(data))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_orders(path: Path, data: bytes) -> None:
+    """Write what another process will carry out, as it is. Raises ConfigError when a secret would stand in it."""
+    if redacted_bytes(data) != data:
+        raise ConfigError(
+            f"{path} would hold a secret, in an option or in a variable",
+            hint="leave it in an environment variable of the job, and name the variable (--api-key-env, ${NAME})",
+        )
+    atomic_write(path, data)
 
 
 def move_tail(path: Path, offset: int) -> Path:

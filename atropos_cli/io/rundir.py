@@ -21,6 +21,8 @@ from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import AppendLog, atomic_write
 from atropos_cli.io.remote import make_folder
+from atropos_cli.paths import real_target
+from atropos_cli.redaction import redacted, redacted_json
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -52,11 +54,11 @@ class RunDir:
 
     def write_plan(self, plan: _Stored) -> None:
         """plan.json, with the digest beside the plan."""
-        data: JsonDict = {"digest": plan.digest, **plan.model_dump(mode="json")}
+        data: JsonDict = redacted_json({"digest": plan.digest, **plan.model_dump(mode="json")})
         atomic_write(self.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
 
     def write_summary(self, summary: RunSummary) -> None:
-        text = summary.model_dump_json(indent=2)
+        text = redacted(summary.model_dump_json(indent=2))
         atomic_write(self.folder / "summary.json", text.encode() + b"\n")
 
     def failure(
@@ -86,7 +88,8 @@ class RunDir:
             path = self.folder / "log.jsonl"
             _end_line(path)
             self._log = AppendLog(path, fsync="never")
-        self._log.write(json.dumps({"time": now(), "event": event, **fields}, ensure_ascii=True).encode() + b"\n")
+        record = redacted_json({"time": now(), "event": event, **fields})
+        self._log.write(json.dumps(record, ensure_ascii=True).encode() + b"\n")
 
     def promote(self) -> None:
         """Put an --overwrite run in the place of the old one, now that it ended well."""
@@ -129,6 +132,7 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     its place when it ends well). An unfinished one of that kind is neither thrown away when it is a training
     run, nor passed over by resume. Raises RunExists, RunLocked, or DataError for a path that is no folder.
     """
+    folder = real_target(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
     begun = holds_run(folder)
@@ -248,7 +252,12 @@ def check_same_identity(old: _Stored, new: _Stored, folder: Path) -> None:
     """Refuse to go on with a run under another plan. Raises PlanChanged with the differing keys."""
     if old.digest == new.digest:
         return
-    lines = [f"  {key}: {a!r} in the run, {b!r} now" for key, a, b in _differences(old.identity(), new.identity())]
+    lines = [
+        f"  {key}: {a!r} in the run, {b!r} now"
+        for key, a, b in _differences(old.identity(), redacted_json(new.identity()))
+    ]
+    if not lines:
+        return  # the stored one is without its secrets
     raise PlanChanged(
         f"{folder} was begun with another plan:\n" + "\n".join(lines),
         hint="repeat the original options, or give another --output",

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.remote import copies, is_remote
+from atropos_cli.paths import home
 
 GROUPS = ("groups.jsonl", "groups.jsonl.zst")
 _DATA = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".parquet")
@@ -76,6 +77,7 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         if is_remote(text):
             sources += [_file(name, copy) for name, copy in copies(text, _data_files)]
             continue
+        text = home(text)
         path = Path(text)
         if path.is_dir():
             sources += _folder(path, text)
@@ -118,7 +120,7 @@ def _file(name: str, path: Path) -> Source:
 def _data_files(names: list[str]) -> list[str]:
     """The data files among the names in a folder: its groups where it is a run."""
     base = {name: name.rstrip("/").rpartition("/")[2] for name in names}
-    groups = [name for groups in _GROUPS for name in names if base[name] == groups]
+    groups = [name for groups in GROUPS for name in names if base[name] == groups]
     return groups[:1] or [name for name in names if _is_data(base[name])]
 
 

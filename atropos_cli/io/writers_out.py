@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +24,8 @@ from typing import IO, Any, Literal, cast
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.remote import make_folder
+from atropos_cli.paths import home, put_in_place, real_target
+from atropos_cli.streams import data_stream
 
 Kind = Literal["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "datasets"]
 _SUFFIXES: tuple[tuple[str, Kind], ...] = (
@@ -75,7 +76,9 @@ def open_output(spec: OutputSpec) -> DataOutput:
         raise UsageError("--shard-size needs at least one row a file, and a kind of output that has files")
     if not 0 <= spec.validation < 1:
         raise UsageError(f"validation share {spec.validation} is not between 0 and 1")
-    path = Path(spec.target)
+    path = Path(home(spec.target))
+    if kind == "datasets":
+        path = real_target(path)
     taken = [found for found in _taken(path, kind, spec) if found.exists()]
     if taken and not spec.overwrite:
         raise RunExists(f"{taken[0]} is already there", hint="--overwrite replaces it, -o names another")
@@ -158,7 +161,7 @@ class DataOutput:
         self.rows[split] += 1
         line = row if isinstance(row, bytes) else dump(row)
         if self.path is None:
-            sys.stdout.buffer.write(line + b"\n")
+            data_stream().buffer.write(line + b"\n")
             return
         part = self._open.get(split)
         if part is None or (self.spec.shard_size is not None and part.rows >= self.spec.shard_size):
@@ -190,7 +193,7 @@ class DataOutput:
     def commit(self) -> None:
         """Finish the files and give them their names. An output without rows is one empty file."""
         if self.path is None:
-            sys.stdout.buffer.flush()
+            data_stream().buffer.flush()
             return
         try:
             if not self._parts:
@@ -204,7 +207,7 @@ class DataOutput:
                 if self.kind == "parquet":
                     _to_parquet(part.path, self.notes)
                 _sync(part.path)
-                part.path.replace(final)
+                put_in_place(part.path, final)
                 self.files.append(final)
             self._remove_old()
         except BaseException:

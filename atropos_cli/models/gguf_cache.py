@@ -88,7 +88,7 @@ def load(path: Path, header: Header, *, dtype: torch.dtype, use_cache: bool) -> 
 def cache_root() -> Path:
     """Where converted models are kept."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "atropos" / "gguf"
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "atropos" / "gguf"
 
 
 def _key(path: Path) -> str:

@@ -7,7 +7,7 @@ function. `atropos --help` imports this module, so it imports next to nothing it
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -16,15 +16,18 @@ from atropos_cli.plugins import entrypoints
 from atropos_cli.plugins.entrypoints import COMMAND_GROUP, DISABLE_VARIABLE, Entry
 
 
-def command_entry_points(environ: Mapping[str, str] | None = None) -> dict[str, tuple[str, metadata.EntryPoint]]:
+def command_entry_points(
+    environ: Mapping[str, str] | None = None, *, built_in: Collection[str] = ()
+) -> dict[str, tuple[str, metadata.EntryPoint]]:
     """Extra commands by name: (distribution, entry point). Imports nothing.
 
-    A name that two distributions offer is not there; their full names "dist/name" are (see command_clashes).
+    built_in: names of our own commands. A name that two distributions offer, or that is one of these, is not
+    there; its full name "dist/name" is (see command_clashes).
     """
     commands: dict[str, tuple[str, metadata.EntryPoint]] = {}
     for name, entries in _commands(environ).items():
         for entry in entries:
-            key = name if len(entries) == 1 else f"{entry.dist}/{name}"
+            key = name if len(entries) == 1 and name not in built_in else f"{entry.dist}/{name}"
             commands[key] = (entry.dist, entry.point)
     return commands
 
@@ -38,13 +41,13 @@ def command_clashes(environ: Mapping[str, str] | None = None) -> dict[str, tuple
     }
 
 
-def load_command(name: str, environ: Mapping[str, str] | None = None) -> Any:
+def load_command(name: str, environ: Mapping[str, str] | None = None, *, built_in: Collection[str] = ()) -> Any:
     """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
     from atropos_cli.plugins.checks import found
     from atropos_cli.plugins.records import describe_error
-    from atropos_cli.plugins.spec import stdout_to_stderr
+    from atropos_cli.streams import stdout_to_stderr
 
-    known = command_entry_points(environ)
+    known = command_entry_points(environ, built_in=built_in)
     if name not in known:
         full_names = command_clashes(environ).get(name)
         if full_names:

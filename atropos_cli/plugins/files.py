@@ -15,7 +15,8 @@ from typing import Any
 
 from atropos_cli.errors import ComponentNotFound, PluginError
 from atropos_cli.plugins.checks import is_component
-from atropos_cli.plugins.spec import ComponentSpec, Kind, stdout_to_stderr
+from atropos_cli.plugins.spec import ComponentSpec, Kind
+from atropos_cli.streams import stdout_to_stderr
 
 _MARK = ".py:"
 _loading = threading.Lock()

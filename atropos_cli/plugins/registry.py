@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from atropos_cli.errors import ComponentClash, ComponentNotFound
 from atropos_cli.plugins.entrypoints import normalized
 from atropos_cli.plugins.files import file_component, names_a_file
-from atropos_cli.plugins.manager import OBSERVER_HOOKS, Hook
+from atropos_cli.plugins.manager import OBSERVER_HOOKS
 from atropos_cli.plugins.records import (
     DoctorCheck,
     FailureStage,
@@ -19,8 +19,9 @@ from atropos_cli.plugins.records import (
     Registration,
     describe_error,
 )
-from atropos_cli.plugins.spec import KINDS, Kind, stdout_to_stderr
+from atropos_cli.plugins.spec import KINDS, Kind
 from atropos_cli.ports.analyzer import Analyzer
+from atropos_cli.streams import stdout_to_stderr
 
 __all__ = ["DoctorCheck", "FailureStage", "PluginFailure", "PluginInfo", "Registration", "Registry"]
 
@@ -35,6 +36,12 @@ _STATUSES = ("ok", "warn", "fail", "info")
 _SHOWN = 12  # names in one hint
 
 
+class CallableHook(Protocol):
+    """A hook of a plugin, whether the plugin is imported yet or not."""
+
+    def call(self, kwargs: Mapping[str, Any]) -> Any: ...
+
+
 class Registry:
     """What the installed plugins offer. Made by `discovery.load_registry`; nothing in it is imported until loaded."""
 
@@ -44,8 +51,10 @@ class Registry:
         *,
         plugins: Sequence[PluginInfo] = (),
         failures: Sequence[PluginFailure] = (),
-        hooks: Mapping[str, Sequence[tuple[PluginInfo, Hook]]] | None = None,
+        hooks: Mapping[str, Sequence[tuple[PluginInfo, CallableHook]]] | None = None,
+        again: Callable[[], Registry] | None = None,
     ) -> None:
+        """again: looks anew at what is installed, where this registry was made from what was known before."""
         self._by_kind: dict[Kind, list[Registration]] = {kind: [] for kind in KINDS}
         for registration in registrations:
             self._by_kind[registration.kind].append(registration)
@@ -55,6 +64,7 @@ class Registry:
         self._failures = list(failures)
         self._hooks = dict(hooks or {})
         self._reported: set[tuple[str, str, str]] = set()
+        self._again = again
 
     @property
     def plugins(self) -> tuple[PluginInfo, ...]:
@@ -78,6 +88,17 @@ class Registry:
         """
         if dist is not None and "/" not in name and ":" not in name:
             name = f"{dist}/{name}"
+        try:
+            return self._find(kind, name)
+        except ComponentNotFound:
+            if self._again is None or names_a_file(name):
+                raise
+        fresh, self._again = self._again(), None
+        self._by_kind, self._plugins = fresh._by_kind, fresh._plugins
+        self._failures, self._hooks = fresh._failures, fresh._hooks
+        return self._find(kind, name)
+
+    def _find(self, kind: Kind, name: str) -> Registration:
         if kind != "template" and names_a_file(name):
             spec, file, version = file_component(kind, name)
             return Registration(spec=spec, dist=None, version=version, entry_point=None, file=file)

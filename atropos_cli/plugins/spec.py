@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from atropos_cli.errors import PluginError
+from atropos_cli.streams import stdout_to_stderr
 
 Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "template"]
 KINDS: tuple[Kind, ...] = ("environment", "reward", "backend", "trainer", "launcher", "writer", "template")
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A target that only the plugin's manifest has: resolve() imports the manifest and gives it."""
+
+    resolve: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class ComponentSpec:
 
     def load(self, *, dist: str | None = None) -> Any:
         """Import and return the component. Raises PluginError with a hint when that fails."""
+        if isinstance(self.target, Deferred):
+            return self.target.resolve()
         if not isinstance(self.target, str):
             return self.target
         module_name, _, attr = self.target.partition(":")
@@ -70,10 +78,3 @@ class ComponentSpec:
         if self.requires:
             return "pip install " + " ".join(self.requires)
         return f"pip install {error.name.partition('.')[0]}"
-
-
-@contextlib.contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """While plugin code is imported or its hooks run: standard output is data, so what they print goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
-        yield

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason
@@ -16,6 +17,7 @@ from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
+from atropos_cli.paths import home
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.reward import Reward
 
@@ -26,10 +28,26 @@ MaybeAwaitable: TypeAlias = T | Awaitable[T]
 class Config(BaseModel):
     """Base of every component's options. Each field becomes a flag, a config key and an ATROPOS_* variable.
 
-    Give each field a description: it is the help text.
+    Give each field a description: it is the help text. A path typed `Path` has its `~` expanded, wherever it
+    came from.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    @model_validator(mode="after")
+    def _at_home(self) -> Self:
+        for name, value in self.__dict__.items():
+            if isinstance(value, Path | list | tuple | set | frozenset) and (found := _at_home(value)) != value:
+                self.__dict__[name] = found
+        return self
+
+
+def _at_home(value: Any) -> Any:
+    if isinstance(value, Path):
+        return Path(home(str(value)))
+    if isinstance(value, list | tuple | set | frozenset) and any(isinstance(item, Path) for item in value):
+        return type(value)(_at_home(item) for item in value)
+    return value
 
 
 class TaskStream(Sequence[Task]):

@@ -88,9 +88,22 @@ def test_two_plugins_with_one_command_name_are_told_apart(cli: Any, install: Any
     assert cli("dist-b/same").stdout == "dist-b\n"
 
 
-def test_a_built_in_command_is_never_replaced(cli: Any, install: Any) -> None:
-    install("taker", {"taker_x.py": "def run():\n    print('taken')\n"}, {"atropos.commands": {"env": "taker_x:run"}})
-    assert "taken" not in cli("env", "list").stdout
+@pytest.mark.parametrize("name", ["env", "gen", "slurm", "config"])
+def test_a_command_that_a_built_in_hides_is_told_with_the_name_under_which_it_runs(
+    cli: Any, install: Any, name: str
+) -> None:
+    module = f"taker_{name}_x"
+    install(
+        "taker", {f"{module}.py": "def run():\n    print('taken')\n"}, {"atropos.commands": {name: f"{module}:run"}}
+    )
+    assert "taken" not in cli(name, "--help").stdout
+    assert cli(f"taker/{name}").stdout == "taken\n"
+    told = f"{name!r} alone is the built-in command"
+    assert told in " ".join(cli("--help").stdout.split())
+    listed = cli("plugins", "list").stdout
+    assert f"command taker/{name}  (from taker; {told})" in listed
+    commands = cli("plugins", "list", "--json").json["commands"]
+    assert {"name": f"taker/{name}", "dist": "taker", "module": f"{module}:run", "hidden_by": name} in commands
 
 
 @pytest.fixture

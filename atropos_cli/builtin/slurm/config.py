@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from atropos_cli.sdk import Config, Field, Frozen
+from atropos_cli.sdk import Config, ConfigError, Field, Frozen, learn_secret, looks_secret, names_a_secret
 
 OWN = {
     "array": "--array",
@@ -75,6 +75,18 @@ class SlurmConfig(Config):
     sbatch: dict[str, str] = Field(default_factory=dict, description="More options of sbatch; empty text: a switch.")
     template: str | None = Field(default=None, description="Template of the batch script instead of ours.")
     python: str | None = Field(default=None, description="Interpreter on the nodes, if it is another one than here.")
+
+    @field_validator("env")
+    @classmethod
+    def _no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if value and (names_a_secret(name) or looks_secret(value)):
+                learn_secret(value)
+                raise ConfigError(
+                    f"the SLURM profile sets {name} to what looks like a secret, and it would be written into the plan",
+                    hint=f"export {name} in your shell: variables of the shell reach the job",
+                )
+        return env
 
     @field_validator("sbatch")
     @classmethod

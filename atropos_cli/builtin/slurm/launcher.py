@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 import time
@@ -14,12 +15,13 @@ from atropos_cli.builtin.slurm import client, reasons
 from atropos_cli.builtin.slurm.client import JobRecord
 from atropos_cli.builtin.slurm.config import SlurmConfig
 from atropos_cli.builtin.slurm.script import Ready, ready, render
-from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here
 
 SCRIPT = "job.sbatch"
 SUBMITTED = "submitted.json"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
+log = logging.getLogger("atropos.slurm")
 
 
 class SlurmLauncher(Launcher):
@@ -28,6 +30,10 @@ class SlurmLauncher(Launcher):
     name: ClassVar[str] = "slurm"
     Config = SlurmConfig
     config: SlurmConfig
+
+    def __init__(self, config: SlurmConfig) -> None:
+        super().__init__(config)
+        self._told: set[str] = set()
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
@@ -44,8 +50,25 @@ class SlurmLauncher(Launcher):
         """Folders that must be there before sbatch is called: SLURM opens the log before the script runs."""
         return [Path(job.run)]
 
+    def doubts(self, job: JobSpec) -> list[str]:
+        """What may keep the job from working and can be seen from here: folders that the nodes do not see."""
+        places = {job.run: "the job's folder", job.cwd or job.run: "the working directory"}
+        places[job.run] = "the job's folder"
+        told: dict[str, list[str]] = {}
+        for place, what in places.items():
+            if (disk := only_here(Path(place))) is not None:
+                told.setdefault(disk, []).append(f"{what} {place}")
+        return [
+            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see"
+            for disk, what in told.items()
+        ]
+
     def write(self, job: JobSpec) -> Path:
         """Make the folders and write the script."""
+        for doubt in self.doubts(job):
+            if doubt not in self._told:
+                self._told.add(doubt)
+                log.warning("warning: %s\nhint: work on a disk that all nodes share, or name one by --folder", doubt)
         most = client.array_limit() if job.resources.get("array") else None
         text = render(self.ready(job, most_tasks=most), self.config.template)
         if job.cwd is not None and not Path(job.cwd).is_dir():

@@ -51,7 +51,7 @@ def doctor(
 ) -> int:
     """Check this installation. Exit code 1 when a check fails."""
     session = session_of(ctx)
-    session.quiet_about_plugins()
+    session.examine_plugins()
     machine = detect()
     findings = [*system(), *packages(), run_folder(runs), *hardware(machine), *tools(), *plugins(session)]
     findings += [server(url) for url in base_url or ()]

@@ -23,12 +23,14 @@ app = new_app(help="List and check installed plugins.")
 def list_plugins(ctx: typer.Context, as_json: JsonOption = False) -> int:
     """List plugins, their components, and what is broken. Imports no component."""
     session = session_of(ctx)
-    session.quiet_about_plugins()
+    session.examine_plugins()
     registry = session.registry
     offered = components(registry)
     rows = [_plugin_record(plugin, offered.get((plugin.entry_point, plugin.dist), [])) for plugin in registry.plugins]
+    commands = _commands()
     if as_json:
-        session.out.json({"plugins": rows, "failures": [_failure(session, item) for item in registry.failures]})
+        failures = [_failure(session, item) for item in registry.failures]
+        session.out.json({"plugins": rows, "commands": commands, "failures": failures})
         return ExitCode.OK
     for plugin, row in zip(registry.plugins, rows, strict=True):
         state = "disabled" if plugin.disabled else "broken" if plugin.failure else "ok"
@@ -42,7 +44,22 @@ def list_plugins(ctx: typer.Context, as_json: JsonOption = False) -> int:
                     session.out.data(f"  hint: {failure.hint}")
                 if session.debug and failure.traceback:
                     session.out.trace(failure.traceback)
+    for command in commands:
+        hidden = f"; {command['hidden_by']!r} alone is the built-in command" if command["hidden_by"] else ""
+        session.out.data(f"command {command['name']}  (from {command['dist']}{hidden})")
     return ExitCode.OK
+
+
+def _commands() -> list[dict[str, Any]]:
+    """The extra commands, by the names under which they run."""
+    from atropos_cli.cli.app import COMMANDS
+    from atropos_cli.plugins.commands import command_entry_points
+
+    rows = []
+    for name, (dist, point) in command_entry_points(built_in=COMMANDS).items():
+        hidden_by = point.name if point.name in COMMANDS else None
+        rows.append({"name": name, "dist": dist, "module": point.value, "hidden_by": hidden_by})
+    return rows
 
 
 @app.command("check")
@@ -55,7 +72,7 @@ def check_plugins(
 ) -> int:
     """Import every component for real. Exit code 4 when something is broken."""
     session = session_of(ctx)
-    session.quiet_about_plugins()
+    session.examine_plugins()
     registry = session.registry
     chosen = [plugin for plugin in registry.plugins if name in (None, plugin.entry_point, plugin.dist)]
     if not chosen:

@@ -11,7 +11,8 @@ from atropos_cli.cli.jobs import Placement, carry_out_job, is_job
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import AtroposError, UsageError
+from atropos_cli.errors import AtroposError, DataError, UsageError
+from atropos_cli.redaction import MARK
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import ComponentRef, Plan
@@ -48,6 +49,11 @@ def run(
     if command == "train":
         return _train(path, session, overwrite=overwrite, dry_run=dry_run, as_json=as_json)
     found = read_plan(path)
+    if MARK in found.model_dump_json():
+        raise DataError(
+            f"{path} is without a secret that the run was made with, so it cannot be carried out from there",
+            hint="give the first command again, with --resume",
+        )
     warn_of_other_versions(found, session)
     if dry_run:
         print_plan(found, session.out, as_json=as_json)

@@ -18,6 +18,8 @@ from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.paths import home
+from atropos_cli.streams import data_stream, give_back_stdout
 
 if TYPE_CHECKING:
     from atropos_cli.cli.ssh import Remote
@@ -163,7 +165,7 @@ def logs(
     for line in _launcher(socket).logs(job, follow=follow):
         out.data(line)
         if follow:
-            sys.stdout.flush()
+            data_stream().flush()
     return ExitCode.OK
 
 
@@ -280,7 +282,9 @@ def _job(socket: str, name: str | None, words: list[str], cwd: str | None, env: 
         while session_name(name) in taken:
             name, number = f"{base}-{number}", number + 1
     folder = launcher.state_folder / session_name(name)
-    return JobSpec(name=name, run=str(folder), command=tuple(words), cwd=str(Path(cwd or ".").absolute()), env=env)
+    return JobSpec(
+        name=name, run=str(folder), command=tuple(words), cwd=str(Path(home(cwd or ".")).absolute()), env=env
+    )
 
 
 def start_here(session: Session, words: list[str], *, as_json: bool) -> int:
@@ -339,7 +343,7 @@ def _there(remote: Remote, *words: str, socket: str, as_json: bool = False) -> i
 
 
 def _require_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and data_stream().isatty()):
         raise UsageError("attaching needs a terminal", hint="atropos tmux logs -f JOB works without one")
 
 
@@ -347,7 +351,7 @@ def _attach_here(launcher: Any, name: str) -> None:
     from atropos_cli.builtin.tmux.client import session_name
 
     argv = launcher.tmux.attach_command(session_name(name))
-    sys.stdout.flush()
+    give_back_stdout()
     os.execve(argv[0], argv, {key: value for key, value in os.environ.items() if key not in ("TMUX", "TMUX_PANE")})  # noqa: S606
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 from atropos_cli.cli import dataio
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
     from atropos_cli.cli.view.library import Library
@@ -140,7 +140,7 @@ def _serve(library: Library, host: str, port: int, session: Session) -> None:
         if library.diff is not None:
             library.diff.start()
         session.out.data(server.url)
-        sys.stdout.flush()  # whoever reads the address from a pipe waits for it
+        data_stream().flush()  # whoever reads the address from a pipe waits for it
         session.out.note("Ctrl-C ends the server")
         while not ended.wait(0.5):
             pass

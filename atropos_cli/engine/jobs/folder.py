@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from atropos_cli.domain.job import JOB_FILE, JobPlan
 from atropos_cli.errors import DataError
-from atropos_cli.io.append import atomic_write
+from atropos_cli.io.append import atomic_write, write_orders
 from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import now
 
@@ -33,7 +33,7 @@ def write_job(plan: JobPlan, folder: Path) -> Path:
     """Write job.json; makes the folder."""
     make_folder(folder)
     path = folder / JOB_FILE
-    atomic_write(path, plan.model_dump_json(indent=2).encode() + b"\n")
+    write_orders(path, plan.model_dump_json(indent=2).encode() + b"\n")
     return path
 
 

@@ -14,7 +14,7 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.engine.jobs.shards import merge_shards, shard_folder
 from atropos_cli.errors import DataError, PlanChanged, RunExists
-from atropos_cli.io.append import atomic_write
+from atropos_cli.io.append import write_orders
 from atropos_cli.io.rundir import check_same_plan, read_plan
 
 _PASSED_ON = ("ATROPOS_", "HF_", "OPENAI_", "WANDB_")
@@ -45,7 +45,7 @@ def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
         except OSError as error:
             raise DataError(f"{place} cannot be made: {error.strerror}", hint="give another --output") from error
         data = {"digest": own.digest, **own.model_dump(mode="json")}
-        atomic_write(place / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        write_orders(place / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def join_shards(folder: Path, count: int) -> RunSummary:

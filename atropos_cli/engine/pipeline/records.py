@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from atropos_cli.domain.base import Frozen
 from atropos_cli.domain.pipeline import Pipeline, ReadyStep
 from atropos_cli.errors import DataError
-from atropos_cli.io.append import atomic_write
+from atropos_cli.io.append import atomic_write, write_orders
 from atropos_cli.io.remote import make_folder
 
 AttemptState = Literal["running", "done", "failed", "interrupted"]
@@ -66,7 +66,7 @@ def write_pipeline(pipeline: Pipeline) -> None:
     except OSError as error:
         raise DataError(f"{error.filename} cannot be made: {error.strerror}", hint="give another --output") from error
     text = json.dumps(pipeline.model_dump(mode="json"), indent=2, ensure_ascii=False)
-    atomic_write(Path(pipeline.folder) / "pipeline.json", text.encode() + b"\n")
+    write_orders(Path(pipeline.folder) / "pipeline.json", text.encode() + b"\n")
 
 
 def read_stored(folder: Path) -> Pipeline:

@@ -25,6 +25,7 @@ from atropos_cli.engine.training.data import check_data
 from atropos_cli.engine.training.suites import file_name
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.io.remote import is_remote
+from atropos_cli.paths import home
 from atropos_cli.plugins.files import names_a_file
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import Trainer
@@ -61,7 +62,7 @@ def build_train_plan(
         method=method,
         trainer=trainer_ref,
         model=settings.model or "",
-        data=tuple(path if is_remote(path) else str(Path(path)) for path in train.data),
+        data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
         rewards=find_rewards(settings.rewards, (), registry, settings.reward_options)
         if train.data and method == "grpo"

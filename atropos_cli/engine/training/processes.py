@@ -27,6 +27,7 @@ from typing import IO
 from atropos_cli.engine.jobs.network import NoPort, Ports
 from atropos_cli.engine.jobs.processes import die_with_parent
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
+from atropos_cli.streams import data_fd
 
 _TICK = 0.05
 _NOTICE = 15.0
@@ -142,7 +143,7 @@ class Launch:
                     [sys.executable, "-P", "-m", "atropos_cli", *self._words],
                     env=env,
                     stdin=subprocess.DEVNULL,
-                    stdout=output,
+                    stdout=output or data_fd(),
                     stderr=output,
                     start_new_session=True,
                     preexec_fn=_end_with_parent,

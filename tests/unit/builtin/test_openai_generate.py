@@ -537,7 +537,7 @@ async def test_the_key_is_sent_and_shown_nowhere(
     ) as server:
         async with opened(server, api_key_env="MY_KEY") as backend:
             await backend.generate(ask())
-            with pytest.raises(FatalBackendError, match=r"\[API key\]") as caught:
+            with pytest.raises(FatalBackendError, match=r"\[secret\]") as caught:
                 await backend.generate(ask())
             shown = json.dumps(backend.describe()) + backend.config.model_dump_json() + repr(backend.config)
     assert server.generations[0].headers["authorization"] == f"Bearer {key}"

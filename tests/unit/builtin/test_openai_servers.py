@@ -340,7 +340,7 @@ def test_credentials_do_not_belong_into_options() -> None:
 async def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM_KEY", "s3cret")
     with MockServer() as server:
-        async with opened(server, headers={"Authorization": "Basic ${TEAM_KEY}", "X-Team": "rl"}) as backend:
+        async with opened(server, headers={"Authorization": "Basic ${TEAM_KEY}", "X-Title": "rl"}) as backend:
             await backend.generate(ask())
             assert "s3cret" not in str(backend.describe()) + backend.config.model_dump_json()
         monkeypatch.delenv("TEAM_KEY")
@@ -348,7 +348,7 @@ async def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
             async with opened(server, headers={"Authorization": "Basic ${TEAM_KEY}"}):
                 pass
     assert server.generations[0].headers["authorization"] == "Basic s3cret"
-    assert server.generations[0].headers["x-team"] == "rl"
+    assert server.generations[0].headers["x-title"] == "rl"
 
 
 async def test_a_base_path_is_kept() -> None:

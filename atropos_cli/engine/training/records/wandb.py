@@ -13,11 +13,12 @@ from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.training.records.samples import COLUMNS, read_samples
 from atropos_cli.engine.training.records.trackers import Say, Values, keep_id, offline, read_ids
+from atropos_cli.redaction import redacted, redacted_json
 
 STEP = "train/step"
 """The x-axis. W&B's own step may only grow; after a kill, a resumed run makes some steps again."""
 
-_FINISH_SECONDS = 300.0
+_FINISH_SECONDS = 100.0  # less than the run waits for all its trackers
 
 
 class WandbTracker:
@@ -75,13 +76,13 @@ class WandbTracker:
 
     def _init(self, plan: TrainPlan, mode: str) -> Any:
         return self._wandb.init(
-            project=plan.project,
-            name=plan.run_name or self._folder.name,
+            project=redacted(plan.project),
+            name=redacted(plan.run_name or self._folder.name),
             id=self._id,
             resume="allow",
             mode=mode,
             dir=str(self._folder),
-            config={"digest": plan.digest, **plan.model_dump(mode="json")},
+            config=redacted_json({"digest": plan.digest, **plan.model_dump(mode="json")}),
             settings=self._wandb.Settings(
                 console="off", silent=True, init_timeout=30, finish_timeout=_FINISH_SECONDS, save_code=False
             ),

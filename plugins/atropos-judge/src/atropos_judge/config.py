@@ -110,6 +110,6 @@ class JudgeConfig(Config):
             return Path(self.cache).expanduser()
         chosen = os.environ.get("ATROPOS_CACHE_DIR")
         if chosen:
-            return Path(chosen) / "judge"
+            return Path(chosen).expanduser() / "judge"
         home = os.environ.get("XDG_CACHE_HOME")
-        return (Path(home) if home else Path.home() / ".cache") / "atropos" / "judge"
+        return (Path(home).expanduser() if home else Path.home() / ".cache") / "atropos" / "judge"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from atropos_cli import redaction
 from atropos_cli.domain.plan import ComponentRef
 from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.training.records import trackers
 from atropos_cli.engine.training.records.samples import Samples
 from atropos_cli.engine.training.records.trackers import open_trackers, read_ids
 
@@ -152,7 +155,8 @@ def test_one_id_for_all_attempts_and_finish_with_the_exit_code(tmp_path: Path, f
 
 def test_the_id_outlives_a_kill_during_the_start(tmp_path: Path, fake: Any) -> None:
     def killed(**given: Any) -> None:
-        raise KeyboardInterrupt
+        _thread.interrupt_main()  # Ctrl-C, while the run waits
+        time.sleep(5)
 
     fake.init = killed
     with pytest.raises(KeyboardInterrupt):
@@ -223,3 +227,67 @@ def test_tensorboard_files_hold_the_scalars(tmp_path: Path) -> None:
     assert b"samples/train" in events
     assert b"samples/sums" in events
     assert b"expected `'2'`" in events
+
+
+def _hangs(*args: Any, **given: Any) -> None:
+    time.sleep(30)
+
+
+@pytest.mark.parametrize("where", ["import", "init", "log", "log after a while", "finish"])
+def test_a_tracker_that_hangs_holds_training_no_longer_than_stated(
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    for name, seconds in {"OPENING": 0.5, "PATIENCE": 0.3, "CALL": 0.4, "ENDING": 0.5}.items():
+        monkeypatch.setattr(trackers, name, seconds)
+    if where == "import":
+        monkeypatch.setattr("importlib.import_module", _hangs)
+    elif where == "init":
+        fake.init = _hangs
+    elif where == "finish":
+        monkeypatch.setattr(FakeRun, "finish", _hangs)
+    elif where == "log":
+        monkeypatch.setattr(FakeRun, "log", _hangs)
+    began = time.monotonic()
+    said: list[str] = []
+    opened = open_trackers(plan("wandb"), tmp_path, said.append)
+    for step in range(1, 100):
+        if where == "log after a while" and step == 50:
+            monkeypatch.setattr(FakeRun, "log", _hangs)
+        opened.metrics(step, {"loss": 0.5})
+        time.sleep(0.01)
+    opened.finish(0)
+    assert time.monotonic() - began < 12
+    (words,) = said
+    assert {"import": "did not open", "init": "did not open", "finish": "did not end"}.get(
+        where, "not answered"
+    ) in words
+
+
+def test_a_slow_tracker_works_behind_training_and_gets_everything_in_order(
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trackers, "PATIENCE", 0.1)
+    quick = FakeRun.log
+    monkeypatch.setattr(FakeRun, "log", lambda self, values: (time.sleep(0.05), quick(self, values)))
+    opened = open_trackers(plan("wandb"), tmp_path, pytest.fail)
+    began = time.monotonic()
+    for step in range(1, 21):
+        opened.metrics(step, {"loss": 0.5})
+    assert time.monotonic() - began < 0.95
+    opened.finish(0)
+    assert [call[1]["train/step"] for call in fake.calls if call[0] == "log"] == list(range(1, 21))
+    assert fake.calls[-1] == ("finish", 0)
+
+
+def test_what_a_tracker_is_sent_holds_no_secret(tmp_path: Path, fake: Any) -> None:
+    given: list[Any] = []
+    fake.init = lambda **values: (given.append(values), FakeRun(fake.calls, **values))[1]
+    for secret in ("key-of-mine-1", "hunter2", "\u00fcber-geheim"):
+        redaction.learn(secret)
+        secret_plan = plan("wandb").model_copy(update={"project": f"p {secret}", "data": (f"s3://a/{secret}",)})
+        opened = open_trackers(secret_plan, tmp_path, pytest.fail)
+        fake.Table = lambda **columns: types.SimpleNamespace(add_data=lambda *row: fake.calls.append(row))
+        opened.samples(1, [{"prompt": f"say {secret}", "completion": [secret]}])
+        opened.finish(0)
+        assert secret not in f"{given} {fake.calls}"
+    redaction.begin({})

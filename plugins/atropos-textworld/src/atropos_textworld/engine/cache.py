@@ -61,7 +61,7 @@ class GameRecord:
 def default_root() -> Path:
     """The user's cache folder for games: $XDG_CACHE_HOME/atropos/textworld."""
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    root = Path(base).expanduser() if base and base.startswith(("/", "~")) else Path.home() / ".cache"
     return root / "atropos" / "textworld"
 
 

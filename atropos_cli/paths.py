@@ -1,0 +1,78 @@
+"""Paths as users give them: `~`, links, and disks that only this machine has. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+_SHARED = re.compile(
+    r"(?:nfs\d?|lustre|gpfs|mmfs|beegfs|fhgfs|ceph|cephfs|cifs|smb\d?|smbfs|glusterfs|pvfs2|orangefs|afs|coda|ocfs2|gfs2"
+    r"|wekafs|panfs|9p|virtiofs|acfs|quobyte|moosefs|vastnfs|dvs|daos|fuse\..+|fuse|prl_fs|vboxsf)\Z"
+)
+"""File systems that other machines may have mounted as well. A list of the shared ones: any other is this machine's."""
+_EXPORTS = ("/etc/exports", "/var/lib/nfs/etab")
+
+
+def home(text: str) -> str:
+    """The path with a leading `~` or `~user` as the folder it stands for; addresses (scheme://) as they are."""
+    return text if not text.startswith("~") or "://" in text else os.path.expanduser(text)  # noqa: PTH111 - a text
+
+
+def real_target(path: Path) -> Path:
+    """What a write to the path replaces: the path itself, or what a link points to, so that the link stays."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def put_in_place(made: Path, path: Path) -> None:
+    """Give a finished file its name. A link stays one, also when it leads to another disk."""
+    final = real_target(path)
+    try:
+        made.replace(final)
+    except OSError:
+        if final == path:
+            raise
+        import shutil  # rarely needed, and not light
+
+        beside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        try:
+            shutil.copyfile(made, beside)
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            beside.replace(final)
+        finally:
+            beside.unlink(missing_ok=True)
+        made.unlink()
+
+
+def only_here(path: Path) -> str | None:
+    """The disk on which the path lies, when it is one that other machines do not see; None when they may see it."""
+    real = Path(os.path.realpath(path))
+    kind, mount = _mount_of(real)
+    if not kind or _SHARED.match(kind) or _is_exported(real):
+        return None
+    return f"{kind} at {mount}"
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """(file system, mount point) of a path that need not exist; ("", "") where the system does not say."""
+    found = ("", "")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            left, _, right = line.partition(" - ")
+            place = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), left.split()[4])
+            if path.is_relative_to(place) and len(place) >= len(found[1]):
+                found = (right.split()[0], place)
+    return found
+
+
+def _is_exported(path: Path) -> bool:
+    """Does this machine serve the path to others?"""
+    for name in _EXPORTS:
+        with contextlib.suppress(OSError):
+            for line in Path(name).read_text(encoding="utf-8", errors="ignore").splitlines():
+                words = line.split()
+                if words and words[0].startswith("/") and path.is_relative_to(os.path.realpath(words[0])):
+                    return True
+    return False

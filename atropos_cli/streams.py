@@ -1,0 +1,74 @@
+"""Standard output is data: what plugins and libraries print, by whatever way, goes to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+_data: TextIO | None = None
+
+
+def data_stream() -> TextIO:
+    """Where data goes, also while `sys.stdout` is standard error."""
+    return _data or sys.stdout
+
+
+def data_fd() -> int | None:
+    """The same as a file descriptor, for programs we start that speak for us; None: as they inherit it."""
+    try:
+        return data_stream().fileno()
+    except (OSError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """While code of plugins may run: its print() is a message, and only data_stream() is standard output."""
+    global _data
+    outer, _data = _data, data_stream()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _data = outer
+
+
+def claim_stdout() -> None:
+    """Keep standard output for `sys.stdout` alone: file descriptor 1 is standard error from here on.
+
+    Code that is not Python, and programs started by anybody, write to the descriptor. Call it once, at the start.
+    """
+    plain = sys.stdout
+    if plain is None:
+        return
+    try:
+        plain.flush()
+        own = os.dup(1)
+    except OSError:
+        return
+    try:
+        os.dup2(2, 1)
+    except OSError:  # no standard error: then all stays as it is
+        os.close(own)
+        return
+    unbuffered = isinstance(plain, io.TextIOWrapper) and plain.write_through
+    stream = io.TextIOWrapper(
+        open(own, "wb", buffering=0) if unbuffered else open(own, "wb"),  # noqa: PTH123, SIM115
+        encoding=plain.encoding,
+        errors="backslashreplace",
+        line_buffering=plain.isatty(),
+        write_through=unbuffered,
+    )
+    sys.stdout = sys.__stdout__ = stream  # type: ignore[misc]
+
+
+def give_back_stdout() -> None:
+    """Before this process becomes another program: descriptor 1 is standard output again."""
+    data = data_stream()
+    data.flush()
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(data.fileno(), 1)

@@ -1,0 +1,211 @@
+"""A plugin that hangs, loops, crashes or leaves something behind stops no command that does not use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from atropos_cli.errors import PluginError
+from atropos_cli.plugins import manifests
+from atropos_cli.plugins.discovery import load_registry
+from atropos_cli.plugins.entrypoints import scan
+
+HOOK = "@hookimpl\ndef atropos_register_writers(): return "
+OFFER = "\n@hookimpl\ndef atropos_register_writers(): return ComponentSpec('writer', '{name}', 'somewhere:W')\n"
+
+# What the manifest does when it is imported, and what is said of it. None: it harms nobody, and nothing is said.
+IMPORTS = {
+    "sleeps": ("import time\ntime.sleep(1000)", "did not end within 3 s"),
+    "loops": ("n = 0\nwhile True:\n    n += 1", "did not end within 3 s"),
+    "waits-for-input": ("import sys\nsys.stdin.read()", None),
+    "deaf": (
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1000)",
+        "did not end within",
+    ),
+    "locked": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "did not end within"),
+    "exits": ("import os\nos._exit(0)", "ended the process with exit code 0"),
+    "aborts": ("import os\nos.abort()", "ended the process by SIGABRT"),
+    "kills": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "ended the process by SIGKILL"),
+    "crashes": ("import ctypes\nctypes.string_at(0)", "ended the process by SIGSEGV"),
+    "threads": ("import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()", "keeps a program"),
+    "stuck-exit": ("import atexit, time\natexit.register(time.sleep, 1000)", "keeps a program"),
+    "pool": ("from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(2).submit(int)", None),
+    "patches": ("import json, os, sys\njson.dumps = json.loads = os.write = None\nsys.setrecursionlimit(60)", None),
+    "clears": ("import os, sys\nos.environ.clear()\nos.chdir('/')\nos.close(1)\nos.close(2)", None),
+    "forks": ("import os, time\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)", None),
+}
+
+
+@pytest.fixture
+def bad(site, monkeypatch):
+    """All of them at once, beside a good one, read under short limits."""
+    monkeypatch.setattr(manifests, "SECONDS", 3.0)
+    monkeypatch.setattr(manifests, "LEAVING", 2.0)
+    site.install("good")
+    for name, (code, _) in IMPORTS.items():
+        site.plugin(name, code + OFFER.format(name=name))
+    return site
+
+
+def test_what_a_plugin_does_at_import_is_told_and_stops_nobody(bad, monkeypatch):
+    registry = load_registry()
+    said = {failure.dist: failure for failure in registry.failures}
+    for name, (_, words) in IMPORTS.items():
+        if words is None:
+            assert name not in said, said[name]
+        else:
+            assert said[name].stage == "import"
+            assert words in said[name].error
+            assert f"ATROPOS_DISABLE_PLUGINS={name}" in (said[name].hint or "")
+    assert registry.find("environment", "letters").load().name == "letters"
+    assert {"threads", "forks", "clears"} <= {item.name for item in registry.registrations("writer")}
+    assert not any(name.replace("-", "_") + "_module" in sys.modules for name in IMPORTS)
+    monkeypatch.setattr(manifests, "_survey", lambda entries: pytest.fail("what is known is tried again"))
+    again = load_registry()
+    assert [failure.error for failure in again.failures] == [failure.error for failure in registry.failures]
+
+
+@pytest.mark.parametrize(
+    "command", [("env", "list", "--json"), ("plugins", "list", "--json"), ("reward", "list", "--json")]
+)
+def test_a_plugin_that_writes_to_fd_1_does_not_break_json(site, command):
+    site.plugin(
+        "writes", "import os\nprint('NOISE')\nos.write(1, b'NOISE')\nos.system('echo NOISE')" + OFFER.format(name="w")
+    )
+    env = {**os.environ, "PYTHONPATH": str(site.folder)}
+    done = subprocess.run([sys.executable, "-m", "atropos_cli", *command], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "NOISE" not in done.stdout
+    json.loads(done.stdout)
+
+
+def test_only_the_plugin_that_owns_the_name_is_imported(site):
+    for name in ("one", "two", "three"):
+        site.plugin(
+            name,
+            "@hookimpl\ndef atropos_register_rewards():\n"
+            f"    return [ComponentSpec('reward', 'r-{name}', made)]\n@reward\ndef made(task, rollout): return 1.0\n",
+        )
+    registry = load_registry()
+    assert registry.find("reward", "r-two").load().name == "made"
+    assert [name for name in ("one", "two", "three") if f"{name}_module" in sys.modules] == ["two"]
+
+
+def test_observers_of_a_plugin_that_keeps_programs_from_ending_are_not_called(bad):
+    bad.plugin("lingers", IMPORTS["threads"][0] + "\n@hookimpl\ndef atropos_run_started(): raise OSError('called')")
+    bad.plugin("watches", "calls = []\n@hookimpl\ndef atropos_run_started(plan): calls.append(plan)")
+    assert load_registry().call_observers("atropos_run_started", plan="P", folder=None) == ()
+    assert "lingers_module" not in sys.modules
+    assert sys.modules["watches_module"].calls == ["P"]
+
+
+def test_what_is_known_of_a_plugin_is_forgotten_when_its_files_change(site):
+    module = site.plugin("moves", HOOK + "ComponentSpec('writer', 'old', 'm:W')")
+    assert load_registry().find("writer", "old")
+    (site.folder / f"{module}.py").write_text(
+        "from atropos_cli.sdk import ComponentSpec, hookimpl\nimport moves_names\n"
+        "@hookimpl\ndef atropos_register_writers(): return ComponentSpec('writer', moves_names.NAME, 'm:W')\n"
+    )
+    (site.folder / "moves_names.py").write_text("NAME = 'newer'\n")
+    assert load_registry().find("writer", "newer")
+    (site.folder / "moves_names.py").write_text("NAME = 'newest'\n")
+    assert load_registry().find("writer", "newest")
+
+
+def test_a_name_that_depends_on_the_surroundings_is_looked_for_again(site, monkeypatch):
+    site.plugin(
+        "depends",
+        "import os\n@hookimpl\ndef atropos_register_writers():\n"
+        "    return ComponentSpec('writer', os.environ.get('WRITER_NAME', 'plain'), 'm:W')",
+    )
+    assert load_registry().find("writer", "plain")
+    monkeypatch.setenv("WRITER_NAME", "fancy")
+    assert load_registry().find("writer", "fancy")
+
+
+def test_a_damaged_cache_is_no_cache(site, isolation):
+    site.install("good")
+    others = {entry.name for entry in scan()[0]} - {"good"}  # not to be read each time
+    file = isolation.parent / "home/.cache/atropos/plugins.json"
+    load_registry(disabled=others)
+    whole = json.loads(file.read_bytes())
+    wrong = {**whole, "plugins": {key: {"components": 3} for key in whole["plugins"]}}
+    for content in (b"", b"[]", b"\xff{", b"null", json.dumps(wrong).encode()):
+        file.write_bytes(content)
+        assert load_registry(disabled=others).find("environment", "letters")
+    file.unlink()
+    file.mkdir()
+    assert load_registry(disabled=others).find("environment", "letters")
+
+
+def test_a_cache_that_others_may_write_is_not_believed(site, isolation):
+    site.install("good")
+    file = isolation.parent / "home/.cache/atropos/plugins.json"
+    load_registry()
+    file.write_text(file.read_text().replace("good_plugin.letters:Letters", "evil:Letters"))
+    assert load_registry().find("environment", "letters").spec.target == "evil:Letters"
+    file.chmod(0o666)
+    assert load_registry().find("environment", "letters").spec.target == "good_plugin.letters:Letters"
+
+
+def test_a_plugin_that_fails_only_here_is_an_error_that_names_it(site):
+    site.plugin(
+        "fickle",
+        "import os\nif os.environ.get('BREAK'): raise OSError('gone')\n"
+        "@reward\ndef made(task, rollout): return 1.0\n"
+        "@hookimpl\ndef atropos_register_rewards(): return made",
+    )
+    registry = load_registry()
+    os.environ["BREAK"] = "1"
+    try:
+        with pytest.raises(PluginError, match=r"plugin 'fickle' \(fickle 1.0\) failed at import: OSError: gone"):
+            registry.find("reward", "made").load()
+    finally:
+        del os.environ["BREAK"]
+
+
+PRINTS = """
+import os, threading, time
+from atropos_cli.sdk import Environment, Task, reward, user
+
+class Loud(Environment):
+    "Prints wherever it can."
+    name = "loud"
+
+    def tasks(self, split):
+        print("NOISE"); os.write(1, b"NOISE"); os.system("echo NOISE")
+        yield Task(id="a", prompt=(user("1+1"),), answer="2")
+
+@reward
+def noisy(task, rollout):
+    print("NOISE"); os.write(1, b"NOISE")
+    return 1.0
+
+Loud.rewards = (noisy,)
+"""
+
+
+@pytest.mark.parametrize("output", [("--json", "-o", "run"), ("-o", "-"), ("--dry-run", "--json")])
+def test_what_a_plugin_prints_while_it_works_is_no_data(isolation, output):
+    (isolation / "loud.py").write_text(PRINTS)
+    command = [sys.executable, "-m", "atropos_cli", "gen", "./loud.py:Loud", "--backend", "scripted"]
+    command += ["--backend.replies", "2", "--limit", "1", "--group-size", "1", *output]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "NOISE" not in done.stdout
+    assert isinstance(json.loads(done.stdout), dict)
+
+
+def test_a_thread_that_a_used_plugin_leaves_does_not_keep_the_program(isolation):
+    (isolation / "loud.py").write_text(
+        PRINTS + "threading.Thread(target=time.sleep, args=(1000,), name='mine').start()"
+    )
+    code = "from atropos_cli.cli import app; app._LINGER = 0.5; app.main()"
+    arguments = ["gen", "./loud.py:Loud", "--backend", "scripted", "--backend.replies", "2", "--limit", "1", "-o", "r"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "threads that are left running (mine) kept the program from ending" in done.stderr
