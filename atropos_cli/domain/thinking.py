@@ -95,7 +95,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     what the final channel holds. Without any mark the whole text is the answer.
     """
     if not may_think(text):
-        _tell(text)
+        tell_unknown(text)
         return "", text
     if "<|channel|>" in text or "<|start|>assistant" in text:
         return _split_channels(text)
@@ -112,7 +112,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     if inside:
         return text, None
     if not end:
-        _tell(text)
+        tell_unknown(text)
     return text[:end], _unwrapped(text[end:])
 
 
@@ -157,7 +157,8 @@ def unknown_mark(text: str) -> str | None:
     return None
 
 
-def _tell(text: str) -> None:
+def tell_unknown(text: str) -> None:
+    """Log what looks like a mark of thinking and is none of a known family, each mark once."""
     if ("<" not in text and "[" not in text and "◁" not in text) or len(_told) >= 20:
         return
     low = text[:100_000].lower()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.domain.task import TASK_NAME
-from atropos_cli.domain.thinking import may_think
+from atropos_cli.domain.thinking import may_think, tell_unknown
 from atropos_cli.engine.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
@@ -219,4 +219,6 @@ def normal(messages: list[Message], form: ThinkingForm) -> list[Message]:
             content = message.get("content")
             if "reasoning" in message or (type(content) is str and may_think(content)):
                 return normal_messages(messages, form)
+            if type(content) is str:
+                tell_unknown(content)
     return messages

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.domain.thinking import tell_unknown
 from atropos_cli.engine.data.partial import Partial
 from atropos_cli.engine.data.rescore_rows import Scorer, is_kept, scored_rows, scorer_of
 from atropos_cli.engine.workers import PoolOptions, RewardSet, ScorePool, Verdict
@@ -86,6 +87,7 @@ class ScoreReport:
             if is_kept(attempt):
                 self.not_scored += 1
                 continue
+            tell_unknown(attempt.text)  # rewards say so too, in processes of their own that nobody hears
             self.changes[_change(attempt.score, verdict.reward)] += 1
             if attempt.score is not None:
                 self.old_sum += attempt.score
