@@ -57,6 +57,10 @@ class AppendLog:
                 self._syncer = threading.Thread(target=self._sync_loop, name="fsync", daemon=True)
                 self._syncer.start()
 
+    def status(self) -> os.stat_result:
+        """Of the open file."""
+        return os.fstat(self._fd)
+
     def close(self) -> None:
         """Sync as the policy says and close; safe to call twice."""
         if self._closed.is_set():
@@ -98,15 +102,21 @@ def atomic_write(path: Path, data: bytes) -> None:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def move_tail(path: Path, offset: int) -> Path:
-    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away."""
+def move_tail(path: Path, offset: int) -> Path | None:
+    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away.
+
+    Returns that file, or None when nothing but blanks stood there.
+    """
     side = path.with_name(path.name + ".torn")
     with path.open("r+b") as file:
         file.seek(offset)
-        with side.open("ab") as torn:
-            while chunk := file.read(1 << 20):
-                torn.write(chunk)
-            torn.write(b"\n")
+        blank = not any(chunk.strip(b" \t\r\n\0") for chunk in iter(lambda: file.read(1 << 20), b""))
+        if not blank:
+            file.seek(offset)
+            with side.open("ab") as torn:
+                while chunk := file.read(1 << 20):
+                    torn.write(chunk)
+                torn.write(b"\n")
         file.truncate(offset)
         os.fsync(file.fileno())
-    return side
+    return None if blank else side
