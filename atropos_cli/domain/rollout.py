@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.messages import Message
@@ -24,11 +24,24 @@ TRUNCATED: frozenset[str] = frozenset({"step_limit", "length", "context_length",
 
 
 class RolloutFailure(Frozen):
-    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0."""
+    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0.
+
+    place: FILE:LINE of the code that raised, where known; of this machine, so it is not written with the rollout.
+    """
 
     stage: Stage
     type: str
     message: str
+    _place: str | None = PrivateAttr(default=None)
+
+    @property
+    def place(self) -> str | None:
+        return self._place
+
+    def at(self, place: str | None) -> Self:
+        """The same failure, with its place."""
+        self._place = place
+        return self
 
 
 class Usage(Frozen):

@@ -12,7 +12,10 @@ RunState = Literal["running", "finished", "interrupted", "failed"]
 
 
 class FailureRecord(Frozen):
-    """One line of failures.jsonl. rollout is None when the whole group failed and was not written."""
+    """One line of failures.jsonl. rollout is None when the whole group failed and was not written.
+
+    place: FILE:LINE of the code that raised, where known.
+    """
 
     group_id: str
     task_id: str | None = None
@@ -20,6 +23,7 @@ class FailureRecord(Frozen):
     stage: str
     type: str
     message: str
+    place: str | None = None
     attempt: int = 1
     time: str
 

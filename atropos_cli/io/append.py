@@ -45,7 +45,7 @@ class AppendLog:
             reason = "no space left" if error.errno in _FULL else os.strerror(error.errno or 0)
             raise DataError(
                 f"{self.path}: {reason}; {self.records} records of this run are safe",
-                hint="make room, then run the same command with --resume",
+                hint="make room, then go on with --resume",
             ) from error
         self.size += len(record)
         self.records += 1

@@ -128,7 +128,7 @@ class GroupFile:
                 crc = 0
 
     def _lines(self, start: int) -> Iterator[tuple[bytes, int, bytes]]:
-        """(line, end offset, bytes of the file it came with) from `start`; an unfinished line at the end is left out."""
+        """(line, end offset, bytes of the file it came with) from `start`, without an unfinished line at the end."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:

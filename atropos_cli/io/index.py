@@ -89,14 +89,14 @@ class OffsetIndex:
             data = b"".join(self._pending)
             try:
                 if os.pwrite(self._fd, data, self._size) != len(data):
-                    raise OSError  # noqa: TRY301 - half a batch is as good as none
+                    raise OSError
                 self._size += len(data)
             except OSError:
                 self._give_up()
         self._pending.clear()
 
     def seal(self, status: os.stat_result) -> None:
-        """Note the state in which the finished groups file is left behind. status: of the file, after its last write."""
+        """Note the state in which the groups file is left. status: of the file, after its last write."""
         self.flush()
         if self._fd < 0 or self._sealed is not None or status.st_size < _SEALED_FROM:
             return

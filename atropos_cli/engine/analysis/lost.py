@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import Source
 
@@ -41,11 +42,11 @@ class LostGroups:
 
     def _read(self, source: str, run: Path) -> None:
         try:
-            plan = json.loads((run / "plan.json").read_bytes())
+            plan = read_object(run / "plan.json")
             plan = plan.get("rollouts") or plan
             env, size = str(plan["environment"]["name"]), int(plan["group_size"])
             lines = (run / "failures.jsonl").open("rb")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return
         with lines:
             for line in lines:
