@@ -22,6 +22,7 @@ from atropos_cli.domain.score import Score
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking
+from atropos_cli.domain.timelimit import OverTime, time_limit
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.errors import (
@@ -112,6 +113,7 @@ __all__ = [
     "Message",
     "ModelSource",
     "Moments",
+    "OverTime",
     "ParsedCall",
     "Plan",
     "PluginError",
@@ -179,6 +181,7 @@ __all__ = [
     "slurm_templates",
     "split_thinking",
     "system",
+    "time_limit",
     "token_sequences",
     "user",
     "wait_passively",

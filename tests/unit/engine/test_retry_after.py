@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import Adding, StaticRegistry
 
 from atropos_cli.builtin.openai import OpenAIBackend
 from atropos_cli.config.settings import GenSettings
@@ -18,7 +19,6 @@ from atropos_cli.engine.planner import build_plan
 from atropos_cli.engine.runner import run_gen
 from atropos_cli.errors import BackendError, RateLimited, ServerUnavailable, TransientBackendError
 from atropos_cli.testing.mock_server import MockServer
-from support import Adding, StaticRegistry
 
 
 def limited(status: int, header: str | None, times: int = -1) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_a_server_that_limits_everything_is_asked_less_and_less_and_then_given_u
 ) -> None:
     with MockServer([limited(429, header)]) as server:
         began = time.monotonic()
-        with pytest.raises(BackendError, match="rate limited for .* nothing got through") as caught:
+        with pytest.raises(BackendError, match=r"rate limited for .* nothing got through") as caught:
             gen(server, tmp_path / "run", max_wait=1.0, workers=4)
     assert "--resume" in (caught.value.hint or "")
     assert len(server.generations) <= 4 * 6  # a round of all workers before each wait, and the last

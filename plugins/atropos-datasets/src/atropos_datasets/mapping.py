@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from atropos_cli.sdk import DataError, JsonDict, Message
+from atropos_cli.sdk import ConfigError, DataError, JsonDict, Message, OverTime, time_limit
 from atropos_datasets.choices import gold_index, options_of, positional, shuffled
 from atropos_datasets.config import DatasetConfig
 from atropos_datasets.rows import Rows
@@ -141,7 +141,11 @@ class Mapping:
                 raise BadRow(f"the answer has no {self.config.answer_prefix!r} (--answer-prefix): {_short(raw)}")
             text = text.strip()
         if self._regex is not None:
-            matches = list(self._regex.finditer(str(text)))
+            try:
+                with time_limit():
+                    matches = list(self._regex.finditer(str(text)))
+            except OverTime as error:
+                raise ConfigError(f"--answer-regex {self.config.answer_regex!r} took too long: {error}") from error
             if not matches:
                 raise BadRow(f"the answer does not match {self.config.answer_regex!r}: {_short(raw)}")
             last = matches[-1]
