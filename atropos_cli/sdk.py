@@ -55,6 +55,7 @@ from atropos_cli.isolation.worker import (
 )
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
+from atropos_cli.models.loading import loading_model
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
@@ -173,6 +174,7 @@ __all__ = [
     "histogram",
     "hookimpl",
     "load_gguf",
+    "loading_model",
     "make_backend",
     "parse_tool_calls",
     "readable_paths",
