@@ -11,7 +11,6 @@ Means are over tasks; intervals are bootstrapped over tasks, since attempts at o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.engine.analysis.success import OWN_FIELDS, TOLERANCE
 from atropos_cli.errors import DataError
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.ports.reward import Reward
 
 Errors = Literal["wrong", "leave-out"]
@@ -268,7 +268,7 @@ def read_evaluation(path: Path) -> Evaluation:
     if path.is_dir():
         path = path / "eval.json"
     try:
-        return Evaluation.model_validate(json.loads(path.read_bytes()))
+        return Evaluation.model_validate(read_object(path))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", hint="give the folder or the eval.json of an evaluation") from error
     except (ValidationError, ValueError, OSError) as error:

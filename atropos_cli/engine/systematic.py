@@ -18,7 +18,8 @@ from atropos_cli.errors import RunFailed
 _STAGES: tuple[Stage, ...] = ("reset", "environment", "score")
 """Stages of our own or a plugin's code, in the order in which a rollout comes through them."""
 _KINDS = 1000  # different failures that are told apart; a run with more of them has no one cause
-_ENGINE = str(Path(__file__).parent)
+_CORE = str(Path(__file__).parents[1])
+_BUILTIN = str(Path(__file__).parents[1] / "builtin")
 _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
 
@@ -86,5 +87,7 @@ def place_of(error: BaseException, owner: Callable[..., Any] | None = None) -> s
 
 
 def _is_ours(file: str) -> bool:
-    """Is this code of the engine, or of the standard library that it calls others through?"""
-    return file.startswith(_ENGINE) or (file.startswith(_STANDARD) and "-packages" not in file)
+    """Is this code of the core, or of the standard library that it calls others through?"""
+    if file.startswith(_CORE):
+        return not file.startswith(_BUILTIN)
+    return file.startswith(_STANDARD) and "-packages" not in file

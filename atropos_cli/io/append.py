@@ -110,7 +110,7 @@ def move_tail(path: Path, offset: int) -> Path | None:
     side = path.with_name(path.name + ".torn")
     with path.open("r+b") as file:
         file.seek(offset)
-        blank = not any(chunk.strip(b" \t\r\n\0") for chunk in iter(lambda: file.read(1 << 20), b""))
+        blank = not any(chunk.strip() for chunk in iter(lambda: file.read(1 << 20), b""))
         if not blank:
             file.seek(offset)
             with side.open("ab") as torn:

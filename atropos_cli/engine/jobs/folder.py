@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from atropos_cli.domain.job import JOB_FILE, JobPlan
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.rundir import now
 
 _ATTEMPT = re.compile(r"attempt_(\d+)")
@@ -49,10 +50,9 @@ def read_job(path: Path) -> JobPlan:
 def read_record(path: Path) -> dict[str, Any] | None:
     """A JSON record of the folder, None while it is not there."""
     try:
-        found = json.loads(path.read_bytes())
+        return read_object(path)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def attempts(folder: Path) -> list[int]:

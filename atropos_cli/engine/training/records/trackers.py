@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 
 FILE = "trackers.json"
 
@@ -83,10 +84,9 @@ def open_trackers(plan: TrainPlan, folder: Path, say: Say, *, resume: bool = Fal
 def read_ids(folder: Path) -> dict[str, Any]:
     """What trackers.json holds; empty when there is none or it is damaged."""
     try:
-        found = json.loads((folder / FILE).read_bytes())
+        return read_object(folder / FILE)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def keep_id(folder: Path, name: str, values: JsonDict) -> None:
