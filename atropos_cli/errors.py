@@ -103,6 +103,13 @@ class TransientBackendError(BackendError):
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
 
+    def pause(self, delay: float, longest: float) -> float:
+        """Seconds until the next try: as long as the server asked, but no less than `delay` and no more than `longest`.
+
+        A server's word is neither a licence to hammer it (0) nor to hang (a day): the caller's own delay grows.
+        """
+        return max(delay, min(self.retry_after or 0.0, longest))
+
 
 class RateLimited(TransientBackendError):
     """429: the server asks everybody to slow down."""

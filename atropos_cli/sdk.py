@@ -23,6 +23,7 @@ from atropos_cli.domain.score import Score
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking, thought_text
+from atropos_cli.domain.timelimit import OverTime, time_limit
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.domain.words import normal_text, word_grams, words
@@ -61,6 +62,7 @@ from atropos_cli.isolation.spec import (
 from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.models.gguf_cache import gguf_folder, gguf_header
 from atropos_cli.models.gguf_cache import load as load_gguf
+from atropos_cli.models.loading import loading_model
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
@@ -125,6 +127,7 @@ __all__ = [
     "Message",
     "ModelSource",
     "Moments",
+    "OverTime",
     "ParsedCall",
     "Plan",
     "PluginError",
@@ -197,6 +200,7 @@ __all__ = [
     "learn_secret",
     "learn_url_secret",
     "load_gguf",
+    "loading_model",
     "local_copy",
     "looks_secret",
     "make_backend",
@@ -216,6 +220,7 @@ __all__ = [
     "stored_isolation",
     "system",
     "thought_text",
+    "time_limit",
     "token_sequences",
     "user",
     "wait_passively",

@@ -205,7 +205,7 @@ def retry_after(headers: dict[str, str]) -> float | None:
             if when.tzinfo is None:
                 when = when.replace(tzinfo=UTC)
             return max(0.0, (when - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from atropos_cli.sdk import ConfigError, FatalBackendError, JsonDict, RequestRejected
+from atropos_cli.sdk import ConfigError, FatalBackendError, JsonDict, OverTime, RequestRejected, time_limit
 
 Prompt = str | list[int]
 _TextRender = Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], str]
@@ -115,13 +115,16 @@ def _jinja(template: str) -> _TextRender:
 
     def render(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None) -> str:
         try:
-            return compiled.render(
-                messages=_parsed_arguments(messages),
-                tools=list(tools) if tools else None,
-                add_generation_prompt=True,
-                bos_token="",
-                eos_token="",
-            )
+            with time_limit():
+                return compiled.render(
+                    messages=_parsed_arguments(messages),
+                    tools=list(tools) if tools else None,
+                    add_generation_prompt=True,
+                    bos_token="",
+                    eos_token="",
+                )
+        except OverTime as error:
+            raise FatalBackendError(f"chat_template {template!r} took too long: {error}") from error
         except (TemplateError, TypeError, ValueError) as error:
             raise RequestRejected(f"chat_template {template!r} refuses the messages: {error}") from error
 
@@ -155,13 +158,16 @@ def _tokenizer_render(name: str, chat_template: str | None) -> Render:
 
     def apply(messages: list[dict[str, Any]], tools: Sequence[JsonDict] | None, prefill: str = "") -> list[int]:
         try:
-            ids = tokenizer.apply_chat_template(
-                _parsed_arguments(messages),
-                tools=list(tools) if tools else None,
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
-            )
+            with time_limit():
+                ids = tokenizer.apply_chat_template(
+                    _parsed_arguments(messages),
+                    tools=list(tools) if tools else None,
+                    add_generation_prompt=True,
+                    tokenize=True,
+                    return_dict=False,
+                )
+        except OverTime as error:
+            raise FatalBackendError(f"the template of tokenizer {name!r} took too long: {error}") from error
         except Exception as error:
             # Templates raise jinja2 errors, and whatever their expressions run into.
             raise RequestRejected(f"the template of tokenizer {name!r} refuses the messages: {error}") from error

@@ -31,6 +31,7 @@ log = logging.getLogger("atropos.backend")
 _QUICK = 5.0  # seconds for requests that no server needs long for
 _FIRST_REST = 1.0
 _LONGEST_REST = 15.0
+_LONGEST_ASKED = 120.0  # a probe after that costs nothing, whatever the server said
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
 
 
@@ -224,7 +225,7 @@ class ServerPool:
         """Send nothing to this server until it is due for a probe."""
         if server.resting_until == 0.0 and len(self.servers) > 1:
             log.warning("%s is set aside: %s", server.address, error)
-        server.resting_until = time.monotonic() + (error.retry_after or server.rest)
+        server.resting_until = time.monotonic() + error.pause(server.rest, _LONGEST_ASKED)
         server.rest = min(server.rest * 2, _LONGEST_REST)
 
     def _take_back(self, server: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from enum import StrEnum
@@ -24,11 +23,10 @@ class Placement(StrEnum):
 
 def is_job(path: Path) -> bool:
     """Is the file a job plan, and not the plan of a run?"""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return path.name == "job.json"
-    return isinstance(found, dict) and found.get("command") == "job"
+    from atropos_cli.io.rundir import stored_command
+
+    command = stored_command(path)
+    return path.name == "job.json" if command is None else command == "job"
 
 
 def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = False, as_json: bool = False) -> int:

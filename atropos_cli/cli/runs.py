@@ -26,6 +26,7 @@ def carry_out(
     """Run the plan and return the exit code. folder None: groups to stdout."""
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
+    from atropos_cli.io.rundir import where_it_stands
 
     reporter = make_reporter("stdout" if folder is None else str(folder))
     try:
@@ -39,6 +40,8 @@ def carry_out(
         reporter.conclude()
         raise
     reporter.conclude()
+    if folder is not None:
+        folder = where_it_stands(folder, overwrite=overwrite)
     if as_json:
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
     if summary.state == "interrupted":

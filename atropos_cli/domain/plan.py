@@ -74,6 +74,11 @@ class Execution(Frozen):
     max_failure_rate: float = Field(
         default=0.0, ge=0, le=1, description="Share of failed rollouts above which the exit code is 1."
     )
+    same_failures: int = Field(
+        default=32,
+        ge=0,
+        description="Identical failures to reset, step or score, with no success, that end the run; 0 never does.",
+    )
     drain: float = Field(default=30.0, ge=0, description="Seconds that running groups get after Ctrl-C or SIGTERM.")
     fsync: Literal["group", "interval", "never"] = Field(
         default="interval", description="When written groups are forced to disk."

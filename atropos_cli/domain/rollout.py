@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.finish import TRUNCATED, StopReason
@@ -15,11 +15,24 @@ Stage = Literal["reset", "generate", "environment", "score", "timeout"]
 
 
 class RolloutFailure(Frozen):
-    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0."""
+    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0.
+
+    place: FILE:LINE of the code that raised, where known; of this machine, so it is not written with the rollout.
+    """
 
     stage: Stage
     type: str
     message: Annotated[str, AfterValidator(redacted)]
+    _place: str | None = PrivateAttr(default=None)
+
+    @property
+    def place(self) -> str | None:
+        return self._place
+
+    def at(self, place: str | None) -> Self:
+        """The same failure, with its place."""
+        self._place = place
+        return self
 
 
 class Usage(Frozen):

@@ -15,7 +15,7 @@ class FailureRecord(Frozen):
     """One line of failures.jsonl. rollout is None when the whole group failed and was not written.
 
     lost: True when every rollout of the task failed, each with a line of its own, and no group was written.
-    attempt: which session of the run it was.
+    attempt: which session of the run it was. place: FILE:LINE of the code that raised, where known.
     """
 
     group_id: str
@@ -24,6 +24,7 @@ class FailureRecord(Frozen):
     stage: str
     type: str
     message: str
+    place: str | None = None
     attempt: int = 1
     lost: bool | None = None
     time: str

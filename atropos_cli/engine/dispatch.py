@@ -2,7 +2,8 @@
 
     generate -> wait while paused -> take a slot -> backend.generate -> classify
 
-A RateLimited answer makes every worker wait as long as the server asked. A ServerUnavailable answer
+A RateLimited answer makes every worker wait as long as the server asked, with pauses that grow while nothing
+gets through, and never longer than `max_wait` at a time. A ServerUnavailable answer
 opens the breaker: nothing is sent, the backend is probed (never by a generation), one trial request
 goes when it answers, and all go on when the trial succeeds. After `max_wait` seconds the run ends.
 """
@@ -36,6 +37,7 @@ _FIRST_DELAY = 0.25
 _PROBE_DELAY_CAP = 2.0
 _RETRY_DELAY_CAP = 10.0
 _REJECTED_AT_START = 3
+_LEAST_WAITS = 4  # in a row, before a server that rate limits everything is given up
 
 
 class GroupDeadline(Exception):
@@ -89,6 +91,7 @@ class Dispatcher:
         self._trial = False
         self._rejected = 0
         self._throttled_since: float | None = None
+        self._waits = 0
         self._seen_finish_reason = False
         self._kinds_reported: set[str] = set()
         self._fatal: AtroposError | None = None
@@ -138,7 +141,7 @@ class Dispatcher:
                 if budget.retries_left <= 0:
                     raise
                 budget.retries_left -= 1
-                await asyncio.sleep(error.retry_after or delay * random.uniform(0.75, 1.25))
+                await asyncio.sleep(error.pause(delay * random.uniform(0.75, 1.25), self.execution.max_wait))
                 delay = min(delay * 2, _RETRY_DELAY_CAP)
             except RequestRejected as error:
                 if self._trial:
@@ -221,6 +224,7 @@ class Dispatcher:
     def _succeed(self) -> None:
         self.succeeded += 1
         self._throttled_since = None
+        self._waits = 0
         if self._trial:
             self._end_trial()
 
@@ -254,12 +258,23 @@ class Dispatcher:
     def _throttle(self, error: RateLimited) -> None:
         now = time.monotonic()
         self._throttled_since = self._throttled_since or now
-        if now - self._throttled_since > self.execution.group_timeout:
-            self.fail(BackendError(f"rate limited for {now - self._throttled_since:.0f} s: {error}"))
+        if self._pause_task is not None:
             return
-        if self._pause_task is None:
-            wait = error.retry_after if error.retry_after is not None else 1.0
-            self._pause("rate limited", f"rate limited by the server; waiting {wait:.0f} s", self._wait(wait))
+        limited = now - self._throttled_since
+        if self._waits >= _LEAST_WAITS and limited >= self.execution.max_wait:
+            self.fail(
+                BackendError(
+                    f"rate limited for {limited:.0f} s, nothing got through: {error}",
+                    hint="go on later with --resume; lower --workers, or raise --max-wait",
+                )
+            )
+            return
+        delay = min(_FIRST_DELAY * 2**self._waits, _RETRY_DELAY_CAP)
+        if error.retry_after is None:
+            delay = max(1.0, delay)
+        wait = error.pause(delay, self.execution.max_wait)
+        self._waits += 1
+        self._pause("rate limited", f"rate limited by the server; waiting {wait:.0f} s", self._wait(wait))
 
     def _trip(self, error: ServerUnavailable) -> None:
         self._trial = False
@@ -299,8 +314,11 @@ class Dispatcher:
     async def _probe_until_ready(self, error: ServerUnavailable, since: float) -> None:
         """Probe with growing pauses; then let one trial request through, or end the run after max_wait."""
         delay = _FIRST_DELAY
-        if error.retry_after is not None:
-            await asyncio.sleep(min(error.retry_after, self.execution.max_wait))
+        left = self.execution.max_wait - (time.monotonic() - since)
+        if error.retry_after and left > 0:
+            await asyncio.sleep(min(error.retry_after, left))
+            if await self._ready():
+                return
         while True:
             down = time.monotonic() - since
             if down >= self.execution.max_wait:
@@ -315,8 +333,14 @@ class Dispatcher:
             # The longer it has been down, the longer the next pause: a server that loads weights needs minutes.
             delay = max(delay, min(down / 4, _PROBE_DELAY_CAP))
             await asyncio.sleep(min(delay, max(0.0, self.execution.max_wait - down)))
-            if await self.backend.probe():
-                self._trial = True
-                self._open.set()
+            if await self._ready():
                 return
             delay = min(delay * 2, _PROBE_DELAY_CAP)
+
+    async def _ready(self) -> bool:
+        """Probe; let one trial request through when it answers."""
+        if not await self.backend.probe():
+            return False
+        self._trial = True
+        self._open.set()
+        return True

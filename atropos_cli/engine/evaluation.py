@@ -12,7 +12,6 @@ Means are over tasks; intervals are bootstrapped over tasks, since attempts at o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from atropos_cli.engine.analysis.success import NO_VERDICT, OWN_FIELDS, TOLERANC
 from atropos_cli.engine.evidence import Evidence
 from atropos_cli.engine.totals import Totals, means
 from atropos_cli.errors import DataError
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward
 
@@ -321,7 +321,7 @@ def read_evaluation(path: Path) -> Evaluation:
     if path.is_dir():
         path = path / "eval.json"
     try:
-        return Evaluation.model_validate(json.loads(path.read_bytes()))
+        return Evaluation.model_validate(read_object(path))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", hint="give the folder or the eval.json of an evaluation") from error
     except (ValidationError, ValueError, OSError) as error:

@@ -24,6 +24,7 @@ from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.engine.prefill import check_prefill, whole
 from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.systematic import place_of
 from atropos_cli.engine.tokens import TokenTrail, with_prompt
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
@@ -33,11 +34,12 @@ from atropos_cli.redaction import redacted
 T = TypeVar("T")
 
 
-def failure(stage: Stage, error: BaseException) -> RolloutFailure:
-    """The failure record of an exception."""
+def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> RolloutFailure:
+    """The failure record of an exception. owner: the plugin's function that was called."""
     if isinstance(error, GroupDeadline):
         return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
-    return RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
+    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
+    return failed if stage == "generate" else failed.at(place_of(error, owner))
 
 
 class _Attempt:
@@ -56,8 +58,8 @@ class _Attempt:
         self.retries = 0
         self.over = False
 
-    def fail(self, stage: Stage, error: BaseException) -> None:
-        self.failure = failure(stage, error)
+    def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
+        self.failure = failure(stage, error, owner)
         self.over = True
 
     def take(self, generation: Generation, completion: Completion, span: TokenSpan | None) -> Message:
@@ -181,7 +183,7 @@ class GroupRoller:
                 attempts.append(_Attempt(number, environment.episode(task)))
             except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 attempt = _Attempt(number, SingleTurn(task))
-                attempt.fail("reset", error)
+                attempt.fail("reset", error, environment.episode)
                 attempts.append(attempt)
         return attempts
 
@@ -196,7 +198,7 @@ class GroupRoller:
             if not attempt.messages:
                 raise ValueError("the episode began without any message")
         except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-            attempt.fail("reset", error)
+            attempt.fail("reset", error, attempt.episode.reset)
 
     async def _play(self, attempts: list[_Attempt]) -> None:
         """Ask for the first replies together where all see the same, then let every attempt go its own way."""
@@ -271,13 +273,14 @@ class GroupRoller:
             if inspect.isawaitable(result):
                 result = await self._in_time(result)
         except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-            attempt.fail("environment", error)
+            attempt.fail("environment", error, attempt.episode.step)
             return
         if result is None:
             attempt.over = True
             attempt.stop = attempt.episode.stop_reason or attempt.stop or "done"
         elif not result:
-            attempt.fail("environment", ValueError("step() returned no message; None ends an episode"))
+            problem = ValueError("step() returned no message; None ends an episode")
+            attempt.fail("environment", problem, attempt.episode.step)
         else:
             attempt.messages.extend(result)
 

@@ -27,11 +27,12 @@ from atropos_cli.engine.resume import DoneTasks
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.sessions import RunTotals, Sessions, recover
+from atropos_cli.engine.systematic import FailureWatch
 from atropos_cli.engine.tasks import Shard, TaskReader
-from atropos_cli.errors import AtroposError, DataError
+from atropos_cli.errors import AtroposError, DataError, RunFailed
 from atropos_cli.io.git import git_commit
 from atropos_cli.io.lost import RunFacts
-from atropos_cli.io.rundir import RunDir, check_same_plan, open_run, read_plan
+from atropos_cli.io.rundir import RunDir, check_same_plan, holds_run, open_run, read_plan
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 
@@ -74,6 +75,7 @@ class Runner:
         self.whole = RunTotals()
         self.totals = self.whole.totals
         self.done = DoneTasks()
+        self.failures = FailureWatch(plan.execution.same_failures)
         self.shard = Shard(plan.execution.shard)
         self.resumed = 0
         self.total: int | None = None
@@ -118,7 +120,11 @@ class Runner:
         written = 0
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
-            self.done.add(index)
+            if not self.done.add(index):
+                raise DataError(
+                    f"{folder} holds the groups of task {index} twice",
+                    hint=f"remove one of the lines that begin with group {make_group_id(digest, index)!r}, then resume",
+                )
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -238,20 +244,26 @@ class Runner:
                 self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout, lost=lost)
         if lost:
             self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
+            self.failures.look(rollout for group in groups for rollout in group.rollouts)
             return
         self._parts.writer.write(groups)
         self.done.add(index)
         self.totals.write(index, groups)
         for group in groups:
             self._observe("atropos_group_scored", plan=self.plan, group=group)
+            self.failures.look(group.rollouts)
 
     def _fail_group(self, index: int, task: Task | None, error: BaseException) -> None:
         assert self._run is not None
-        reason = failure("environment", error)
+        reason = failure("environment", error, type(self._parts.environment).roll_group if self._parts else None)
         self.totals.lose(index, [f"{reason.stage}:{reason.type}"] * self.plan.group_size)
         if self.run_dir is not None:
             group_id = make_group_id(self._run.digest, index)
             self.run_dir.failure(group_id, task.id if task else None, reason, None)
+        try:
+            self.failures.fail(reason, task.id if task else str(index))
+        except RunFailed as many:
+            self._abort(many)
 
     async def _drain(self) -> None:
         """Wait for the open groups; after a signal `drain` seconds at most, after a second one not at all."""
@@ -307,6 +319,10 @@ class Runner:
             self.reporter.progress(self._snapshot())
             if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
                 written = time.monotonic()
+                try:
+                    self.run_dir.check_present()
+                except DataError as error:
+                    self._abort(error)
                 with contextlib.suppress(DataError):
                     self.whole.save(self._session())
                     self.run_dir.write_summary(self._summary("running"))
@@ -348,6 +364,11 @@ class Runner:
 
     def _end(self) -> RunSummary:
         """Write the summary and tell everybody; raise what ended the run."""
+        try:
+            if self.run_dir is not None:
+                self.run_dir.check_present()
+        except DataError as error:
+            self._error = self._error or error
         state = self._state()
         summary = self._summary(state)
         if self.run_dir is not None and self._run is not None:
@@ -357,7 +378,7 @@ class Runner:
                 self.run_dir.log("ended", state=state, done=self.done.count)
             if state == "finished":
                 self.run_dir.promote()
-            elif self.run_dir.final is not None:
+            elif self.run_dir.final is not None and holds_run(self.run_dir.folder):
                 kept = self.run_dir.folder
                 self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
         if self._run is not None:

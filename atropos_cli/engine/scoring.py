@@ -11,6 +11,7 @@ from typing import Any
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
+from atropos_cli.engine.systematic import place_of
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
 
@@ -41,7 +42,7 @@ class Scorer:
                     values[i][reward.name] = _finite(result)
                     metrics[i] |= _metrics(result)
                 except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                    failures[i] = score_failure(reward.name, error)
+                    failures[i] = score_failure(reward, error)
         for reward in self._group:
             alive = [i for i, failure in enumerate(failures) if failure is None]
             if not alive:
@@ -58,7 +59,7 @@ class Scorer:
             except Exception as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
                 for i in alive:
                     values[i].pop(reward.name, None)
-                    failures[i] = score_failure(reward.name, error)
+                    failures[i] = score_failure(reward, error)
         self.reported = metrics
         return tuple(
             self._with_rewards(rollout, values[i], metrics[i], failures[i]) for i, rollout in enumerate(rollouts)
@@ -105,9 +106,11 @@ def _metrics(value: Any) -> dict[str, float]:
     return {name: float(number) for name, number in value.metrics.items() if math.isfinite(number)}
 
 
-def score_failure(name: str, error: Exception) -> RolloutFailure:
-    """The failure of a rollout whose reward `name` raised."""
-    return RolloutFailure(stage="score", type=type(error).__name__, message=redacted(f"reward {name}: {error}")[:2000])
+def score_failure(reward: Reward, error: Exception) -> RolloutFailure:
+    """The failure of a rollout whose reward raised."""
+    message = redacted(f"reward {reward.name}: {error}")[:2000]
+    failure = RolloutFailure(stage="score", type=type(error).__name__, message=message)
+    return failure.at(place_of(error, reward.fn))
 
 
 def _finite(value: Any) -> float:

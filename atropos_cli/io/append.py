@@ -47,7 +47,7 @@ class AppendLog:
             reason = "no space left" if error.errno in _FULL else os.strerror(error.errno or 0)
             raise DataError(
                 f"{self.path}: {reason}; {self.records} records of this run are safe",
-                hint="make room, then run the same command with --resume",
+                hint="make room, then go on with --resume",
             ) from error
         self.size += len(record)
         self.records += 1
@@ -58,6 +58,10 @@ class AppendLog:
             if self._syncer is None:
                 self._syncer = threading.Thread(target=self._sync_loop, name="fsync", daemon=True)
                 self._syncer.start()
+
+    def status(self) -> os.stat_result:
+        """Of the open file."""
+        return os.fstat(self._fd)
 
     def close(self) -> None:
         """Sync as the policy says and close; safe to call twice."""
@@ -112,15 +116,21 @@ def write_orders(path: Path, data: bytes) -> None:
     atomic_write(path, data)
 
 
-def move_tail(path: Path, offset: int) -> Path:
-    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away."""
+def move_tail(path: Path, offset: int) -> Path | None:
+    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away.
+
+    Returns that file, or None when nothing but blanks stood there.
+    """
     side = path.with_name(path.name + ".torn")
     with path.open("r+b") as file:
         file.seek(offset)
-        with side.open("ab") as torn:
-            while chunk := file.read(1 << 20):
-                torn.write(chunk)
-            torn.write(b"\n")
+        blank = not any(chunk.strip() for chunk in iter(lambda: file.read(1 << 20), b""))
+        if not blank:
+            file.seek(offset)
+            with side.open("ab") as torn:
+                while chunk := file.read(1 << 20):
+                    torn.write(chunk)
+                torn.write(b"\n")
         file.truncate(offset)
         os.fsync(file.fileno())
-    return side
+    return None if blank else side

@@ -15,6 +15,7 @@ from typing import Any
 import atropos_cli
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.readers import ReadLog
 from atropos_cli.io.rundir import now
 from atropos_cli.io.sources import Source
@@ -42,7 +43,7 @@ def describe_source(source: Source) -> dict[str, Any]:
 
 def _describe_plan(path: Path) -> dict[str, Any]:
     try:
-        stored = json.loads(path.read_bytes())
+        stored = read_object(path)
         plan = stored.get("rollouts") or stored  # a training run's groups are those of its rollouts
         return {
             "plan_digest": stored.get("digest"),

@@ -1,23 +1,29 @@
 """groups.jsonl (or groups.jsonl.zst): one scored group a line, appended, repaired and indexed.
 
-Recovery after a crash: a torn last line, and groups of a task whose final group is missing, go to
+Recovery after a crash: a torn end, and groups of a task whose final group is missing, go to
 `<name>.torn`; then the file holds whole tasks only, and the run goes on behind them.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from zlib import crc32
 
 from atropos_cli.domain.group import ScoredGroup, parse_group_id
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import AppendLog, move_tail
-from atropos_cli.io.index import OffsetIndex
+from atropos_cli.io.index import OffsetIndex, checksum
+from atropos_cli.io.jsonvalue import parse
 
+log = logging.getLogger("atropos.run")
+
+_NOTHING = b" \t\r\n\0"  # what a torn end may be followed by: a file system fills with zeros what it lost
+_FRAME = b"\x28\xb5\x2f\xfd"  # how each zstd frame begins
 _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"([^"\\]+)","last":(true|false)[,}]')
 
 
@@ -47,72 +53,94 @@ class GroupFile:
         self.path = path
         self.prefix = prefix
         self._fsync = fsync
-        self._index = OffsetIndex(path.with_name(path.name + ".idx"))
+        self._index = OffsetIndex(path.with_name(path.name + ".idx"), prefix=prefix)
         self._log: AppendLog | None = None
 
     def recover(self) -> Iterator[int]:
         """Yield the task of every complete task in the file, then cut off and keep aside what is not complete.
 
-        Raises DataError with file and line for a broken line that is not the torn last one, and for a group
-        of another plan; the file is not touched then.
+        Raises DataError with file and line for a broken line other than the last, for a task without its last
+        group that others follow, and for a group of another plan; the file is not touched then.
         """
-        size = self.path.stat().st_size if self.path.exists() else 0
-        complete = 0
-        if self._index_fits(size):
-            for task, end in self._index.read(size):
+        complete = size = count = 0
+        if self.path.exists():
+            status = self.path.stat()
+            size = status.st_size
+            for task, end in self._index.read(self.path, status):
                 complete = end
+                count += 1
                 yield task
-        else:
-            self._index.path.unlink(missing_ok=True)
-        for header, end in self._scan(complete, size):
-            group_id, last = header
-            if last:
-                complete = end
-                task = self._task_of(group_id)
-                self._index.add(task, end)
-                yield task
-        if complete < size:
-            move_tail(self.path, complete)
+        self._index.begin(count)
+        for task, end, check in self._scan(complete):
+            complete = end
+            self._index.add(task, end, check)
+            yield task
+        if complete < size and (side := move_tail(self.path, complete)):
+            log.warning("%s: its end was torn; the %d bytes were moved to %s", self.path, size - complete, side.name)
         self._log = AppendLog(self.path, fsync=self._fsync)
 
     def write(self, groups: tuple[ScoredGroup, ...]) -> None:
         """Append all groups of one task in one write."""
         assert self._log is not None, "recover() comes first"
-        lines = b"".join(encode_group(group) + b"\n" for group in groups)
-        self._log.write(self._encode(lines))
-        self._index.add(self._task_of(groups[-1].group_id), self._log.size)
+        data = self._encode(b"".join(encode_group(group) + b"\n" for group in groups))
+        self._log.write(data)
+        task = self._task_of(groups[-1].group_id)
+        self._index.add(task, self._log.size, checksum(task, data))
 
     def close(self) -> None:
         """Sync and close. Safe to call twice."""
-        self._index.close()
         if self._log is not None:
+            status = self._log.status()
             self._log.close()
             self._log = None
+            self._index.seal(status)
+        self._index.close()
 
     def _encode(self, lines: bytes) -> bytes:
         return lines
 
-    def _scan(self, start: int, size: int) -> Iterator[tuple[tuple[str, bool], int]]:
-        """(header, end offset) of each whole line from `start`; stops silently before a torn last line."""
-        if start >= size:
+    def _scan(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """(task, end offset, checksum) of each complete task from `start`; stops silently before a torn end.
+
+        Torn is what a crash can leave: a last line that is not blank and is not whole.
+        """
+        began: int | None = None
+        broken: DataError | None = None
+        crc = 0
+        for line, end, raw in self._lines(start):
+            crc = crc32(raw, crc)
+            if broken is not None and line.strip(_NOTHING):
+                raise broken
+            if broken is not None or line.isspace():
+                continue
+            try:
+                group_id, last = _read_whole(line)
+            except ValueError as error:
+                broken = self._broken(f"broken line: {error}", end)
+                continue
+            task = self._task_of(group_id)
+            if began is not None and began != task:
+                text = f"task {began} has no last group before group {group_id!r}"
+                raise self._broken(text, end, hint=f"remove the lines of {self.prefix}-{began}, then resume")
+            began = None if last else task
+            if last:
+                yield task, end, checksum(task, b"", crc)
+                crc = 0
+
+    def _lines(self, start: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """(line, end offset, bytes of the file it came with) from `start`, without an unfinished line at the end."""
+        if not self.path.exists():
             return
         with self.path.open("rb") as file:
             file.seek(start)
             end = start
             for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                end += len(line)
-                yield self._header(line, end), end
+                if line.endswith(b"\n"):
+                    end += len(line)
+                    yield line, end, line
 
-    def _header(self, line: bytes, end: int) -> tuple[str, bool]:
-        try:
-            return read_header(line)
-        except ValueError as error:
-            raise DataError(
-                f"{self.path}:{self._line_number(end)}: broken line: {error}",
-                hint="the file was not changed; remove or mend that line, then resume",
-            ) from error
+    def _broken(self, text: str, end: int, *, hint: str = "remove or mend that line, then resume") -> DataError:
+        return DataError(f"{self.path}:{self._line_number(end)}: {text}", hint=f"the file was not changed; {hint}")
 
     def _line_number(self, end: int) -> int:
         count = 0
@@ -135,41 +163,15 @@ class GroupFile:
             )
         return task
 
-    def _index_fits(self, size: int) -> bool:
-        """Does the last usable index record point behind a line of the task it names?"""
-        path = self._index.path
-        if not path.exists():
-            return True
-        with path.open("rb") as file:
-            position = os.fstat(file.fileno()).st_size // 16 * 16
-            while position:
-                position -= 16
-                file.seek(position)
-                raw = file.read(16)
-                task, end = int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
-                if end <= size:
-                    return self._ends_task(task, end)
-        return True
 
-    def _ends_task(self, task: int, end: int) -> bool:
-        """Is the line that ends at `end` the final group of `task`? Reads backwards to the line's start."""
-        with self.path.open("rb") as file:
-            tail = b""
-            start = end
-            while start > 0:
-                step = min(start, 1 << 16)
-                start -= step
-                file.seek(start)
-                tail = file.read(step) + tail
-                newline = tail.rfind(b"\n", 0, len(tail) - 1)
-                if newline >= 0:
-                    tail = tail[newline + 1 :]
-                    break
-        try:
-            group_id, last = read_header(tail)
-            return tail.endswith(b"\n") and last and parse_group_id(group_id) == (self.prefix, task)
-        except ValueError:
-            return False
+def _read_whole(line: bytes) -> tuple[str, bool]:
+    """(group id, last) of a line that was read to its end. Raises ValueError for one that holds no whole group."""
+    record, _ = parse(line)
+    if not isinstance(record, dict) or not isinstance(record.get("group_id"), str):
+        raise ValueError("not a group: no group_id")
+    if not isinstance(record.get("rollouts"), list):
+        raise ValueError(f"group {record['group_id']!r} has no rollouts")
+    return record["group_id"], record.get("last", True) is not False
 
 
 class ZstGroupFile(GroupFile):
@@ -182,43 +184,59 @@ class ZstGroupFile(GroupFile):
         except ModuleNotFoundError as error:
             raise DataError("writing .zst needs zstandard", hint="pip install 'atropos-cli[zst]'") from error
         self._zstandard = zstandard
-        self._compressor = zstandard.ZstdCompressor(level=3)
+        self._compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
 
     def _encode(self, lines: bytes) -> bytes:
         return bytes(self._compressor.compress(lines))
 
-    def _scan(self, start: int, size: int) -> Iterator[tuple[tuple[str, bool], int]]:
-        if start >= size:
+    def _lines(self, start: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """As in a plain file. The offset of each line is that of its frame's end; the first line carries the frame."""
+        end = start
+        for frame, lines in self._frames(start):
+            end += len(frame)
+            raw = frame
+            for line in lines.splitlines(keepends=True):
+                yield line, end, raw
+                raw = b""
+
+    def _frames(self, start: int) -> Iterator[tuple[bytes, bytes]]:
+        """(frame, its content) of each whole frame; a damaged one is torn when it is the last, else a DataError."""
+        if not self.path.exists():
             return
         with self.path.open("rb") as file:
             file.seek(start)
-            end = start
-            rest = b""
+            end, rest = start, b""
             while True:
                 frame = self._zstandard.ZstdDecompressor().decompressobj()
-                lines = bytearray()
-                used = 0
+                raw, lines, problem = bytearray(), bytearray(), "the data is cut"
                 while not frame.eof:
                     chunk = rest or file.read(1 << 20)
-                    if not chunk:
-                        return
                     rest = b""
-                    used += len(chunk)
-                    lines += self._decompress(frame, chunk, end)
+                    raw += chunk
+                    try:
+                        lines += frame.decompress(chunk)
+                    except self._zstandard.ZstdError as error:
+                        problem, chunk = str(error), b""
+                    if not chunk:
+                        self._check_last(file, bytes(raw), end, problem)
+                        return
                 rest = frame.unused_data
-                end += used - len(rest)
-                for line in bytes(lines).splitlines(keepends=True):
-                    yield self._header(line, end), end
+                del raw[len(raw) - len(rest) :]
+                end += len(raw)
+                yield bytes(raw), bytes(lines)
 
-    def _decompress(self, frame: Any, chunk: bytes, offset: int) -> bytes:
-        try:
-            return bytes(frame.decompress(chunk))
-        except self._zstandard.ZstdError as error:
-            raise DataError(f"{self.path}: broken compressed data after byte {offset}: {error}") from error
-
-    def _ends_task(self, task: int, end: int) -> bool:
-        # A frame cannot be read backwards; the offsets are checked by the scan that follows.
-        return True
+    def _check_last(self, file: BinaryIO, raw: bytes, offset: int, problem: str) -> None:
+        """Raise DataError where another frame begins behind the damaged one, so that no crash can have made it."""
+        tail = raw[1:]
+        while _FRAME not in tail:
+            chunk = file.read(1 << 20)
+            if not chunk:
+                return
+            tail = tail[-3:] + chunk
+        raise DataError(
+            f"{self.path}: broken compressed data after byte {offset}: {problem}",
+            hint="the file was not changed; `atropos filter --tolerant` takes the groups before it",
+        )
 
     def _line_number(self, end: int) -> int:
-        return sum(1 for _, line_end in self._scan(0, end) if line_end <= end)
+        return sum(1 for _, line_end, _ in self._lines(0) if line_end <= end)

@@ -7,6 +7,7 @@ written is strict JSON in UTF-8: non-finite numbers become null, a lone half bec
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -35,6 +36,14 @@ def parse(line: bytes) -> tuple[Any, bool]:
     if b"\\u" not in line:
         raise NotJson(_reason(line, first)) from first
     return _parse_surrogates(line), False
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a small file of a run. Raises OSError, or NotJson for any other content."""
+    value, _ = parse(path.read_bytes())
+    if not isinstance(value, dict):
+        raise NotJson(f"expected an object, found {kind_of(value)}")
+    return value
 
 
 def _parse_surrogates(line: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import AppendLog, atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.remote import make_folder
 from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted, redacted_json
@@ -42,12 +44,16 @@ def now() -> str:
 
 
 class RunDir:
-    """An opened, locked run folder. Use `open_run` to make one, and `close` in the end."""
+    """An opened, locked run folder. Use `open_run` to make one, and `close` in the end.
 
-    def __init__(self, folder: Path, lock_fd: int, final: Path | None = None) -> None:
+    final: the folder whose run this one replaces by `promote`. old_lock_fd: that run's lock, held until then.
+    """
+
+    def __init__(self, folder: Path, lock_fd: int, final: Path | None = None, old_lock_fd: int = -1) -> None:
         self.folder = folder
         self.final = final
         self._lock_fd = lock_fd
+        self._old_lock_fd = old_lock_fd
         self._failures: AppendLog | None = None
         self._log: AppendLog | None = None
         self.attempt = 1 + _count_starts(folder / "log.jsonl")
@@ -72,6 +78,7 @@ class RunDir:
             stage=reason.stage,
             type=reason.type,
             message=reason.message,
+            place=reason.place,
             attempt=self.attempt,
             lost=lost or None,
             time=now(),
@@ -91,10 +98,19 @@ class RunDir:
         record = redacted_json({"time": now(), "event": event, **fields})
         self._log.write(json.dumps(record, ensure_ascii=True).encode() + b"\n")
 
+    def check_present(self) -> None:
+        """Raise DataError when the folder is no longer where it was: what is written goes to files nobody finds."""
+        if self._lock_fd >= 0 and not _guards(self._lock_fd, self.folder / "lock"):
+            raise DataError(
+                f"{self.folder} was moved or removed while the run wrote into it",
+                hint="if it was moved, go on there with --resume --output FOLDER; what was removed is lost",
+            )
+
     def promote(self) -> None:
         """Put an --overwrite run in the place of the old one, now that it ended well."""
         if self.final is None:
             return
+        self.check_present()
         old = self.final.with_name(f".{self.final.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if self.final.exists():
@@ -112,10 +128,11 @@ class RunDir:
         if self._lock_fd >= 0:
             if not holds_run(self.folder):
                 self._remove_empty()
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._lock_fd, 0)
-            os.close(self._lock_fd)
+            _unlock(self._lock_fd)
             self._lock_fd = -1
+        if self._old_lock_fd >= 0:
+            _unlock(self._old_lock_fd)
+            self._old_lock_fd = -1
 
     def _remove_empty(self) -> None:
         """A run that never began leaves nothing behind, so that the same command can be given again."""
@@ -136,36 +153,50 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, not a run folder", hint="give another --output")
     begun = holds_run(folder)
-    final: Path | None = None
+    if begun and overwrite:
+        return _open_beside(folder)
     if begun and resume:
         check_alone(folder)
-    if begun and overwrite:
-        final, folder = folder, replacement(folder)
+    elif begun:
+        raise RunExists(
+            f"{folder} already holds a run",
+            hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
+        )
+    elif not resume and folder.exists() and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir()):
+        raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
+    _make(folder)
+    lock = _lock(folder)
+    if holds_run(folder) and not resume:
+        os.close(lock)
+        raise RunExists(f"{folder} already holds a run", hint="another process was faster; --resume goes on with it")
+    return RunDir(folder, lock)
+
+
+def _open_beside(final: Path) -> RunDir:
+    """A run that will replace the one in `final`, whose lock is held as long as this one is open."""
+    old = _lock(final)
+    try:
+        folder = replacement(final)
         if (folder / "plan.json").exists():
-            os.close(_lock(folder))  # refuses while another --overwrite runs
+            os.close(_lock(folder))
         if holds_training(folder):
             raise RunExists(
                 f"{folder} holds an unfinished run that an earlier --overwrite began",
                 hint=f"--resume --output {folder} goes on with it; remove {folder} to begin again",
             )
         shutil.rmtree(folder, ignore_errors=True)
-    elif begun and not resume:
-        raise RunExists(
-            f"{folder} already holds a run",
-            hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
-        )
-    elif (
-        not begun
-        and folder.exists()
-        and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir())
-        and not resume
-    ):
-        raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
+        _make(folder)
+        return RunDir(folder, _lock(folder), final, old)
+    except BaseException:
+        _unlock(old)
+        raise
+
+
+def _make(folder: Path) -> None:
     try:
         make_folder(folder)
     except OSError as error:
         raise DataError(f"{folder} cannot be made: {error.strerror}", hint="give another --output") from error
-    return RunDir(folder, _lock(folder), final)
 
 
 def holds_run(folder: Path) -> bool:
@@ -176,6 +207,12 @@ def holds_run(folder: Path) -> bool:
 def replacement(folder: Path) -> Path:
     """Where --overwrite writes the run that takes this one's place when it is done."""
     return folder.with_name(f"{folder.name}.new")
+
+
+def where_it_stands(folder: Path, *, overwrite: bool) -> Path:
+    """Where a run that goes to `folder` is: beside it, as long as --overwrite has not put it in the old one's place."""
+    beside = replacement(folder)
+    return beside if overwrite and holds_run(folder) and holds_run(beside) else folder
 
 
 def check_alone(folder: Path) -> None:
@@ -190,11 +227,7 @@ def check_alone(folder: Path) -> None:
 
 def holds_training(folder: Path) -> bool:
     """Has a training run got anywhere here: a step, a group, a checkpoint?"""
-    try:
-        command = json.loads((folder / "plan.json").read_bytes()).get("command")
-    except (OSError, ValueError, AttributeError):
-        return False
-    if command != "train":
+    if stored_command(folder / "plan.json") != "train":
         return False
     if any((folder / "checkpoints").glob("step-*")) or (folder / "model").exists() or _holds_groups(folder):
         return True
@@ -224,17 +257,26 @@ def read_plan(path: Path) -> Plan:
     return read_stored(path, Plan, what="a plan", hint="give a run folder's plan.json")
 
 
+def stored_command(path: Path) -> str | None:
+    """Which command a plan.json is of; None for what cannot be read, whose reader then says why."""
+    try:
+        command = read_object(path).get("command")
+    except (OSError, ValueError):
+        return None
+    return command if isinstance(command, str) else None
+
+
 def read_stored(path: Path, kind: type[P], *, what: str, hint: str) -> P:
     """A plan that write_plan wrote. Raises DataError saying that the file is not there, or is not `what`."""
     try:
-        data = json.loads(path.read_bytes())
+        data = read_object(path)
         data.pop("digest", None)
         if kind is Plan and isinstance(data.get("rollouts"), dict):
             data = data["rollouts"]
         return kind.model_validate(data)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", hint=hint) from error
-    except (ValidationError, ValueError, AttributeError, OSError) as error:
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
         raise DataError(f"{path} is not {what}: {error}") from error
 
 
@@ -274,24 +316,51 @@ def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]
 
 
 def _lock(folder: Path) -> int:
+    """Take the lock of a folder. Raises RunLocked when another process holds it, DataError when it cannot be had."""
     path = folder / "lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)  # the holder of a run that never began removed it
+        return _lock(folder)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}", hint="give another --output") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not path.exists() or os.fstat(fd).st_ino != path.stat().st_ino:
-            # The holder removed it between our open and our lock: this lock guards nothing.
-            os.close(fd)
-            folder.mkdir(parents=True, exist_ok=True)
-            return _lock(folder)
     except OSError as error:
         holder = os.pread(fd, 300, 0).decode(errors="replace").strip() or "another process"
         os.close(fd)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise DataError(
+                f"{path} cannot be locked: {error.strerror or error}",
+                hint="two processes would spoil each other's run; give an --output on a file system that has locks",
+            ) from error
         raise RunLocked(
             f"{folder} is being written by {holder}", hint=f"wait for it, or give another --output (lock: {path})"
         ) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()} since {now()}\n".encode(), 0)
+    if not _guards(fd, path):
+        # The holder removed it between our open and our lock: this lock guards nothing.
+        os.close(fd)
+        folder.mkdir(parents=True, exist_ok=True)
+        return _lock(folder)
+    with contextlib.suppress(OSError):  # on a full disk: who holds it is good to know, no more
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()} since {now()}\n".encode(), 0)
     return fd
+
+
+def _guards(fd: int, path: Path) -> bool:
+    """Is this the lock file that stands at `path`?"""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:
+        return False
+
+
+def _unlock(fd: int) -> None:
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+    os.close(fd)
 
 
 def _end_line(path: Path) -> None:

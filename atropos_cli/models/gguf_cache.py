@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.errors import ConfigError
 from atropos_cli.models.gguf_header import Header, NotGGUF, read_header
+from atropos_cli.models.loading import loading_model
 
 if TYPE_CHECKING:
     import torch
@@ -113,8 +114,9 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
             ) from error
     folder, options = str(path.parent), {"gguf_file": path.name, "local_files_only": True}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+        with loading_model():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
     except Exception as error:  # the loader raises whatever the file makes it raise
         first_line = (str(error).strip() or "no reason given").split("\n", 1)[0]
         raise ConfigError(
@@ -147,8 +149,9 @@ def split_digits(tokenizer: Any) -> None:
 def _load_folder(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, local_files_only=True)
+    with loading_model():
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, local_files_only=True)
     with contextlib.suppress(OSError):
         os.utime(folder)
     return model, tokenizer

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.domain.timelimit import OverTime, time_limit
 from atropos_cli.errors import ContextOverflow, FatalBackendError, RequestRejected
 from atropos_cli.ports.backend import Completion
 
@@ -127,7 +128,10 @@ class Prompts:
             return BLANK_LINE.join(_text(message) for message in messages)
         turns = [_turn(message) for message in messages]
         try:
-            text: str = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            with time_limit():
+                text: str = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except OverTime as error:
+            raise FatalBackendError(f"the model's chat template took too long: {error}") from error
         except Exception as error:  # a template raises whatever its author chose
             roles = ", ".join(message.role for message in messages)
             raise RequestRejected(

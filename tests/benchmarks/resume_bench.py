@@ -58,6 +58,7 @@ def write_run(folder: Path, groups: int, rollouts: int) -> None:
     from atropos_cli.domain.rollout import Rollout
     from atropos_cli.domain.task import Task
     from atropos_cli.io.groupfile import GroupFile, encode_group
+    from atropos_cli.io.index import checksum
     from atropos_cli.io.rundir import open_run
 
     plan = plan_for(groups + 1)
@@ -81,7 +82,7 @@ def write_run(folder: Path, groups: int, rollouts: int) -> None:
     for index in range(groups):
         data = line.replace(old, f"{plan.digest[:10]}-{index}".encode(), 1) + b"\n"
         file._log.write(data)
-        file._index.add(index, file._log.size)
+        file._index.add(index, file._log.size, checksum(index, data))
     file.close()
     run.close()
 
@@ -121,9 +122,16 @@ def main() -> None:
         size = (folder / "groups.jsonl").stat().st_size
         print(f"| {options.groups:,} groups, {size / 1e9:.2f} GB | CPU s to first request | peak RSS MB | resumed |")
         print("|---|---|---|---|")
-        cases = (("without stored counts", "totals.json"), ("with both", ""), ("without the index", "groups.jsonl.idx"))
+        cases = (
+            ("without stored counts", "totals.json"),
+            ("with both", ""),
+            ("with both, the file touched since", "touched"),
+            ("without the index", "groups.jsonl.idx"),
+        )
         for done, (label, lost) in enumerate(cases, options.groups):
-            if lost:
+            if lost == "touched":
+                (folder / "groups.jsonl").touch()
+            elif lost:
                 (folder / lost).unlink(missing_ok=True)
             command = [sys.executable, __file__, CHILD, "--folder", str(folder), "--groups", str(done)]
             out = subprocess.run(command, capture_output=True, text=True, check=True).stdout

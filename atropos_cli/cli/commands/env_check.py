@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +18,10 @@ from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.task import Task
     from atropos_cli.engine.gold import GoldRewards
+    from atropos_cli.engine.rehearsal import Rehearsal
 
 SHOWN = 5
 """Problems of a kind that are printed; --json has them all."""
@@ -35,6 +37,7 @@ class Report:
     gold_failed: int = 0
     gold_none: int = 0
     episodes: int = 0
+    rehearsal: Rehearsal | None = None
     seconds: float = 0.0
     problems: list[tuple[str | None, str]] = field(default_factory=list)
 
@@ -57,6 +60,7 @@ def check(
     """Check an environment."""
     from atropos_cli.engine.gold import GoldRewards
     from atropos_cli.engine.planner import make_config
+    from atropos_cli.engine.rehearsal import rehearse
 
     cls = chosen.environment
     wanted = split or cls.splits[0]
@@ -65,7 +69,12 @@ def check(
     owner = f"environment {chosen.registration.name!r}"
     environment = cls(make_config(cls.Config, chosen.options, owner=owner, env_prefix="ATROPOS_ENV__"))
     gold = GoldRewards(cls.rewards, chosen.session.registry)
-    report = asyncio.run(examine(environment, wanted, limit, seed, gold))
+    plan = _scripted_plan(chosen, wanted, seed)
+
+    async def play(task: Task) -> Rehearsal:
+        return await rehearse(plan, environment, task, chosen.session.registry)
+
+    report = asyncio.run(examine(environment, wanted, limit, seed, gold, play))
     if as_json:
         chosen.session.out.json(_as_json(chosen.registration.name, wanted, report))
     else:
@@ -73,8 +82,37 @@ def check(
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
-async def examine(environment: Any, split: str, limit: int, seed: int, rewards: GoldRewards | None = None) -> Report:
-    """Open, look at `limit` tasks one after the other, close. `rewards` judge gold answers beside validate()."""
+def _scripted_plan(chosen: Chosen, split: str, seed: int) -> Plan:
+    """A run of one group whose model says the same every time."""
+    from atropos_cli.config.settings import GenSettings
+    from atropos_cli.domain.plan import Execution
+    from atropos_cli.engine.planner import build_plan
+    from atropos_cli.engine.rehearsal import REPLY
+
+    settings = GenSettings(
+        backend="scripted",
+        backend_options={"replies": [REPLY], "token_ids": True},
+        limit=1,
+        group_size=2,
+        split=split,
+        seed=seed,
+        execution=Execution(workers=1, retries=0),
+    )
+    return build_plan(settings, chosen.given_name, chosen.options, chosen.session.registry)
+
+
+async def examine(
+    environment: Any,
+    split: str,
+    limit: int,
+    seed: int,
+    rewards: GoldRewards | None = None,
+    play: Callable[[Task], Awaitable[Rehearsal]] | None = None,
+) -> Report:
+    """Open, look at `limit` tasks one after the other, close. `rewards` judge gold answers beside validate().
+
+    play: plays a task with a scripted reply; the first one that could be reset.
+    """
     report = Report()
     started = time.monotonic()
     await environment.open(workers=1, seed=seed)
@@ -87,7 +125,9 @@ async def examine(environment: Any, split: str, limit: int, seed: int, rewards: 
                 report.problems.append((task.id, f"tasks {first} and {number} have the same id"))
             _round_trip(task, report)
             await _gold(environment, task, report, rewards)
-            await _episode(environment, task, report)
+            if await _episode(environment, task, report) and play is not None and report.rehearsal is None:
+                report.rehearsal = await play(task)
+                report.problems += [(task.id, problem) for problem in report.rehearsal.problems]
         if report.tasks == 0:
             report.problems.append((None, f"split {split!r} has no tasks"))
     finally:
@@ -143,10 +183,12 @@ async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewar
         report.problems.append((task.id, "the gold answer does not earn full marks"))
 
 
-async def _episode(environment: Any, task: Task, report: Report) -> None:
+async def _episode(environment: Any, task: Task, report: Report) -> bool:
+    """Begin an episode; did it begin as it should?"""
     from atropos_cli.domain.messages import Message
 
     episode: Any = None
+    found = len(report.problems)
     try:
         episode = environment.episode(task)
         first = list(await _value(episode.reset()))
@@ -161,6 +203,7 @@ async def _episode(environment: Any, task: Task, report: Report) -> None:
         if episode is not None:
             with contextlib.suppress(Exception):
                 await _value(episode.close())
+    return len(report.problems) == found
 
 
 async def _value(result: Any) -> Any:
@@ -179,9 +222,20 @@ def _as_json(name: str, split: str, report: Report) -> dict[str, Any]:
         "tasks": report.tasks,
         "gold": {"ok": report.gold_ok, "failed": report.gold_failed, "unchecked": report.gold_none},
         "episodes": report.episodes,
+        "rewards": {
+            "scored": report.rehearsal.scored if report.rehearsal else [],
+            "left_out": report.rehearsal.left_out if report.rehearsal else {},
+        },
         "seconds": report.seconds,
         "problems": [{"task": task, "message": message} for task, message in report.problems],
     }
+
+
+def _rewards(rehearsal: Rehearsal | None) -> str:
+    if rehearsal is None:
+        return "not tried"
+    left_out = "; ".join(f"{name} not tried: {why}" for name, why in rehearsal.left_out.items())
+    return "; ".join(filter(None, (f"{len(rehearsal.scored)} scored a scripted reply", left_out)))
 
 
 def _print(chosen: Chosen, split: str, report: Report) -> None:
@@ -193,6 +247,7 @@ def _print(chosen: Chosen, split: str, report: Report) -> None:
             "tasks": str(report.tasks),
             "gold answers": f"{report.gold_ok} ok, {report.gold_failed} failed, {report.gold_none} not checked",
             "episodes": f"{report.episodes} started",
+            "rewards": _rewards(report.rehearsal),
             "seconds": f"{report.seconds:.2f}",
             "result": "ok" if report.ok else f"{len(report.problems)} problems",
         }

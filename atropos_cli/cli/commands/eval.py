@@ -59,6 +59,7 @@ def evaluate_environment(
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.engine.evaluation import compare, read_evaluation
+    from atropos_cli.io.rundir import where_it_stands
 
     if samples < 1 or any(value < 1 for value in k or ()):
         raise UsageError("--samples and --k must be at least 1")
@@ -83,7 +84,7 @@ def evaluate_environment(
             return ended
         code = code or ended
         ks = sorted({*(k or (1, samples))})
-        found.append(_count(place, ks=ks, success_at=success_at, errors=errors))
+        found.append(_count(where_it_stands(place, overwrite=overwrite), ks=ks, success_at=success_at, errors=errors))
     comparisons = [compare(item, earlier) if earlier is not None else None for item in found]
     _publish(folder, found, comparisons, chosen, as_json=as_json)
     return code

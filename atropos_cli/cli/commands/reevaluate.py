@@ -72,6 +72,7 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
     from atropos_cli.engine.evidence import Evidence
     from atropos_cli.engine.training.records.reevaluations import keep_values, values_of
     from atropos_cli.io.append import atomic_write
+    from atropos_cli.io.rundir import where_it_stands
 
     place, done = item.place, item.place / "eval.json"
     if done.exists() and not overwrite and read_evaluation(done).plan_digest == item.plan.digest:
@@ -81,7 +82,8 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
     code = carry_out(item.plan, place, session, resume=begun and not overwrite, overwrite=begun and overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
+    place = where_it_stands(place, overwrite=overwrite)
     found = evaluate(item.plan, Evidence.of_run(place), ks=sorted({1, item.plan.group_size}))
-    atomic_write(done, found.model_dump_json(indent=2).encode() + b"\n")
+    atomic_write(place / "eval.json", found.model_dump_json(indent=2).encode() + b"\n")
     keep_values(run, item.checkpoint, values_of(item.suite, found))
     return code

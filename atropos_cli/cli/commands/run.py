@@ -63,13 +63,9 @@ def run(
 
 def command_of_plan(path: Path) -> str:
     """Which command a plan file is for; "gen" for what cannot be read, whose reader then says why."""
-    import json
+    from atropos_cli.io.rundir import stored_command
 
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return "gen"
-    return str(data.get("command", "gen")) if isinstance(data, dict) else "gen"
+    return stored_command(path) or "gen"
 
 
 def _train(path: Path, session: Session, *, overwrite: bool, dry_run: bool, as_json: bool) -> int:

@@ -140,7 +140,7 @@ def carry_out_training(
     """Train by the plan, say how it went, return the exit code."""
     from atropos_cli.engine.training.ranks import rank
     from atropos_cli.engine.training.run import run_train
-    from atropos_cli.io.rundir import replacement
+    from atropos_cli.io.rundir import where_it_stands
 
     result = run_train(
         plan,
@@ -153,8 +153,8 @@ def carry_out_training(
     if rank():  # rank 0 says how it went, and its exit code is the run's
         return ExitCode.OK
     asked, still = folder, ""
-    if overwrite and result.stopped is not None and (beside := replacement(folder)).exists():
-        folder, still = beside, f" ({asked} is still the old run)"
+    if result.stopped is not None and (folder := where_it_stands(folder, overwrite=overwrite)) != asked:
+        still = f" ({asked} is still the old run)"
     if as_json:
         session.out.json({"run": str(folder), **result.model_dump(mode="json")})
     else:

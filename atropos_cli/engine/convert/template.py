@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from atropos_cli.domain.timelimit import LIMIT, OverTime, time_limit
 from atropos_cli.errors import ConfigError
 
 Turn = dict[str, Any]
@@ -37,13 +38,19 @@ class ChatTemplate:
     def render(self, turns: Sequence[Turn], tools: Any = None, *, generation_prompt: bool = False) -> str:
         """The text of a conversation. Raises TemplateRefused."""
         try:
-            text: str = self._compiled.render(
-                messages=list(turns),
-                tools=tools,
-                documents=None,
-                add_generation_prompt=generation_prompt,
-                **self._variables,
-            )
+            with time_limit():
+                text: str = self._compiled.render(
+                    messages=list(turns),
+                    tools=tools,
+                    documents=None,
+                    add_generation_prompt=generation_prompt,
+                    **self._variables,
+                )
+        except OverTime as error:
+            raise ConfigError(
+                f"chat template {self.name} took longer than {LIMIT:g} s for {len(turns)} messages",
+                hint="look for loops within loops, or give another --chat-template",
+            ) from error
         except Exception as error:  # a template raises whatever its author chose
             raise TemplateRefused(_words(error)) from error
         return text

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from atropos_cli.domain.timelimit import LIMIT, OverTime, time_limit
 from atropos_cli.domain.words import words
 from atropos_cli.engine.data.fieldpaths import paths_that_may_miss
 from atropos_cli.engine.data.presence import Presence
@@ -108,8 +109,25 @@ def _length(value: Value) -> int:
     return 0 if value is None else len(value)
 
 
+def searcher(pattern: str) -> Callable[[str], bool]:
+    """Is the pattern found anywhere in a text? Raises re.error; the search itself, UsageError after LIMIT seconds."""
+    compiled = re.compile(pattern)
+
+    def search(text: str) -> bool:
+        try:
+            with time_limit():
+                return compiled.search(text) is not None
+        except OverTime as error:
+            raise UsageError(
+                f"the regular expression {pattern!r} took longer than {LIMIT:g} s on a text of {len(text)} characters",
+                hint="repetitions within repetitions, as in (a+)+, or several in a row, as in .*.*, can take for ever",
+            ) from error
+
+    return search
+
+
 def _search(pattern: str, text: str | None) -> bool:
-    return text is not None and re.search(pattern, text) is not None
+    return text is not None and searcher(pattern)(text)
 
 
 def _with(method: str) -> Callable[..., Value]:
@@ -344,13 +362,13 @@ def _call(node: ast.Call) -> Compiled:
 
 def _compiled_match(pattern: Value, text: Compiled) -> Compiled:
     try:
-        search = re.compile(pattern).search
-    except (re.error, TypeError) as error:
+        search = searcher(pattern)
+    except (re.error, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(f"expression: {pattern!r} is not a regular expression: {error}") from error
 
     def run(scope: Scope) -> bool:
         value = text(scope)
-        return value is not None and search(value) is not None
+        return value is not None and search(value)
 
     return run
 

@@ -10,7 +10,6 @@ that share an id but differ are both kept, and reported, because an id may name 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from atropos_cli.engine.sessions import RunTotals, Sessions, read_group, stored_
 from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import DataError
 from atropos_cli.io.groupfile import read_header
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import RunFacts, lost_tasks
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
 from atropos_cli.io.records import Record
@@ -249,10 +249,9 @@ def _folder(source: Source) -> Path:
 
 def _read_summary(folder: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / "summary.json").read_bytes())
+        return read_object(folder / "summary.json")
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _compressor() -> Callable[[bytes], bytes]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from atropos_cli.domain.finish import finish_of
 from atropos_cli.domain.words import words
-from atropos_cli.engine.data.expressions import Expression, ExpressionError
+from atropos_cli.engine.data.expressions import Expression, ExpressionError, searcher
 from atropos_cli.engine.data.presence import Presence
 from atropos_cli.engine.data.selection import OPS, all_equal, group_spread
 from atropos_cli.errors import UsageError
@@ -198,11 +198,11 @@ def _length_rule(unit: str, measure: Callable[[Attempt], int | None], low: int |
 
 def _regex_rule(pattern: str, *, wanted: bool) -> AttemptTest:
     try:
-        search = re.compile(pattern).search
-    except re.error as error:
+        search = searcher(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     reason = f"{'match' if wanted else 'no match'} {pattern!r}"
-    return lambda record, attempt: None if (search(attempt.completion_text) is not None) is wanted else reason
+    return lambda record, attempt: None if search(attempt.completion_text) is wanted else reason
 
 
 def _where_rule(text: str, presence: Presence, on_error: Callable[[Record, str], None]) -> AttemptTest:
@@ -215,5 +215,7 @@ def _where_rule(text: str, presence: Presence, on_error: Callable[[Record, str],
         except ExpressionError as error:
             on_error(record, str(error))
             return f"where {text}: error"
+        except UsageError as error:
+            raise UsageError(f"{record.where}: {error.message}", hint=error.hint) from error
 
     return test

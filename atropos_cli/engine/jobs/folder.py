@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from atropos_cli.domain.job import JOB_FILE, JobPlan
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write, write_orders
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import now
 
@@ -50,10 +51,9 @@ def read_job(path: Path) -> JobPlan:
 def read_record(path: Path) -> dict[str, Any] | None:
     """A JSON record of the folder, None while it is not there."""
     try:
-        found = json.loads(path.read_bytes())
+        return read_object(path)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def attempts(folder: Path) -> list[int]:

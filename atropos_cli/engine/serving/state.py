@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from atropos_cli.errors import LaunchError, UsageError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 
 State = Literal["starting", "ready", "failed", "stopped", "gone"]
 STATE_FILE = "server.json"
@@ -83,7 +84,7 @@ def write_record(folder: Path, record: ServerRecord) -> None:
 def read_server(folder: Path) -> ServerRecord | None:
     """The record as it is to be believed now: a server whose launcher has vanished is gone. None: no such server."""
     try:
-        data = json.loads((folder / STATE_FILE).read_bytes())
+        data = read_object(folder / STATE_FILE)
         record = ServerRecord(**{**data, "urls": tuple(data["urls"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import make_group_id
 from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.components import close_part
 from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.systematic import FailureWatch
 from atropos_cli.errors import DataError
 from atropos_cli.ports.reward import Reward
 
@@ -40,6 +42,7 @@ class Answers:
         self._opened = False
         self._groups = 0
         self._told = False
+        self._watch = FailureWatch(Execution().same_failures)
 
     async def score(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
         """The total of each completion, None where a reward failed. Neighbours of the same row are one group."""
@@ -59,6 +62,7 @@ class Answers:
                 if rollout.failure is not None:
                     failures.append(rollout.failure)
                     self._keep_failure(group_id, task.id, rollout.failure, rollout.id)
+                self._watch.look([rollout])
         if failures and not self._told:
             self._told = True
             first = failures[0]

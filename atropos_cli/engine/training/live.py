@@ -21,6 +21,7 @@ from atropos_cli.engine.dispatch import Abort, Dispatcher, EventSink
 from atropos_cli.engine.planner import component_rewards
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
+from atropos_cli.engine.systematic import FailureWatch
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.reward import Reward
@@ -81,6 +82,7 @@ class Player:
         self.rewards = component_rewards(plan.rewards, own, registry)
         self._tell = tell
         self._run: Run | None = None
+        self._failures = FailureWatch(plan.execution.same_failures)
 
     async def open(self, backend: InferenceBackend) -> None:
         """Open the rewards and the environment, and get ready to ask the backend."""
@@ -123,7 +125,9 @@ class Player:
         try:
             groups = await GroupRoller(self._run, place).roll(self.environment, task)
         except Exception as error:  # noqa: BLE001 - a plugin's error is this task's failure
-            on_failure(place, task, failure("environment", error), None)
+            reason = failure("environment", error, type(self.environment).roll_group)
+            on_failure(place, task, reason, None)
+            self._failures.fail(reason, task.id)
             return []
         alive = False
         for group in groups:
@@ -131,4 +135,5 @@ class Player:
                 alive = alive or rollout.failure is None
                 if rollout.failure is not None:
                     on_failure(place, task, rollout.failure, rollout.id)
+            self._failures.look(group.rollouts)
         return list(groups) if alive else []

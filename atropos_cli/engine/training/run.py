@@ -9,7 +9,6 @@ goes on from the newest complete checkpoint. Under torchrun or accelerate every 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -26,6 +25,7 @@ from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
 from atropos_cli.engine.training.records.summary import checkpoints
 from atropos_cli.engine.training.session import TrainSession
 from atropos_cli.errors import AtroposError, DataError, ExitCode, RunExists, TrainerError
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.rundir import RunDir, check_alone, check_same_identity, holds_training, open_run, read_stored
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import Trainer, TrainResult
@@ -103,7 +103,7 @@ def finished(folder: Path, plan: TrainPlan) -> TrainResult | None:
     Raises PlanChanged for one that was made by another plan.
     """
     try:
-        state: Any = json.loads((folder / STATE_FILE).read_bytes())
+        state: Any = read_object(folder / STATE_FILE)
         if state.get("state") != "finished" or not (folder / "model").is_dir():
             return None
     except (OSError, ValueError, AttributeError):

@@ -6,7 +6,6 @@ the one with the highest accuracy on the first suite, the earliest of equals.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from atropos_cli.engine.training.live import Player
 from atropos_cli.engine.training.records.samples import PER_STEP, plain_cell, spaced
 from atropos_cli.engine.training.records.summary import EVALUATIONS
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward
 
@@ -101,7 +101,7 @@ class SuiteResults:
             name, _, number = path.stem.rpartition("-step-")
             if not number.isdigit() or int(number) > upto:
                 continue
-            result = Evaluation.model_validate(json.loads(path.read_bytes()))
+            result = Evaluation.model_validate(read_object(path))
             name = self._names.get(name, name)
             values = {f"eval/{name}/{key}": value for key, value in _metrics(result).items()}
             steps.setdefault(int(number), {}).update(values)

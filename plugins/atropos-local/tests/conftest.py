@@ -71,6 +71,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def make_model(tmp_path: Path) -> Callable[..., Any]:
+    """`make_model("name", tie_word_embeddings=True)`: a model whose folder is tmp_path / "name"."""
+
+    def make(name: str, **changes: Any) -> Any:
+        model = tiny_llama(**changes)
+        model.save_pretrained(tmp_path / name)
+        byte_tokenizer().save_pretrained(tmp_path / name)
+        return model
+
+    return make
+
+
+@pytest.fixture
 async def opened(tiny: Path) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     """`await opened(max_batch=4)`: a backend on the tiny model, closed after the test."""
     from atropos_local.backend import LocalBackend, LocalConfig

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,87 @@ async def test_a_template_is_asked_for_when_the_model_has_none(tiny: Path, tmp_p
     shutil.copytree(tiny, tmp_path / "m")
     (tmp_path / "m" / "chat_template.jinja").unlink()
     assert "no chat template" in (await fails(str(tmp_path / "m"))).message
+
+
+@pytest.mark.model
+def test_loads_at_the_same_time_leave_the_process_as_it_was(tmp_path: Path, make_model: Callable[..., Any]) -> None:
+    """Whole, tied and half-precision models from several threads, and one that fails in between."""
+    import torch
+    from atropos_local.models import load, load_weights, resolve
+    from tqdm.auto import tqdm
+    from transformers import PreTrainedModel
+    from transformers.utils import logging
+
+    def shared() -> tuple[Any, ...]:
+        device = torch.utils._device.CURRENT_DEVICE  # type: ignore[attr-defined]
+        names = torch.get_default_dtype(), device, torch.linspace, torch.nn.init.normal_, logging.get_verbosity()
+        return (*names, tqdm.__init__, PreTrainedModel.tie_weights)
+
+    expected = {name: make_model(name, tie_word_embeddings=name == "tied") for name in ("plain", "tied", "broken")}
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"no weights")
+    before, failed, wrong = shared(), [], []
+
+    def work(name: str, dtype: torch.dtype) -> None:
+        for _ in range(3):
+            try:
+                model = load(
+                    resolve(str(tmp_path / name)), device=torch.device("cpu"), dtype=dtype, use_cache=False
+                ).model
+                load_weights(model, str(tmp_path / name))
+            except FatalBackendError as error:
+                failed.append((name, error.message))
+                continue
+            for key, tensor in model.state_dict().items():
+                if not torch.equal(tensor, expected[name].state_dict()[key].to(dtype)):
+                    wrong.append((name, key))
+
+    kinds = [("plain", torch.float32), ("tied", torch.bfloat16), ("broken", torch.float32), ("plain", torch.float16)]
+    threads = [threading.Thread(target=work, args=kind) for kind in kinds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert {name for name, _ in failed} == {"broken"}
+    assert all("cannot be loaded" in message for _, message in failed)
+    assert shared() == before
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (NotImplementedError("Cannot copy out of meta tensor; no data!"), "cannot be moved to device cpu: NotImpl"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "cannot be moved to device cpu: RuntimeError: CUDA"),
+        (RuntimeError("No HIP GPUs are available"), "cannot be moved"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate"), "does not fit"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "does not fit"),
+        (MemoryError(), "does not fit"),
+    ],
+)
+def test_an_error_is_named_by_what_it_was(raised: Exception, said: str) -> None:
+    import torch
+    from atropos_local.models import _place
+
+    from atropos_cli.sdk import ModelSource
+
+    class Model(torch.nn.Linear):
+        def to(self, *args: Any, **options: Any) -> Any:
+            raise raised
+
+    source = ModelSource("folder", "m", "m")
+    with pytest.raises(FatalBackendError) as caught:
+        _place(Model(1, 1), source, torch.device("cpu"), torch.float32)
+    assert said in caught.value.message
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("lost", ["model.layers.0.mlp.up_proj.weight", "model.norm.weight", "lm_head.weight"])
+async def test_a_model_without_some_weights_is_refused(tiny: Path, tmp_path: Path, lost: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(tiny, tmp_path / "m")
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    del weights[lost]
+    save_file(weights, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
+    assert f"the first is {lost}" in (await fails(str(tmp_path / "m"))).message

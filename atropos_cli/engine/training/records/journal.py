@@ -18,6 +18,7 @@ from atropos_cli.engine.training.records.reevaluations import read_reevaluations
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
 from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.rundir import being_written
 
 MARK = "<!-- written by atropos journal -->"
@@ -77,8 +78,8 @@ def _runs(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _training(run: Path, root: Path) -> JournalEntry:
-    state: dict[str, Any] = json.loads((run / STATE_FILE).read_bytes())
-    plan = json.loads((run / "plan.json").read_bytes()) if (run / "plan.json").exists() else {}
+    state: dict[str, Any] = read_object(run / STATE_FILE)
+    plan = read_object(run / "plan.json") if (run / "plan.json").exists() else {}
     if state.get("state") == "running":  # the state is of the start; the records know how far it got
         state |= summary(run)
         if not being_written(run):
@@ -115,7 +116,7 @@ def _evaluation(run: Path, root: Path) -> JournalEntry:
     if found.reward is not None:
         results["reward"] = estimate(found.reward)
     summary = run / "summary.json"
-    state = json.loads(summary.read_bytes()).get("state") if summary.exists() else None
+    state = read_object(summary).get("state") if summary.exists() else None
     return JournalEntry(
         kind="eval",
         run=str(run.relative_to(root)),

@@ -19,6 +19,7 @@ from atropos_cli.engine.planner import LOCAL_BACKEND, public_options
 from atropos_cli.engine.training.records.summary import checkpoints
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.plugins.registry import Registry
 
 FILE, FOLDER = "reevaluations.json", "reevaluations"
@@ -76,7 +77,7 @@ def read_reevaluations(folder: Path) -> dict[str, dict[str, float]]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_bytes())
+        found = read_object(path)
         return {str(name): {str(key): float(value) for key, value in values.items()} for name, values in found.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged: {error}", hint="remove it, then atropos reevaluate RUN") from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.errors import DataError
 from atropos_cli.io.append import AppendLog, move_tail
+from atropos_cli.io.jsonvalue import parse
 
 Order = tuple[int, int]
 """Step, and 1 for what an evaluation after that step found, else 0: lines stand in this order."""
@@ -44,7 +45,8 @@ class StepLog:
         offset = 0
         with self.path.open("rb") as file:
             for line in file:
-                if not line.endswith(b"\n") or _order(json.loads(line)) >= order:
+                record = _parse(line) if line.endswith(b"\n") else None
+                if line.strip() and (record is None or _order(record) >= order):
                     break
                 offset += len(line)
         if offset < self.path.stat().st_size:
@@ -61,15 +63,27 @@ class StepLog:
 
 
 def heal(path: Path) -> None:
-    """Move what a crash left of an unfinished record, or of a damaged end, out of the file."""
+    """Move what a crash left of an unfinished record, or of a damaged end, out of the file.
+
+    Raises DataError for a broken line that records follow: no crash makes one, and they are not thrown away for it.
+    """
     if not path.exists():
         return
-    offset = 0
+    offset = broken = 0
     with path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n") or _parse(line) is None:
-                break
-            offset += len(line)
+        for number, line in enumerate(file, 1):
+            whole = line.endswith(b"\n") and _parse(line) is not None
+            if whole and broken:
+                raise DataError(
+                    f"{path}:{broken}: broken line",
+                    hint="the file was not changed; remove or mend that line, then resume",
+                )
+            if whole:
+                offset += len(line)
+            elif not broken and line.strip():
+                broken = number
+            elif not broken:
+                offset += len(line)
     if offset < path.stat().st_size:
         move_tail(path, offset)
 
@@ -81,14 +95,15 @@ def read_steps(path: Path) -> Iterator[JsonDict]:
     with path.open("rb") as file:
         for line in file:
             record = _parse(line) if line.endswith(b"\n") else None
-            if record is None:
+            if record is not None:
+                yield record
+            elif line.strip():
                 return
-            yield record
 
 
 def _parse(line: bytes) -> JsonDict | None:
     try:
-        record: Any = json.loads(line)
+        record, _ = parse(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) and type(record.get("step")) is int else None

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.redaction import redacted_json
 
 FILE = "trackers.json"
@@ -190,10 +191,9 @@ def _open(
 def read_ids(folder: Path) -> dict[str, Any]:
     """What trackers.json holds; empty when there is none or it is damaged."""
     try:
-        found = json.loads((folder / FILE).read_bytes())
+        return read_object(folder / FILE)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def keep_id(folder: Path, name: str, values: JsonDict) -> None:

@@ -13,7 +13,16 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from atropos_cli.sdk import PROMPT_PARTS, DataError, JsonDict, Message, whole_prompt
+from atropos_cli.sdk import (
+    PROMPT_PARTS,
+    ConfigError,
+    DataError,
+    JsonDict,
+    Message,
+    OverTime,
+    time_limit,
+    whole_prompt,
+)
 from atropos_datasets.choices import gold_index, options_of, positional, shuffled
 from atropos_datasets.config import DatasetConfig
 from atropos_datasets.rows import Rows
@@ -155,7 +164,11 @@ class Mapping:
                 raise BadRow(f"the answer has no {self.config.answer_prefix!r} (--answer-prefix): {_short(raw)}")
             text = text.strip()
         if self._regex is not None:
-            matches = list(self._regex.finditer(str(text)))
+            try:
+                with time_limit():
+                    matches = list(self._regex.finditer(str(text)))
+            except OverTime as error:
+                raise ConfigError(f"--answer-regex {self.config.answer_regex!r} took too long: {error}") from error
             if not matches:
                 raise BadRow(f"the answer does not match {self.config.answer_regex!r}: {_short(raw)}")
             last = matches[-1]

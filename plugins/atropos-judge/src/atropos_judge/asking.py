@@ -87,8 +87,7 @@ class Asker:
                     raise
                 left -= not isinstance(error, RateLimited)
                 self._tell(error)
-                pause = error.retry_after if error.retry_after is not None else delay * random.uniform(0.75, 1.25)
-                pause = min(pause, config.timeout)
+                pause = error.pause(delay * random.uniform(0.75, 1.25), config.timeout)
                 if isinstance(error, RateLimited):
                     here.wait_until = max(here.wait_until, time.monotonic() + pause)
                 await asyncio.sleep(pause)

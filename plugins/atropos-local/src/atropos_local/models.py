@@ -8,15 +8,23 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partialmethod
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from atropos_cli.sdk import ConfigError, FatalBackendError, ModelSource, find_model, gguf_header, load_gguf
+from atropos_cli.sdk import (
+    ConfigError,
+    FatalBackendError,
+    ModelSource,
+    find_model,
+    gguf_header,
+    load_gguf,
+    loading_model,
+)
+
+from .runtime import is_memory_error
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +58,7 @@ def _fatal() -> Iterator[None]:
 
 def load(source: ModelSource, *, device: torch.device, dtype: torch.dtype, use_cache: bool) -> Loaded:
     """Load the tokenizer and the weights. use_cache: keep a dequantised copy of a GGUF file for the next time."""
-    with _quiet():
+    with loading_model():
         if source.kind == "gguf":
             model, tokenizer = _load_gguf(Path(source.location), dtype, use_cache)
         else:
@@ -75,9 +83,10 @@ def _load_pretrained(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]
         location, local_only = _hub_copy(source), True
     options: dict[str, Any] = {"local_files_only": local_only, "trust_remote_code": False}
     try:
-        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **options)
+        model, found = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, output_loading_info=True, **options)
     except Exception as error:  # the loader raises whatever a damaged or unknown model makes it raise
         raise _load_error(source, error) from error
+    _check_complete(source, found["missing_keys"])
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, **options)
     except Exception as error:  # as above
@@ -109,7 +118,7 @@ def load_weights(model: Any, folder: str) -> None:
     import torch
 
     try:
-        with _quiet():
+        with loading_model():
             other = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True).state_dict()
         own = model.state_dict()
         wrong = sorted(name for name in own.keys() | other.keys() if _shape(own, name) != _shape(other, name))
@@ -130,6 +139,11 @@ def _shape(tensors: dict[str, Any], name: str) -> tuple[int, ...] | None:
 
 def _load_error(source: ModelSource, error: Exception) -> FatalBackendError:
     text = str(error)
+    if is_memory_error(error):
+        return FatalBackendError(
+            f"there is no memory to load model {source.label!r}: {_first_line(error)}",
+            hint="use a smaller model, or --backend.dtype bfloat16",
+        )
     if source.kind == "hub" and isinstance(error, OSError):
         if "gated" in text or "401" in text or "403" in text:
             return FatalBackendError(
@@ -159,15 +173,28 @@ def _tokenizer_error(source: ModelSource, why: str) -> FatalBackendError:
     )
 
 
-def _place(model: Any, source: ModelSource, device: torch.device, dtype: torch.dtype) -> Any:
-    import torch
+def _check_complete(source: ModelSource, missing: Iterable[str]) -> None:
+    """Refuse a model without some of its weights: transformers only warns, and makes up random ones."""
+    if names := sorted(missing):
+        raise FatalBackendError(
+            f"model {source.label!r} came without the weights of {len(names)} tensors, the first is {names[0]}",
+            hint="the files in its folder are not complete, or its config.json is of another model",
+        )
 
+
+def _place(model: Any, source: ModelSource, device: torch.device, dtype: torch.dtype) -> Any:
+    _check_complete(source, [name for name, tensor in model.named_parameters() if tensor.is_meta])
     try:
         return model.to(device=device, dtype=dtype).eval()
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:
+        if is_memory_error(error):
+            raise FatalBackendError(
+                f"model {source.label!r} does not fit on device {device}: {_first_line(error)}",
+                hint="use a smaller model, --backend.device cpu, or --backend.dtype bfloat16",
+            ) from error
         raise FatalBackendError(
-            f"model {source.label!r} does not fit on device {device}: {_first_line(error)}",
-            hint="use a smaller model, --backend.device cpu, or --backend.dtype bfloat16",
+            f"model {source.label!r} cannot be moved to device {device}: {type(error).__name__}: {_first_line(error)}",
+            hint="give --backend.device cpu to see whether it is the device",
         ) from error
 
 
@@ -184,26 +211,6 @@ def _hub_reachable() -> bool:
             return True
     except OSError:
         return False
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars or advice from transformers while it loads: stderr belongs to atropos."""
-    from transformers.utils import logging
-
-    tqdm = import_module("tqdm.auto").tqdm
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    draw = tqdm.__init__
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    tqdm.__init__ = partialmethod(draw, disable=True)  # the GGUF reader does not heed the setting above
-    try:
-        yield
-    finally:
-        tqdm.__init__ = draw
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:

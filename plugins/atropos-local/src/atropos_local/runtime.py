@@ -71,6 +71,17 @@ def free_memory(device: torch.device) -> int:
     return min(found, default=4 << 30)
 
 
+def is_memory_error(error: BaseException) -> bool:
+    """Did it fail for want of memory, of the machine or of the GPU? torch says so in an error of many meanings."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error).lower()
+    words = ("not enough memory", "out of memory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, RuntimeError | OSError) and any(word in text for word in words)
+
+
 def _available() -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

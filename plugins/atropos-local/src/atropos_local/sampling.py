@@ -78,7 +78,7 @@ def choose(
         tokens[drawn] = _draw(picked, [choices[row] for row in drawn], [numbers[row] for row in drawn])
     if tempered and drawn:
         scale = [1.0 if choice.greedy else choice.temperature for choice in choices]
-        logits = logits / torch.tensor(scale, device=logits.device)[:, None]
+        logits = logits / torch.tensor(scale, dtype=logits.dtype, device=logits.device)[:, None]
     logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
     return tokens.tolist(), logprobs.tolist()
 
@@ -86,7 +86,8 @@ def choose(
 def _draw(logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float]) -> Tensor:
     import torch
 
-    temperatures = torch.tensor([choice.temperature for choice in choices], device=logits.device)
+    # The default number format is the process's, and another model may just be loading in a coarser one.
+    temperatures = torch.tensor([choice.temperature for choice in choices], dtype=logits.dtype, device=logits.device)
     weights = torch.softmax(logits / temperatures[:, None], dim=-1)
     cut = [row for row, choice in enumerate(choices) if choice.truncates]
     if cut:
@@ -104,7 +105,7 @@ def _truncate(weights: Tensor, choices: Sequence[Choice]) -> Tensor:
     import torch
 
     def column(values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, device=weights.device)[:, None]
+        return torch.tensor(values, dtype=weights.dtype, device=weights.device)[:, None]
 
     vocabulary = weights.shape[-1]
     largest_k = max(choice.top_k for choice in choices)

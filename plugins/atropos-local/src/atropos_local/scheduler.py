@@ -18,6 +18,7 @@ from atropos_cli.sdk import BackendError, FatalBackendError, TransientBackendErr
 
 from .batching import Batch, GenerateJob, Row, ScoreJob, fail
 from .rows import CacheLost
+from .runtime import is_memory_error
 
 log = logging.getLogger(__name__)
 
@@ -214,12 +215,10 @@ def _out_of_memory(error: BaseException) -> TransientBackendError:
 
 
 def _as_backend_error(error: Exception) -> BackendError:
-    import torch
-
     if isinstance(error, BackendError):
         return error
     text = str(error)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in text:
+    if is_memory_error(error):
         return _out_of_memory(error)
     first_line = text.split("\n", 1)[0]
     if "CUDA error" in text or "device-side assert" in text:

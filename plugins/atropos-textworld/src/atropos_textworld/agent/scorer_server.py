@@ -10,6 +10,7 @@ from atropos_cli.sdk import InferenceBackend, TransientBackendError, make_backen
 
 TRIES = 5
 FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 60.0
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class ScorerServer:
                 async with self._slots:
                     return await send()
             except TransientBackendError as error:
-                await asyncio.sleep(error.retry_after or pause)
+                await asyncio.sleep(error.pause(pause, LONGEST_PAUSE))
                 pause *= 2
         async with self._slots:
             return await send()

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, JsonDict, ModelSource, TrainerError, find_model, gguf_folder, gguf_header
+from atropos_cli.sdk import (
+    ConfigError,
+    JsonDict,
+    ModelSource,
+    TrainerError,
+    find_model,
+    gguf_folder,
+    gguf_header,
+    loading_model,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ def load_tokenizer(name: str) -> Any:
     location = _location(source)
     local = source.kind != "hub" or _offline()
     try:
-        with quiet():
+        with loading_model():
             tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=local, trust_remote_code=False)
     except Exception as error:  # the loader raises whatever a damaged or missing file makes it raise
         raise TrainerError(
@@ -76,7 +85,7 @@ def load_model(name: str, *, attention: str | None = None) -> Any:
     if attention is not None:
         options["attn_implementation"] = attention
     try:
-        with quiet():
+        with loading_model():
             model = AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32, **options)
     except Exception as error:  # as above
         raise TrainerError(

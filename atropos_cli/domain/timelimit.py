@@ -1,0 +1,68 @@
+"""A limit on how long foreign patterns and templates may run: `(a+)+$` or nested loops take longer than anybody waits.
+
+    with time_limit():
+        found = pattern.search(text)
+
+Counted is the processor time of the calling thread, so that a busy machine is no reason to stop. The limit holds in
+the main thread, where the commands work; Python delivers signals nowhere else.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+
+LIMIT = 5.0  # seconds; what is meant well takes milliseconds
+_TICK = 0.5  # seconds of the process between two looks
+_MAIN = threading.main_thread().ident
+
+
+class OverTime(Exception):
+    """The time is over. Not for people: say what took so long."""
+
+
+class time_limit:  # noqa: N801 - used like a function
+    """The block is stopped by OverTime after LIMIT seconds. A limit within a limit changes nothing.
+
+    Cheap enough for every record: the clock ticks by itself while limits are in use, and stops when none is.
+    """
+
+    __slots__ = ("_outermost",)
+    _inside = False
+    _ticking = False
+    _since: float | None = None
+    """The thread's processor time at the first tick within the block."""
+
+    def __enter__(self) -> None:
+        self._outermost = not time_limit._inside and threading.get_ident() == _MAIN
+        if self._outermost:
+            if not time_limit._ticking:
+                _start()
+            time_limit._since = None
+            time_limit._inside = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outermost:
+            time_limit._inside = False
+
+
+def _start() -> None:
+    time_limit._ticking = True
+    signal.signal(signal.SIGVTALRM, _on_tick)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK, _TICK)
+
+
+def _on_tick(number: int, frame: FrameType | None) -> None:
+    if not time_limit._inside:
+        time_limit._ticking = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        return
+    now = time.thread_time()
+    if time_limit._since is None:
+        time_limit._since = now
+    elif now - time_limit._since >= LIMIT - _TICK:
+        raise OverTime(f"not done after {LIMIT:g} s")
