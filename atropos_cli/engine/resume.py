@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from atropos_cli.errors import DataError
+
 
 class DoneTasks:
     """A growing set of task indexes."""
@@ -38,3 +42,11 @@ class DoneTasks:
                 index += 1
             else:
                 return index
+
+
+def twice(folder: Path | None, group_id: str) -> DataError:
+    """The error for a run that holds the groups of one task twice."""
+    return DataError(
+        f"{folder} holds the groups of one task twice",
+        hint=f"remove one of the lines that begin with group {group_id!r}, then resume",
+    )

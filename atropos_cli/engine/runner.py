@@ -23,12 +23,12 @@ from atropos_cli.domain.task import Task
 from atropos_cli.engine.components import Parts, open_parts
 from atropos_cli.engine.dispatch import Abort, Dispatcher, Draining
 from atropos_cli.engine.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.engine.resume import DoneTasks
+from atropos_cli.engine.resume import DoneTasks, twice
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.sessions import RunTotals, Sessions, recover
 from atropos_cli.engine.systematic import FailureWatch
-from atropos_cli.engine.tasks import Shard, TaskReader
+from atropos_cli.engine.tasks import Shard, TaskReader, most_open_groups
 from atropos_cli.errors import AtroposError, DataError, RunFailed
 from atropos_cli.io.git import git_commit
 from atropos_cli.io.lost import RunFacts
@@ -121,10 +121,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
             if not self.done.add(index):
-                raise DataError(
-                    f"{folder} holds the groups of task {index} twice",
-                    hint=f"remove one of the lines that begin with group {make_group_id(digest, index)!r}, then resume",
-                )
+                raise twice(folder, make_group_id(digest, index))
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -176,7 +173,7 @@ class Runner:
     async def _pump(self, parts: Parts) -> None:
         """Open a group whenever a worker would be idle otherwise."""
         dispatcher, workers = parts.dispatcher, self.plan.execution.workers
-        bound = _most_open_groups(parts.environment, workers, self.plan.group_size)
+        bound = most_open_groups(parts.environment, workers, self.plan.group_size)
         index = self._next_index(0)
         while not self._stop.is_set():
             if len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
@@ -400,10 +397,3 @@ class Runner:
         nothing = 0 < self.totals.rollouts == self.totals.rollouts_failed
         rate = self.totals.rollouts_failed / max(1, self.totals.rollouts)
         return "failed" if nothing or rate > self.plan.execution.max_failure_rate else "finished"
-
-
-def _most_open_groups(environment: Environment, workers: int, group_size: int) -> int:
-    """How many groups may be open: enough to keep the workers busy, not so many that they fill the memory."""
-    if type(environment).episode is Environment.episode:
-        return 2 * workers
-    return max(2, -(-2 * workers // max(1, environment.requests_at_once(group_size))) + 1)

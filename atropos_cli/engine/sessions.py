@@ -141,7 +141,7 @@ def stored_sessions(folder: Path) -> Sessions:
             known = data[part] if part is not None else data
             found = Sessions(**{key: known[key] for key in Sessions.__slots__ if key in known})
             return Sessions().and_now(found)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
     return Sessions()
 
@@ -158,7 +158,7 @@ def _load(found: RunTotals, written: int) -> int:
         if not fits or data["tail"] != _tail(found.groups, size):
             return 0
         totals, earlier = Totals.from_state(data["groups"]), stored_sessions(found.folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return 0
     found.totals, found.earlier = totals, earlier
     return size

@@ -77,3 +77,10 @@ class TaskReader:
             self._position += 1
         self._position += 1
         return next(self._iterator, None)
+
+
+def most_open_groups(environment: Environment, workers: int, group_size: int) -> int:
+    """How many groups may be open: enough to keep the workers busy, not so many that they fill the memory."""
+    if type(environment).episode is Environment.episode:
+        return 2 * workers
+    return max(2, -(-2 * workers // max(1, environment.requests_at_once(group_size))) + 1)
