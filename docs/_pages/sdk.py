@@ -20,6 +20,9 @@ TITLES = {
     "sdk": "Files",
     "isolation": "Isolated programs",
     "models": "Models on this machine",
+    "redaction": "Secrets",
+    "paths": "Paths and streams",
+    "streams": "Paths and streams",
     "resources": "Templates",
     "errors": "Errors",
     "pydantic": "From pydantic",
@@ -70,6 +73,8 @@ OTHERS = {
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
+    "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
+    "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",
 }
