@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from atropos_cli.sdk import Rollout, Task, reward
+from atropos_cli.sdk import Rollout, Task, reward, split_thinking
 
 _DIGITS = frozenset("0123456789")
 _NUMBER = _DIGITS | frozenset(".,/")
@@ -22,13 +22,13 @@ _CURRENCY = frozenset("$€£¥")
 _LONGEST = 400  # characters of one number; longer ones are not numbers to us
 
 
-@reward(extract=lambda task, rollout: rollout.text.strip())
+@reward(extract=lambda task, rollout: _visible(rollout).strip())
 def exact_match(task: Task, rollout: Rollout) -> float:
     """1.0 when the reply is the task's answer, else 0.0.
 
     White space around both is ignored; everything else counts, upper and lower case too.
     """
-    return float(rollout.text.strip() == _answer_text(task).strip())
+    return float(_visible(rollout).strip() == _answer_text(task).strip())
 
 
 @reward
@@ -42,7 +42,7 @@ def contains_answer(task: Task, rollout: Rollout) -> float:
     wanted = _answer_text(task).strip().casefold()
     if not wanted:
         raise ValueError(f"task {task.id}: the answer is empty, so every reply contains it")
-    text = rollout.text.casefold()
+    text = _visible(rollout).casefold()
     start = text.find(wanted)
     while start >= 0:
         if _stands_alone(text, start, start + len(wanted)):
@@ -51,7 +51,7 @@ def contains_answer(task: Task, rollout: Rollout) -> float:
     return 0.0
 
 
-@reward(extract=lambda task, rollout: _last_number(rollout.text)[0])
+@reward(extract=lambda task, rollout: _last_number(_visible(rollout))[0])
 def numeric_match(task: Task, rollout: Rollout) -> float:
     """1.0 when the last number of the reply equals the task's answer, else 0.0.
 
@@ -62,7 +62,7 @@ def numeric_match(task: Task, rollout: Rollout) -> float:
     wanted = _number(text)
     if wanted is None:
         raise ValueError(f"task {task.id}: the answer {text[:80]!r} is not a number")
-    return float(last_number(rollout.text) == wanted)
+    return float(last_number(_visible(rollout)) == wanted)
 
 
 @reward(weight=0.0)
@@ -78,6 +78,11 @@ def length(task: Task, rollout: Rollout) -> float:
     if not replies or any(message.tokens is None for message in replies):
         raise ValueError("the backend gave neither a count of completion tokens nor the tokens")
     return float(sum(_sampled(message.tokens.mask, len(message.tokens.ids)) for message in replies if message.tokens))
+
+
+def _visible(rollout: Rollout) -> str:
+    """The reply without its thinking; empty when the thinking never ended."""
+    return split_thinking(rollout.text)[1] or ""
 
 
 def last_number(text: str) -> Fraction | None:

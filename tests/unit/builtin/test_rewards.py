@@ -190,3 +190,10 @@ def test_the_time_does_not_explode_with_the_length(unit):
     began = time.process_time()
     last_number(text)
     assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize("marks", ["<think>{}</think>", "[THINK]{}[/THINK]", "◁think▷{}◁/think▷"])
+def test_thinking_earns_nothing(marks):
+    replies = (marks.format("5") + "It is 7.", marks.format("7") + "5", marks.split("{")[0] + "5")
+    for reward in (contains_answer, numeric_match, exact_match):
+        assert [score(reward, "5", reply) for reply in replies] == [0.0, 1.0, 0.0]
