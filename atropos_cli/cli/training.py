@@ -104,10 +104,14 @@ def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
     registration = registry.find("environment", name) if name else None
     environment = registration.load() if registration is not None else None
     given_backend = any(word.startswith(("--base-url", "--backend")) for word in args)
-    backend = pick_backend(registry, args, lenient=True) if given_backend else None
+    picked = pick_backend(registry, args, lenient=True) if given_backend else None
+    backend = None if picked is None else picked.backend
     if backend is None:
         known = [item for item in registry.registrations("backend") if item.name == "local"]
-        backend = known[0] if known else pick_backend(registry, args, lenient=True)
+        if known:
+            backend = known[0]
+        elif (picked := pick_backend(registry, args, lenient=True)) is not None:
+            backend = picked.backend
     buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
