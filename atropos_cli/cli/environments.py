@@ -218,14 +218,16 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         raise
 
 
-def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry]) -> Resolved:
+def settle(
+    buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry], preset: Path | None = None
+) -> Resolved:
     """Merge and check everything. Secrets from files are handed on as variables, since a plan must not hold them."""
     import os
 
     from atropos_cli.config.resolve import resolve
     from atropos_cli.config.sources import PREFIX, collect
 
-    resolved = resolve(buckets, collect(buckets, config=config, flags=flags))
+    resolved = resolve(buckets, collect(buckets, config=config, flags=flags, preset=preset))
     for bucket in resolved.buckets:
         for option in bucket.options:
             if option.secret and len(option.path) == 1 and bucket.prefix:
