@@ -15,6 +15,11 @@ def folder(name: str) -> Path:
     raise FileNotFoundError(f"this installation of atropos-cli has no {name} folder")
 
 
+def laptop_preset() -> Path:
+    """The settings of a training that names neither model, environment nor data."""
+    return folder("templates") / "laptop.toml"
+
+
 def slurm_templates() -> Path:
     """The folder of the batch script templates."""
     return folder("slurm_templates")

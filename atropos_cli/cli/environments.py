@@ -20,6 +20,7 @@ from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.unnamed import Unnamed
     from atropos_cli.config.resolve import Resolved
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.config.sources import Bucket, Entry
@@ -119,8 +120,8 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
     registration = registry.find("environment", name)
     environment = registration.load()
     lenient = not full or not _HELP_WORDS.isdisjoint(args)
-    backend = pick_backend(registry, args, lenient=lenient)
-    buckets = gen_buckets(registry, registration, environment, backend)
+    picked = pick_backend(registry, args, lenient=lenient)
+    buckets = gen_buckets(registry, registration, environment, None if picked is None else picked.backend)
     of_backend = buckets[-1].label
     if full:
         buckets += reward_buckets(registry, args, environment.rewards, lenient=lenient)
@@ -139,7 +140,10 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
                     hint="drop it, or choose another --backend (atropos plugins list)",
                 )
         own = {key: given[key] for key in extra}
-        resolved = settle(buckets, given.get("config"), entries_of(flags, given))
+        found = () if picked is None else picked.entries
+        resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
+        if full and picked is not None and picked.note is not None:
+            session.out.note(picked.note)
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
     parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
@@ -172,12 +176,14 @@ def gen_buckets(registry: Registry, registration: Registration | None, environme
     ]
 
 
-def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> Registration | None:
+def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> Unnamed | None:
     """The backend whose options apply, by what flags, variables and files say of backend, model and base_url.
 
-    lenient: for help; whatever is wrong is passed over, and None means that no backend could be told.
+    Where they name none, a model is looked for. lenient: for help; nothing is looked for, errors are ignored, and None
+    means that the backend is unknown.
     """
     from atropos_cli.cli.options import glance
+    from atropos_cli.cli.unnamed import Unnamed, find_unnamed, resumed_folder
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings
@@ -202,14 +208,19 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> R
             model=str(wanted["model"]) if wanted["model"] is not None else None,
             backend_options={} if url is None else {"base_url": str(url)},
         )
-        return choose_backend(settings, registry)
+        named = settings.backend != "auto" or settings.model is not None or url is not None
+        if not named and not lenient and not glance(args, "models"):  # eval may name several
+            return find_unnamed(registry, resumed_folder(args))
+        return Unnamed(choose_backend(settings, registry))
     except AtroposError:
         if lenient:
             return None
         raise
 
 
-def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry]) -> Resolved:
+def settle(
+    buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry], preset: Path | None = None
+) -> Resolved:
     """Merge and check everything. Secrets from files are handed on as variables, since a plan must not hold them."""
     import os
 
@@ -217,7 +228,7 @@ def settle(buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry
     from atropos_cli.config.sources import PREFIX, collect
     from atropos_cli.redaction import learn
 
-    resolved = resolve(buckets, collect(buckets, config=config, flags=flags))
+    resolved = resolve(buckets, collect(buckets, config=config, flags=flags, preset=preset))
     for bucket in resolved.buckets:
         for option in bucket.options:
             if option.secret and len(option.path) == 1 and bucket.prefix:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from atropos_cli.ports.launcher import JobSpec
 
 _SIGNAL_MARGIN = 15
-_REFUSED = frozenset({"slurm", "tmux", "launch-sglang", "launch-vllm", "view", "run"})
+_REFUSED = frozenset({"slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
 _RUNS = ("gen", "train")
 """Commands whose run folder is the job's folder too, and that go on in it when the job is queued again."""
 _LEAST_DRAIN = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.environments import (
@@ -71,13 +72,16 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
     """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
     from atropos_cli.cli.options import entries_of, signature_of
 
-    buckets = _buckets(session, args)
+    preset = _preset(method, args)
+    buckets = _buckets(session, args, preset)
     extra = signature_of(action)
     flags = _flags(buckets, extra, method)
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
-        resolved = settle(buckets, given.get("config"), entries_of(flags, given))
+        resolved = settle(buckets, given.get("config"), entries_of(flags, given), preset)
+        if preset is not None:
+            session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
         return action(TrainChosen(session, method, resolved), **own)
 
     set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags)])
@@ -94,20 +98,33 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
     return command
 
 
-def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
+def _preset(method: str, args: Sequence[str]) -> Path | None:
+    """The settings of a `train grpo` that names neither model, environment nor data."""
+    from atropos_cli.config.buckets import train_bucket
+    from atropos_cli.resources import laptop_preset
+
+    named = _glanced(args, train_bucket(), "env", "data", "model")
+    return laptop_preset() if method == "grpo" and not named else None
+
+
+def _buckets(session: Session, args: Sequence[str], preset: Path | None) -> list[Bucket]:
     from atropos_cli.config.buckets import train_bucket, trainer_bucket
 
     registry = session.registry
     train = train_bucket()
-    said = _glanced(args, train)
+    said = _glanced(args, train, "env", "trainer", preset=preset)
     name = said.get("env")
     registration = registry.find("environment", name) if name else None
     environment = registration.load() if registration is not None else None
     given_backend = any(word.startswith(("--base-url", "--backend")) for word in args)
-    backend = pick_backend(registry, args, lenient=True) if given_backend else None
+    picked = pick_backend(registry, args, lenient=True) if given_backend else None
+    backend = None if picked is None else picked.backend
     if backend is None:
         known = [item for item in registry.registrations("backend") if item.name == "local"]
-        backend = known[0] if known else pick_backend(registry, args, lenient=True)
+        if known:
+            backend = known[0]
+        elif (picked := pick_backend(registry, args, lenient=True)) is not None:
+            backend = picked.backend
     buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
@@ -119,26 +136,25 @@ def _buckets(session: Session, args: Sequence[str]) -> list[Bucket]:
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
 
-def _glanced(args: Sequence[str], train: Bucket) -> dict[str, str]:
-    """The environment and the trainer, by what flags, variables and files say before anything is parsed."""
-    from pathlib import Path
-
+def _glanced(args: Sequence[str], train: Bucket, *names: str, preset: Path | None = None) -> dict[str, str]:
+    """Settings by name, by what flags, variables and files say before anything is parsed."""
     from atropos_cli.cli.options import glance
-    from atropos_cli.config.buckets import settings_bucket
+    from atropos_cli.config.buckets import SETTINGS, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.sources import Entry, collect
 
     flags = [
-        Entry(train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
-        for name in ("env", "trainer")
+        Entry(SETTINGS if name == "model" else train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
+        for name in names
         for value in glance(args, name)
     ]
     configs = glance(args, "config")
-    said = collect([settings_bucket(), train], config=Path(configs[-1]) if configs else None, flags=flags)
+    config = Path(configs[-1]) if configs else None
+    said = collect([settings_bucket(), train], config=config, flags=flags, preset=preset)
     return {
         entry.path[0]: str(entry.value)
         for entry in said.entries
-        if entry.bucket == train.name and entry.path[0] in ("env", "trainer")
+        if entry.bucket in (SETTINGS, train.name) and entry.path[0] in names
     }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from atropos_cli.errors import AtroposError, ConfigError, UsageError
 
-OriginKind = Literal["default", "user file", "file", "environment variable", "flag"]
+OriginKind = Literal["default", "found", "user file", "file", "environment variable", "flag"]
 
 
 @dataclass(frozen=True, slots=True)

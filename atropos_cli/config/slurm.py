@@ -2,6 +2,7 @@
 
 [slurm]
 profile = "big"
+command = "gen textworld --limit 100"        # what `atropos slurm submit` alone submits
 
 [slurm.profiles.big]
 partition = "gpu"
@@ -48,16 +49,25 @@ def slurm_profile(wanted: str | None, config: Path | None = None) -> tuple[str |
     return name, profiles[name]
 
 
+def slurm_command(config: Path | None = None) -> str | None:
+    """[slurm] command: what `atropos slurm submit` submits when it is given nothing. The project's file wins."""
+    found: str | None = None
+    for _, file in load_files(explicit_file(config)):
+        found = _section(file).get("command", found)
+    return found
+
+
 def _section(file: ConfigFile) -> dict[str, Any]:
     found = file.tree.get("slurm", {})
     if not isinstance(found, dict) or not isinstance(found.get("profiles", {}), dict):
-        raise ConfigError(f"{file.shown}: [slurm]: expected `profile` and the sections [slurm.profiles.NAME]")
-    unknown = sorted(set(found) - {"profile", "profiles"})
+        raise ConfigError(f"{file.shown}: [slurm]: expected keys and the sections [slurm.profiles.NAME]")
+    unknown = sorted(set(found) - {"command", "profile", "profiles"})
     if unknown:
         raise ConfigError(
             f"{file.shown}: unknown key 'slurm.{unknown[0]}'",
-            hint="options of a cluster stand in [slurm.profiles.NAME]; [slurm] has `profile` only",
+            hint="[slurm] has the keys `profile` and `command`; options of a cluster belong to [slurm.profiles.NAME]",
         )
-    if not isinstance(found.get("profile", ""), str):
-        raise ConfigError(f"{file.shown}: slurm.profile: expected a name")
+    for key in ("command", "profile"):
+        if not isinstance(found.get(key, ""), str):
+            raise ConfigError(f"{file.shown}: slurm.{key}: expected text")
     return found

@@ -254,10 +254,16 @@ def collect(
     config: Path | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Sequence[Entry] = (),
+    preset: Path | None = None,
 ) -> Collected:
-    """Everything that was said, in ascending precedence. Unreadable files raise ConfigError at once."""
+    """Everything that was said, in ascending precedence. Unreadable files raise ConfigError at once.
+
+    preset: a file of ours that every other source overrides.
+    """
     into = Collected()
     chosen = explicit_file(config)
+    if preset is not None:
+        FileReader(read_config(preset), "found", buckets, into).read()
     for kind, file in load_files(chosen):
         FileReader(file, kind, buckets, into).read()
     if chosen is None and not Path(PROJECT_FILE).exists():

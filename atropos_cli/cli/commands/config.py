@@ -35,7 +35,8 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
     session = session_of(ctx)
     args = ["--config", str(config)] if config else []
     backend = pick_backend(session.registry, args, lenient=True)
-    print_resolved(settle(gen_buckets(session.registry, None, None, backend), config, ()), session, as_json=as_json)
+    buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
+    print_resolved(settle(buckets, config, ()), session, as_json=as_json)
 
 
 def show_gen(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:

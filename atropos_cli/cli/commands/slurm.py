@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,9 +53,13 @@ def _job(*names: str, **settings: Any) -> Any:
 def submit(
     ctx: typer.Context,
     command: Annotated[
-        list[str],
-        typer.Argument(metavar="-- COMMAND...", help="Any atropos command with its options.", show_default=False),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND...",
+            help="Any atropos command with its options.  [default: what this folder describes]",
+            show_default=False,
+        ),
+    ] = None,
     nodes: Annotated[int, _size("--nodes", min=1, help="Nodes.", show_default=True)] = 1,
     gpus_per_node: Annotated[int, _size("--gpus-per-node", min=0, help="GPUs on each.", show_default=True)] = 0,
     cpus: Annotated[int | None, _size("--cpus", min=1, help="CPU cores on each node.")] = None,
@@ -116,9 +121,13 @@ def submit(
     """
     from atropos_cli.builtin.slurm.values import parse_memory, parse_time
     from atropos_cli.cli import slurmjobs
+    from atropos_cli.cli.slurmdefault import described_command
     from atropos_cli.domain.job import Resources
 
     session = session_of(ctx)
+    if not command:
+        command = described_command(config)
+        session.out.note(f"submitting what this folder describes: {shlex.join(command)}")
     if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
         from atropos_cli.cli.commands.pipeline import submit_file
 
