@@ -103,8 +103,10 @@ def _preset(method: str, args: Sequence[str]) -> Path | None:
     from atropos_cli.config.buckets import train_bucket
     from atropos_cli.resources import laptop_preset
 
+    if method != "grpo" or {"--help", "-h"} & set(args):
+        return None
     named = _glanced(args, train_bucket(), "env", "data", "model")
-    return laptop_preset() if method == "grpo" and not named else None
+    return None if named else laptop_preset()
 
 
 def _buckets(session: Session, args: Sequence[str], preset: Path | None) -> list[Bucket]:
