@@ -249,7 +249,8 @@ def being_written(folder: Path) -> bool:
 
 
 def _holds_groups(folder: Path) -> bool:
-    return any(path.stat().st_size for path in folder.glob("groups.jsonl*"))
+    """Is a group stored? The index tells nothing: it has a head before the first group."""
+    return any(path.stat().st_size for path in folder.glob("groups.jsonl*") if path.suffix != ".idx")
 
 
 def read_plan(path: Path) -> Plan:
