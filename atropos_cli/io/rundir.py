@@ -249,7 +249,7 @@ def being_written(folder: Path) -> bool:
 
 
 def _holds_groups(folder: Path) -> bool:
-    # The index has a header even where no group was written.
+    """Is a group stored? The index tells nothing: it has a header before the first group."""
     return any(path.stat().st_size for path in folder.glob("groups.jsonl*") if path.suffix != ".idx")
 
 
