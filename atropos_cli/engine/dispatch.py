@@ -38,6 +38,7 @@ _PROBE_DELAY_CAP = 2.0
 _RETRY_DELAY_CAP = 10.0
 _REJECTED_AT_START = 3
 _LEAST_WAITS = 4  # in a row, before a server that rate limits everything is given up
+_LIMITED_WAITS = 10  # times max_wait until then: quotas are counted by the minute, and a dead server is not
 
 
 class GroupDeadline(Exception):
@@ -261,7 +262,7 @@ class Dispatcher:
         if self._pause_task is not None:
             return
         limited = now - self._throttled_since
-        if self._waits >= _LEAST_WAITS and limited >= self.execution.max_wait:
+        if self._waits >= _LEAST_WAITS and limited >= _LIMITED_WAITS * self.execution.max_wait:
             self.fail(
                 BackendError(
                     f"rate limited for {limited:.0f} s, nothing got through: {error}",

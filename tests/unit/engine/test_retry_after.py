@@ -15,6 +15,7 @@ from support import Adding, StaticRegistry
 from atropos_cli.builtin.openai import OpenAIBackend
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.plan import Execution
+from atropos_cli.engine import dispatch
 from atropos_cli.engine.planner import build_plan
 from atropos_cli.engine.runner import run_gen
 from atropos_cli.errors import BackendError, RateLimited, ServerUnavailable, TransientBackendError
@@ -41,8 +42,9 @@ def gen(server: MockServer, folder: Path, *, limit: int = 8, **execution: Any) -
 
 @pytest.mark.parametrize("header", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"])
 def test_a_server_that_limits_everything_is_asked_less_and_less_and_then_given_up(
-    tmp_path: Path, header: str | None
+    tmp_path: Path, header: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dispatch, "_LIMITED_WAITS", 1)
     with MockServer([limited(429, header)]) as server:
         began = time.monotonic()
         with pytest.raises(BackendError, match=r"rate limited for .* nothing got through") as caught:
