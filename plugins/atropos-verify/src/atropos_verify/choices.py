@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from atropos_verify.cues import QUALIFIED
 from atropos_verify.extract import visible
 from atropos_verify.latex import untext
+from atropos_verify.scan import Led, near
 from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, clause, decide, describes, negated
 from atropos_verify.written import one_script
 
@@ -67,18 +68,25 @@ _SUBJECT = re.compile(
     r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답)",
     re.IGNORECASE,
 )
-_PICK = re.compile(
-    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for"
-    r"|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle"
-    r"|nehme|choisis|elijo|escojo"
-    r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper"
-    r"|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
-    r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also"
-    r"|donc|entonces|quindi|portanto)[,:]?"
-    r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción"
-    r"|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
-    r"|故选|应选|应该选|應選|所以选|因此选|选择|选|選ぶ|正确选项[是为：:]*|選択肢は|선택(?:은|:)?)[\s:：*_]*(?=\S)",
-    re.IGNORECASE,
+_RIGHT_WORDS = "correct|right|best|true|answer|most |richtig|korrekt|bonne|respuesta|corretta|certa|正|对的|정답"
+_PICK = Led(
+    re.compile(
+        r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for"
+        r"|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle"
+        r"|nehme|choisis|elijo|escojo"
+        r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper"
+        r"|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
+        r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also"
+        r"|donc|entonces|quindi|portanto)[,:]?"
+        r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción"
+        r"|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
+        r"|故选|应选|应该选|應選|所以选|因此选|选择|选|選ぶ|正确选项[是为：:]*|選択肢は|선택(?:은|:)?)[\s:：*_]*(?=\S)",
+        re.IGNORECASE,
+    ),
+    "choos|chose|select|pick|go with|going with|opt|settle on|vote for|say|richtig|korrekt|wähle|"
+    "nehme|choisis|elijo|escojo|escolho|scelgo|выбираю|kies|correct|right|best|final|my |proper|"
+    "appropriate|therefore|thus|hence|so|ergo|also|donc|entonces|quindi|portanto|it|bonne|opción|"
+    "alternativa|故选|应选|应该选|應選|所以选|因此选|选|選|正确选项|선택",
 )
 
 
@@ -238,7 +246,7 @@ def _refused(before: str) -> bool:
 def _letter_places(text: str) -> list[Place]:
     """The places that only letters have."""
     found: list[Place] = []
-    for match in list(_SUBJECT.finditer(text))[-40:]:
+    for match in list(near(_SUBJECT, text, _RIGHT_WORDS, 100))[-40:]:
         letter, before = match["letter"], text[max(0, match.start() - 40) : match.start()]
         if not letter.isupper() or (letter == "I" and not match["option"]) or QUALIFIED.search(before):
             continue

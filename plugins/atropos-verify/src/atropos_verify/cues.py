@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from atropos_verify.scan import Led, head
+
 NOUNS = (
     "antwort", "endergebnis", "réponse", "reponse", "respuesta", "resposta", "risposta",
     "antwoord", "ответ", "відповідь",
@@ -39,19 +41,22 @@ _NOT = (
 _CJK_NOT = "不是|不为|不等于|并非|不應是"
 _JUNK = r"(?:[\s*_`\"'’”)\]}]|\\\\)*+"
 _NO_WORD = r"(?:is|was|not|no|non|não|nicht|ne|nie|has|have|tiene|hat|ha|tem)\b"
-_AFTER = rf"(?:\s+(?:to\s+[^.\n:]{{0,80}}?|(?!{_NO_WORD})[^\W\d]{{2,14}}(?:\s+(?!{_NO_WORD})[^\W\d]{2, 14})?))?"
+_AFTER = rf"(?:\s+(?:to\s+[^.\n:]{{0,80}}?|(?!{_NO_WORD})[^\W\d]{{2,14}}(?:\s+(?!{_NO_WORD})[^\W\d](?!\w))?))?"
 
-CUE = re.compile(
-    rf"(?:(?<![^\W_])(?:(?P<noun>answers?|{'|'.join(NOUNS)}"
-    rf"|final (?:result|value|number|solution|choice|total|count|amount))"
-    rf"|(?P<result>{'|'.join(RESULTS)}))(?!\w){_AFTER}"
-    rf"|(?P<cnoun>{'|'.join(CJK_NOUNS)})|(?P<cresult>{'|'.join(CJK_RESULTS)}))"
-    rf"(?:\s?\([^()\n]{{0,40}}\)|,[^,.:\n]{{1,30}},)?(?:(?P<head>[ \t*_#]*+\n)|{_JUNK}"
-    rf"(?:(?P<neg>(?<!\w)(?:{'|'.join(_NOT)})(?!\w)|{_CJK_NOT})"
-    rf"|(?P<verb>(?<!\w)(?:{'|'.join(_VERBS)})(?!\w)|{_CJK_VERBS})(?:{_JUNK}:)?"
-    rf"|(?P<about>(?<!\w)(?:ha[sd]|have|contains?|c[ao]mes?|took|takes|uses?|needs?|requires?|consists|tiene|hat|besteht|possède"
-    rf"|comporte|tem|ha|имеет)(?!\w)|有)|(?P<mark>[:：=|】]|->|=>|→|—|–|-(?=\s))))",
-    re.IGNORECASE,
+CUE = Led(
+    re.compile(
+        rf"(?:(?<![^\W_])(?:(?P<noun>answers?|{'|'.join(NOUNS)}"
+        rf"|final (?:result|value|number|solution|choice|total|count|amount))"
+        rf"|(?P<result>{'|'.join(RESULTS)}))(?!\w){_AFTER}"
+        rf"|(?P<cnoun>{'|'.join(CJK_NOUNS)})|(?P<cresult>{'|'.join(CJK_RESULTS)}))"
+        rf"(?:\s?\([^()\n]{{0,40}}\)|,[^,.:\n]{{1,30}},)?(?:(?P<head>[ \t*_#]*+\n)|{_JUNK}"
+        rf"(?:(?P<neg>(?<!\w)(?:{'|'.join(_NOT)})(?!\w)|{_CJK_NOT})"
+        rf"|(?P<verb>(?<!\w)(?:{'|'.join(_VERBS)})(?!\w)|{_CJK_VERBS})(?:{_JUNK}:)?"
+        rf"|(?P<about>(?<!\w)(?:ha[sd]|have|contains?|c[ao]mes?|took|takes|uses?|needs?|requires?|consists|tiene|hat|besteht|possède"
+        rf"|comporte|tem|ha|имеет)(?!\w)|有)|(?P<mark>[:：=|】]|->|=>|→|—|–|-(?=\s))))",
+        re.IGNORECASE,
+    ),
+    "|".join(("answer", "final ", *map(head, (*NOUNS, *CJK_NOUNS, *RESULTS, *CJK_RESULTS)))),
 )
 """neg, verb, about, mark or head says how the noun goes over into what is stated."""
 
@@ -67,10 +72,12 @@ QUALIFIED = re.compile(
 )
 """What stands before a noun that then states nothing: "a wrong answer is", "if the answer is"."""
 
+REVERSED_NOUNS = "answer|antwort|réponse|respuesta|risposta|resposta"
 REVERSED = re.compile(
     r"\s(?:(?P<neg>(?:is|was)(?:n['’]t| not)|ist nicht|n['’]est pas|no es)|is|was|as|ist|als|est|es|è|é)\s+"
     r"(?:(?:the|our|my|your|indeed|therefore|thus|die|unsere|la|notre|nuestra|a)\s+)*"
-    r"(?:(?:final|correct|right|required|desired|richtige|endgültige|bonne)\s+)*(?:answer|antwort|réponse|respuesta|risposta|resposta)\b",
+    r"(?:(?:final|correct|right|required|desired|richtige|endgültige|bonne)\s+)*"
+    rf"(?:{REVERSED_NOUNS})\b",
     re.IGNORECASE,
 )
 """What follows an answer that comes first: "42 is the answer"."""
@@ -80,29 +87,40 @@ DEMONSTRATIVE = re.compile(
     re.IGNORECASE,
 )
 
-CORRECTION = re.compile(
-    r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|no,? wait|wait|hold on|actually"
-    r"|correction|oops|sorry|hmm+|scratch that"
-    r"|i meant?|let me correct (?:that|this|it|myself)"
-    r"|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
-    r"|perdón|corrección|espera|correção|aspetta|correzione|стоп|исправление)(?!\w)?[\s,.:;!…—–*-]*+)+"
-    r"(?:(?:(?:it|that|this|the (?:correct |right )?(?:value|number|one|choice|letter|option))(?:['’]s"
-    r"|\s+(?:is|was|should be|must be))"
-    r"|(?:should|must) be|make (?:it|that)|it|es ist|das ist|c['’]est|es|è|é)\b[\s:,*]*+)?"
-    r"|(?:不对|不對|不，|等等|更正|错了|いや|違う|違います|訂正|待って|아니)[\s，,。.:：、!！]*+(?:应该是|應該是|应为|正しくは|是)?[\s:：]*+",
-    re.IGNORECASE,
+CORRECTION = Led(
+    re.compile(
+        r"(?<!\w)(?:(?:(?:no|nope|nein|non|nee|нет|não)\s*[,:;!—–-]|no,? wait|wait|hold on|actually"
+        r"|correction|oops|sorry|hmm+|scratch that"
+        r"|i meant?|let me correct (?:that|this|it|myself)"
+        r"|make that|my mistake|on second thought|rather|moment|halt|korrektur|attendez|attends|correction|pardon"
+        r"|perdón|corrección|espera|correção|aspetta|correzione|стоп|исправление)(?!\w)?[\s,.:;!…—–*-]*+)+"
+        r"(?:(?:(?:it|that|this|the (?:correct |right )?(?:value|number|one|choice|letter|option))(?:['’]s"
+        r"|\s+(?:is|was|should be|must be))"
+        r"|(?:should|must) be|make (?:it|that)|it|es ist|das ist|c['’]est|es|è|é)\b[\s:,*]*+)?"
+        r"|(?:不对|不對|不，|等等|更正|错了|いや|違う|違います|訂正|待って|아니)[\s，,。.:：、!！]*+(?:应该是|應該是|应为|正しくは|是)?[\s:：]*+",
+        re.IGNORECASE,
+    ),
+    "no|nein|nee|нет|não|wait|hold on|actually|correction|oops|sorry|hmm|scratch|i mean|"
+    "let me correct|make that|my mistake|on second thought|rather|moment|halt|korrektur|attend|"
+    "pardon|perdón|corrección|espera|correção|aspetta|correzione|стоп|исправление|不|等等|更正|错了|"
+    "いや|違|訂正|待って|아니",
 )
 """A word that takes back what was stated, right before what is stated instead: "Wait, no: 17"."""
 
-RETRACTION = re.compile(
-    r"(?P<near>\b(?:that|this|it|which)(?:['’]s| is| was| isn['’]?t| is not| can['’]?t be)\s*(?:all "
-    r"|clearly |obviously |not )?"
-    r"(?:wrong|incorrect|mistaken|a mistake|an error|right|correct)\b|das ist falsch|c['’]est faux"
-    r"|es incorrecto|está mal"
-    r"|è sbagliato|это неверно|不对|不對|错了|錯了|間違い|違います)"
-    r"|\bi (?:made|found|see) (?:a|an|my) (?:mistake|error|slip)\b|\b(?:scratch|strike|ignore|disregard) that\b"
-    r"|\bstart over\b",
-    re.IGNORECASE,
+RETRACTION = Led(
+    re.compile(
+        r"(?P<near>\b(?:that|this|it|which)(?:['’]s| is| was| isn['’]?t| is not| can['’]?t be)\s*(?:all "
+        r"|clearly |obviously |not )?"
+        r"(?:wrong|incorrect|mistaken|a mistake|an error|right|correct)\b|das ist falsch|c['’]est faux"
+        r"|es incorrecto|está mal"
+        r"|è sbagliato|это неверно|不对|不對|错了|錯了|間違い|違います)"
+        r"|\bi (?:made|found|see) (?:a|an|my) (?:mistake|error|slip)\b|\b(?:scratch|strike|ignore|disregard) that\b"
+        r"|\bstart over\b",
+        re.IGNORECASE,
+    ),
+    "that|this|it|which|das ist falsch|c'est faux|c’est faux|es incorrecto|está mal|è sbagliato|"
+    "это неверно|不对|不對|错了|錯了|間違い|違います|i made|i found|i see|scratch|strike|ignore|"
+    "disregard|start over",
 )
 """What takes an answer back without a new one. near: it is about what was named last."""
 

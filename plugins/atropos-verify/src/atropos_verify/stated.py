@@ -34,6 +34,7 @@ _OTHER = re.compile(
 _JOINED = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:\bor\b|\boder\b|\bou\b|或者?|または|か)\s*(?:maybe|perhaps|even)?[\s$]*|[-–—~:](?=$)|\s(?:to|bis|through)\s)"
 )
+_SENTENCE = re.compile(r"\n|[.!?](?=\s)")
 _BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre|tra|from|von)\s[\s$*€£]*$", re.IGNORECASE)
 _DENIED_AFTER = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:is|was|seems|looks)(?:n['’]t| not)|(?:is|was)\s+(?:wrong|incorrect"
@@ -170,7 +171,8 @@ def joined_before(text: str, number: Number) -> bool:
     if re.search(r"[\[(]\s*-?[\d.]+\s*[,;]\s*$", text[:begin]):
         return True
     for found in list(numbers(text[:begin]))[-2:]:
-        joint = _JOINED.fullmatch(re.sub(r"\n|[.!?](?=\s)", "\x00", text[found.end : begin]))
+        between = text[found.end : begin]
+        joint = None if _SENTENCE.search(between) else _JOINED.fullmatch(between)
         if joint is None and not _BETWEEN.search(text[: found.start]):
             continue
         if found.value != number.value:

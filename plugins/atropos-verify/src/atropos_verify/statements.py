@@ -26,10 +26,12 @@ from atropos_verify.cues import (
     QUALIFIED,
     RETRACTION,
     REVERSED,
+    REVERSED_NOUNS,
     RIGHT,
     SENTENCE_END,
 )
 from atropos_verify.latex import matching
+from atropos_verify.scan import near
 
 MOST = 60
 """Places that are looked at, from the end."""
@@ -163,7 +165,7 @@ def _markers(text: str) -> Iterator[Place]:
 
 
 def _tags(text: str) -> Iterator[Place]:
-    for pattern in TAGS:
+    for pattern in TAGS if "</" in text or "[/" in text else ():
         for match in list(pattern.finditer(text))[-MOST:]:
             yield Place("tag", match.start(), match.end(), match[2].strip())
 
@@ -195,7 +197,7 @@ def _cues(text: str) -> Iterator[Place]:
 
 
 def _reversed(text: str) -> Iterator[Place]:
-    for match in list(REVERSED.finditer(text))[-MOST:]:
+    for match in list(near(REVERSED, text, REVERSED_NOUNS, 100))[-MOST:]:
         before = text[max(0, match.start() - 80) : match.start()]
         content = _LAST_PART.split(before)[-1].strip()
         if re.search(r"\d|\$|\\", content) and not BOX.search(content):
@@ -204,7 +206,7 @@ def _reversed(text: str) -> Iterator[Place]:
 
 def _tables(text: str) -> Iterator[Place]:
     """The one row of a table that has a column for the answer."""
-    for match in list(_TABLE.finditer(text))[-MOST:]:
+    for match in list(_TABLE.finditer(text))[-MOST:] if "|" in text else ():
         heads, cells = ([cell.strip(" *") for cell in match[part].strip(" |").split("|")] for part in ("head", "row"))
         columns = [i for i, head in enumerate(heads) if _ANSWER_COLUMN.fullmatch(head)]
         if len(columns) == 1 and len(cells) == len(heads):

@@ -10,6 +10,7 @@ import unicodedata
 from fractions import Fraction
 
 from atropos_verify.numerals import spell, unify
+from atropos_verify.scan import Led, holds
 
 _SIGNS = {
     **{char: chr(char - 0xFEE0) for char in range(0xFF01, 0xFF5F)},
@@ -65,10 +66,13 @@ _SCALE = re.compile(
     re.IGNORECASE,
 )
 _LETTERS = {"k": 3, "m": 6, "b": 9}
-_MINUS = re.compile(
-    r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|零下|氷点下|マイナス|마이너스)"
-    r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
-    re.IGNORECASE,
+_MINUS = Led(
+    re.compile(
+        r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|零下|氷点下|マイナス|마이너스)"
+        r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
+        re.IGNORECASE,
+    ),
+    "minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب|负|負|零下|氷点下|マイナス|마이너스",
 )
 _BINARY = re.compile(r"(?:[\d)\]}%]|\d\s{1,2}[^\W\d]{1,12}|(?<!\w)[a-z])\s*$", re.IGNORECASE)
 _BELOW = re.compile(
@@ -79,7 +83,9 @@ _HALVES = re.compile(
     re.I,
 )
 _PARTS = {"half": Fraction(1, 2), "third": Fraction(1, 3), "quarter": Fraction(1, 4), "fifth": Fraction(1, 5)}
-_QUICK = re.compile(rf"\d\D{{0,12}}?(?:{_LATIN}|{_WIDE}|and |below|[kKmMB]\b)", re.IGNORECASE)
+_AND = re.compile(r"\d\s+and\s", re.IGNORECASE)
+_LETTER = re.compile(r"\d\s?[kKmMbB](?![^\W_])")
+_HAS_SCALE = re.compile(rf"\d\}}?\$?[\s-]?(?:\\text\s*\{{\s*)?(?:{_LATIN}|{_WIDE})", re.IGNORECASE)
 
 
 def one_script(text: str) -> str:
@@ -97,17 +103,21 @@ def plain_numbers(text: str) -> str:
         text = _decimal_commas(text)
     if "'" in text or "’" in text:
         text = _APOSTROPHES.sub(lambda match: re.sub(r"\D", "", match[0]), text)
-    if _QUICK.search(text):
+    if "below" in text:
         text = _BELOW.sub(r"-\1\2", text)
+    if _AND.search(text):
         text = _HALVES.sub(_half, text)
-        text = _SCALE.sub(_scaled, text)
-    return text
+    return _SCALE.sub(_scaled, text) if _has_scale(text) else text
 
 
 def scaled(text: str) -> str:
     """1.5 million as 1500000, also as LaTeX writes it, and "negative" as a sign."""
     text = _MINUS.sub(_minus, text)
-    return _WORDED.sub(_scaled, text) if _QUICK.search(text) else text
+    return _WORDED.sub(_scaled, text) if _has_scale(text) else text
+
+
+def _has_scale(text: str) -> bool:
+    return (_LETTER.search(text) is not None) or (holds(text, _SCALES) and _HAS_SCALE.search(text) is not None)
 
 
 def comma_language(text: str) -> bool:
