@@ -11,6 +11,7 @@ from atropos_verify.numerals import Number, numbers, spaced_number, spell
 from atropos_verify.quantity import quantity
 from atropos_verify.shapes import label
 from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, describes, negated
+from atropos_verify.written import WORDED_NUMBER
 
 _REFUSES = re.compile(
     r"\W*(?:\\text\s*\{\s*)?(?:i (?:do not|don['’]?t|cannot|can['’]?t)|unknown|unclear|undefined|none"
@@ -143,6 +144,8 @@ def _said(content: str, verb: bool) -> Stated:
         found = number_of(rest[join.end() :])
         if found.kind != "none":
             return found
+    if WORDED_NUMBER.match(rest) and not re.search(r"\d", rest):
+        return Stated("other", rest)
     if verb and not re.match(r"that\b|dass\b|que\b", rest, re.IGNORECASE):
         return NONE
     return _only(rest)
