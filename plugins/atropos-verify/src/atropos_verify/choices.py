@@ -84,15 +84,17 @@ _SUBJECT = re.compile(
     r"(?:correct|right|best|true|answer|most (?:likely|accurate|appropriate|plausible)|richtig|korrekt"
     r"|richtige|correcte?|bonne|correcta|respuesta|corretta|certa|(?:one|option|choice|candidate|possibility) "
     r"(?:left|remaining|standing)|left(?!\s+\w))"
-    r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답)",
+    r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답|만 남)",
     re.IGNORECASE,
 )
 _RIGHT_WORDS = (
     "correct|right|best|true|answer|most |richtig|korrekt|bonne|respuesta|corretta|certa|left|remaining"
-    "|standing|正|对的|정답"
+    "|standing|正|对的|정답|만 남"
 )
 _REMAINS = (
-    r"leav(?:es|ing)(?: us)?(?: with)?(?: only| just)?|left with(?: only| just)?|remaining (?:option|choice"
+    rf"leav(?:es|ing)(?: us(?: with)?|(?=\s+(?:(?:only|just)\s+)?(?:{_OPTION}\s*)?[(\[*_\"]{{0,4}}[A-Z][)\]*_\"]{{0,4}}"
+    r"(?:[.,;!:\n]|\s*$|\s+(?:as|and|or|to be)\b)))(?: only| just)?|(?:zostaje|pozostaje)(?: tylko)?"
+    r"|left with(?: only| just)?|remaining (?:option|choice"
     r"|answer|candidate"
     r"|possibility|one|letter)(?: left)?(?: is|:)|by (?:the )?(?:process of )?elimination[,:]?(?: it(?:['’]s| is))?"
     r"|elimination (?:gives|yields|leaves|points to)(?: us)?|ne reste (?:plus )?que|s[oó]lo (?:nos )?queda"
@@ -122,7 +124,7 @@ _PICK = Led(
     "choos|chose|select|pick|go with|going with|opt|settle on|vote for|say|richtig|korrekt|wähle|"
     "nehme|choisis|elijo|escojo|escolho|scelgo|выбираю|kies|correct|right|best|final|my |proper|"
     "appropriate|therefore|thus|hence|so|ergo|also|donc|entonces|quindi|portanto|it|bonne|opción|"
-    "alternativa|leav|left with|remaining|by |elimination|ne reste|solo|sólo|só |rimane|resta|bleibt|"
+    "alternativa|leav|zostaje|pozostaje|left with|remaining|by |elimination|ne reste|solo|sólo|só |rimane|resta|bleibt|"
     "übrig|blijft|оста|only|just|nur|alleen|seul|只剩|剩下|残るは|故选|应选|应该选|應選|所以选|因此选|选|選|正确选项"
     "|선택",
 )

@@ -22,7 +22,7 @@ RESULTS = (
     "result", "solution", "ergebnis", "lösung(?:smenge)?", "résultat", "resultado", "solución", "solução",
     "risultato", "soluzione",
     "oplossing", "решение", "розв'язок", "rozwiązanie", "řešení", "løsning(?:en)?", "lösning(?:en)?", "ratkaisu",
-    "soluția", "çözüm", "λύση", "solusi(?:nya)?", "nghiệm", "الحل", "समाधान", "הפתרון",
+    "soluția", "megoldás", "çözüm", "λύση", "solusi(?:nya)?", "nghiệm", "الحل", "समाधान", "הפתרון",
     "resultaat", "uitkomst", "результат", "итог", "wynik", "sonuç", "kết quả", "hasil(?:nya)?", "الناتج", "परिणाम",
 )  # fmt: skip
 CJK_RESULTS = ("结果", "結果", "결과", "解集", "解", "해답")
