@@ -115,7 +115,7 @@ def extract(text: str, style: Style) -> Extraction:
         stated = decision.stated
         if style == "number" and stated.kind == "other" and (worded := worded_value(stated.text or "")) is not None:
             last = _last_number(answer, Decision(None, NONE))  # "the answer is five, as 2 + 3 = 5": the digits say it
-            return last if last.value == worded else Extraction(stated.text, decision.place.rule)
+            return last if last.value == worded else NOTHING
         return Extraction(stated.text, decision.place.rule, stated.value if stated.kind == "one" else None)
     return _bare(answer) if style == "math" else _last_number(answer, decision)
 
