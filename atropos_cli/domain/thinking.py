@@ -74,6 +74,7 @@ _LOOKS_LIKE = re.compile(
 )
 _HINTS = ("think", "thought", "reason", "<|", "◁", "<unused9", "channel")
 _WORDS = ("think", "thought", "reason", "reflect", "scratch", "deliberat", "ponder", "monologue", "rationale", "cot")
+_QUOTES = frozenset(("``", '""', "''", "“”", "„“", "«»", "「」", "‘’"))
 _told: set[str] = set()
 
 
@@ -105,6 +106,8 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     end, inside = 0, ""
     for match in _SPLIT.finditer(text):
         kind = str(match.lastgroup)
+        if _mentioned(text, match):
+            continue
         if not inside and kind[0] == "o":
             inside = kind[1:]
         elif kind == f"c{inside}" or (not inside and FAMILIES[int(kind[1:])].alone):
@@ -114,6 +117,11 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     if not end:
         tell_unknown(text)
     return text[:end], _unwrapped(text[end:])
+
+
+def _mentioned(text: str, match: re.Match[str]) -> bool:
+    """Is the mark only spoken about: `<think>` between back-ticks, or between quotation marks?"""
+    return text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1] in _QUOTES
 
 
 def thought_text(thinking: str) -> str:

@@ -17,6 +17,12 @@ from atropos_verify.quantity import quantity
 from atropos_verify.verdict import NeedsWorker, defer, in_worker
 
 SAME = [
+    ("(3,4)", "x=3, y=4"),
+    ("(2,-1)", "y=-1 \\text{ and } x=2"),
+    ("a=2, b=5", "(2,5)"),
+    ("\\frac12", "\\cos 60^\\circ"),
+    ("\\sqrt{2}", "2\\sin(45°)"),
+    ("\\frac34", "\\sin^2 60^\\circ"),
     ("(0,1)", "0<x<1"),
     ("(0,1)", "1>x>0"),
     ("[0,1)", "0\\le x<1"),
@@ -96,7 +102,10 @@ DIFFERENT = [
     ("\\text{(B)}", "C"),
     ("B", "\\text{Bob}"),
     ("(1,2)", "(2,1)"),
-    ("(1,2)", "x=1,y=2"),
+    ("(1,2)", "x=2,y=1"),
+    ("(1,2)", "y=1,x=2"),
+    ("\\frac12", "\\cos 60"),
+    ("(1,2)", "P=1,Q=2"),
     ("(15,-29)", "15,-29"),
     ("48\\text{ cm}", "48 kg"),
     ("48\\text{ cm}", "0.48 m"),

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from atropos_verify.answers import gsm8k
-from atropos_verify.choices import choice_letter
+from atropos_verify.choices import _PICK, choice_letter
+from atropos_verify.cues import CORRECTION, CUE, RETRACTION
 from atropos_verify.extract import extract
 from atropos_verify.symbolic import math
 from atropos_verify.textual import choice, exact
 from atropos_verify.wording import plain_text, stated_text
+from atropos_verify.written import _MINUS
 from verify_support import value
 
 TABLE = Path(__file__).with_name("judged.jsonl")
@@ -110,3 +112,15 @@ def test_hostile_text_takes_linear_time_in_every_task(unit: str) -> None:
         choice_letter(text)
         stated_text(text)
     assert time.process_time() - begin < 20
+
+
+LED = {"cue": CUE, "correction": CORRECTION, "retraction": RETRACTION, "pick": _PICK, "minus": _MINUS}
+
+
+@pytest.mark.parametrize("name", list(LED))
+def test_a_pattern_is_found_by_its_words_wherever_it_is_found_without_them(name: str) -> None:
+    led = LED[name]
+    replies = [json.loads(line)["reply"] for line in TABLE.read_text(encoding="utf-8").splitlines()]
+    found = [match[0] for reply in replies for match in led.finditer(reply)]
+    assert found == [match[0] for reply in replies for match in led.pattern.finditer(reply)]
+    assert len(found) > 5

@@ -15,6 +15,9 @@ from atropos_cli.engine.convert.samples import normal
 from atropos_cli.io.thinkform import normal_thinking
 
 MARKED = [
+    ("<think>five?</think>Write `<think>` first. seven", "Write `<think>` first. seven"),
+    ("<think>five?</think>The mark '</think>' ends it: seven", "The mark '</think>' ends it: seven"),
+    ("[THINK]five?[/THINK]The mark “[THINK]” opens it: seven", "The mark “[THINK]” opens it: seven"),
     ("<think>\nfive?\n</think>\n\nseven", "seven"),
     ("<THINKING>five?</THINKING>seven", "seven"),
     ("<thought>five?</thought >seven", "seven"),

@@ -13,7 +13,19 @@ from collections.abc import Iterator, Sequence
 from atropos_verify.cues import QUALIFIED
 from atropos_verify.extract import visible
 from atropos_verify.latex import untext
-from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, clause, decide, describes, negated
+from atropos_verify.scan import Led, near
+from atropos_verify.statements import (
+    NONE,
+    SEVERAL,
+    Place,
+    Stated,
+    after_filler,
+    clause,
+    decide,
+    describes,
+    guessed,
+    negated,
+)
 from atropos_verify.written import one_script
 
 _OPTION = (
@@ -22,12 +34,16 @@ _OPTION = (
     r"|möglichkeit|вариант|буква|optie|letra|lettera|lettre))(?!\w)|选项|選項|選択肢|보기)"
 )
 _AFTER_A = (
-    r"because|since|as|and|or|not|rather|instead|with|but|for|due|which|where|here|based|given|over|is|are|was|followed|by"
+    r"because|since|as|and|or|not|rather|instead|with|but|for|due|which|where|here|based|given|over|is|are|was"
+    r"|followed|by"
+    r"|remains?|fits|works|survives|satisfies|matches|stands"
     r"|und|oder|weil|nicht|et|ou|car|y|o|porque|no"
 )
 _LETTER = re.compile(
-    rf"[\s*_`$(\[{{\"'“:：]*+(?:(?:la|le|l['’]|die|der|das|el|il|a|o|the)\s*(?=[A-Z]\W|[A-Z]$|{_OPTION}))?(?:{_OPTION}[\s*_`$(\[{{\"':：#]*+)?"
-    rf"(?:(?P<a>[AI])(?!['’]\w)(?=[)\].:,;*_`$}}\"'”’/|&!?]|\s*$|\s+(?:(?:{_AFTER_A})\b|[^\W\d_a-z]{{1}}(?![^\W\d_])|[-–—(/&+|0-9])|[⺀-鿿가-힯ぁ-ヿ、。])"
+    rf"[\s*_`$(\[{{\"'“:：]*+(?:(?:la|le|l['’]|die|der|das|el|il|a|o|the)\s*(?=[A-Z]\W|[A-Z]$"
+    rf"|{_OPTION}))?(?:{_OPTION}[\s*_`$(\[{{\"':：#]*+)?"
+    rf"(?:(?P<a>[AI])(?!['’]\w)(?=[)\].:,;*_`$}}\"'”’/|&!?]|\s*$|\s+(?:(?:{_AFTER_A})\b"
+    rf"|[^\W\d_a-z]{{1}}(?![^\W\d_])|[-–—(/&+|0-9])|[⺀-鿿가-힯ぁ-ヿ、。])"
     rf"|(?P<b>[B-HJ-Z])(?![A-Za-z0-9'’]|\s*[=^+*]))"
 )
 _SMALL = re.compile(rf"[\s*_`$]*(?:{_OPTION}\s*)?(?:\(([a-z])\)|([a-j])[).](?=\s|$)|([a-z])[).:\s*_`$\"'}}]*$)")
@@ -36,7 +52,8 @@ _JOIN = (
     r"|(?<!\w)(?:and|or|und|oder|et|ou|y|o|e|and/or|or maybe|as well as|to)(?!\w)|和|或者?|与|以及|と|または|와|또는)"
 )
 _MORE = re.compile(
-    rf"[\s)\].:*_`}}$\"']*(?:{_JOIN}[\s(\[*_`$\"']*)+(?:(?:maybe|perhaps|possibly|even|also|both)\s+)?(?:{_OPTION}\s*)?\(?([A-Za-z])(?=[)\].:,;*_`$}}\"'/|&]|\s*$|\s+(?:{_AFTER_A})\b|[⺀-鿿])"
+    rf"[\s)\].:*_`}}$\"']*(?:{_JOIN}[\s(\[*_`$\"']*)+(?:(?:maybe|perhaps|possibly|even|also"
+    rf"|both)\s+)?(?:{_OPTION}\s*)?\(?([A-Za-z])(?=[)\].:,;*_`$}}\"'/|&]|\s*$|\s+(?:{_AFTER_A})\b|[⺀-鿿])"
     rf"|(?:[\s).:]+\(?([A-Z])\)?)+[\s.]*$"
 )
 _LATER = re.compile(rf"(?:{_JOIN}|\n)\s*(?:{_OPTION}\s*)?(?:\(([A-Z])\)|([A-Z])[).:](?=\s))")
@@ -50,7 +67,8 @@ _WRONG = re.compile(
     r"|ruled out|eliminated|impossible|out\b|too))|can(?:not|['’]t) be|(?:ist|sind) (?:falsch|nicht)"
     r"|est (?:faux|fausse|incorrect)|es incorrect"
     r"|:\s*(?:wrong|incorrect|false)\b|✗|✘|❌|是?错误?的?|不正确|不对|ではない|は間違い)"
-    r"|[\s)\].:*_`,]*(?:but|however)\s+(?:(?:it|that|this|which)(?:['’]s| is| was)|is|was)\s+(?:wrong|incorrect|not\b)",
+    r"|[\s)\].:*_`,]*(?:but|however)\s+(?:(?:it|that|this|which)(?:['’]s| is| was)|is|was)\s+(?:wrong"
+    r"|incorrect|not\b)",
     re.IGNORECASE,
 )
 _ALL_WRONG = re.compile(
@@ -58,27 +76,57 @@ _ALL_WRONG = re.compile(
     re.IGNORECASE,
 )
 _SUBJECT = re.compile(
-    rf"(?:(?P<option>{_OPTION})\s*[\"'(\[*_]{{0,4}}|(?<![\w'’.-])(?<![(\[*_]{{5}})[(\[*_\"']{{0,4}})(?P<letter>[A-Z])(?![A-Za-z0-9'’])[)\]*_\"'.]*\s*"
+    rf"(?:(?P<option>{_OPTION})\s*[\"'(\[*_]{{0,4}}"
+    rf"|(?<![\w'’.-])(?<![(\[*_]{{5}})[(\[*_\"']{{0,4}})(?P<letter>[A-Z])(?![A-Za-z0-9'’])[)\]*_\"'.]*\s*"
     r"(?:(?:is|was|must be|would be|should be|has to be|seems(?: to be)?|looks|remains|ist|est|es|è|é)\s+"
     r"(?:(?:the|clearly|definitely|indeed|therefore|thus|most likely|obviously|die|der|la|le|el|il|a|o"
     r"|only|single|our|my)\s+)*"
     r"(?:correct|right|best|true|answer|most (?:likely|accurate|appropriate|plausible)|richtig|korrekt"
-    r"|richtige|correcte?|bonne|correcta|respuesta|corretta|certa)"
-    r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답)",
+    r"|richtige|correcte?|bonne|correcta|respuesta|corretta|certa|(?:one|option|choice|candidate|possibility) "
+    r"(?:left|remaining|standing)|left(?!\s+\w))"
+    r"|(?:是|为)?(?:正确|正確|对的)|项正确|が正解|が正しい|(?:가|이) 정답|만 남)",
     re.IGNORECASE,
 )
-_PICK = re.compile(
-    r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for"
-    r"|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle"
-    r"|nehme|choisis|elijo|escojo"
-    r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper"
-    r"|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
-    r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also"
-    r"|donc|entonces|quindi|portanto)[,:]?"
-    r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción"
-    r"|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
-    r"|故选|应选|应该选|應選|所以选|因此选|选择|选|選ぶ|正确选项[是为：:]*|選択肢は|선택(?:은|:)?)[\s:：*_]*(?=\S)",
-    re.IGNORECASE,
+_RIGHT_WORDS = (
+    "correct|right|best|true|answer|most |richtig|korrekt|bonne|respuesta|corretta|certa|left|remaining"
+    "|standing|正|对的|정답|만 남"
+)
+_REMAINS = (
+    rf"leav(?:es|ing)(?: us(?: with)?|(?=\s+(?:(?:only|just)\s+)?(?:{_OPTION}\s*)?[(\[*_\"]{{0,4}}[A-Z][)\]*_\"]{{0,4}}"
+    r"(?:[.,;!:\n]|\s*$|\s+(?:as|and|or|to be)\b)))(?: only| just)?|(?:zostaje|pozostaje)(?: tylko)?"
+    r"|left with(?: only| just)?|remaining (?:option|choice"
+    r"|answer|candidate"
+    r"|possibility|one|letter)(?: left)?(?: is|:)|by (?:the )?(?:process of )?elimination[,:]?(?: it(?:['’]s| is))?"
+    r"|elimination (?:gives|yields|leaves|points to)(?: us)?|ne reste (?:plus )?que|s[oó]lo (?:nos )?queda"
+    r"|só (?:resta|sobra)"
+    r"|rimane solo|resta solo|bleibt nur|übrig bleibt(?: nur)?|blijft alleen|остаётся(?: только)?|остается(?: только)?"
+    rf"|(?:only|just|nur|alleen"
+    rf"|seule?)(?=\s+(?:{_OPTION}\s*)?[(\[*_\"]{{0,4}}[A-Z][)\]*_\".]{{0,4}}\s+(?:remains|is left"
+    r"|fits|works|survives|satisfies|matches|stands|is (?:possible|consistent|valid)|bleibt|blijft|reste|convient))"
+)
+"""What names the one option that is left."""
+_PICK = Led(
+    re.compile(
+        r"(?:(?<!\w)(?:choose|select|pick|chose|picked|selected|choosing|go(?:ing)? with|opt(?:ing)? for"
+        r"|settle on|vote for|say|richtig ist|(?:korrekte|richtige) (?:option|möglichkeit|wahl) ist|wähle"
+        r"|nehme|choisis|elijo|escojo"
+        r"|escolho|scelgo|выбираю|kies|(?:correct|right|best|final|my|chosen|selected|proper"
+        r"|appropriate) (?:option|choice|letter|selection|pick|statement|alternative|one)"
+        r"(?:\s+here)?(?:\s+(?:is|was|would be|must be|should be)|\s*:)|(?:therefore|thus|hence|so|ergo|also"
+        r"|donc|entonces|quindi|portanto)[,:]?"
+        rf"|{_REMAINS}"
+        r"|it(?:['’]s| is| must be| has to be| should be)|(?:richtige|bonne|opción correcta|opción"
+        r"|alternativa correta)\s+(?:option\s+)?(?:ist|est|es|é))(?!\w)"
+        r"|只剩下?|剩下的?(?:是|只有)|残るは|故选|应选|应该选|應選|所以选|因此选|选择|选|選ぶ|正确选项[是为：:]*|選択肢は|선택(?:은"
+        r"|:)?)[\s:：*_]*(?=\S)",
+        re.IGNORECASE,
+    ),
+    "choos|chose|select|pick|go with|going with|opt|settle on|vote for|say|richtig|korrekt|wähle|"
+    "nehme|choisis|elijo|escojo|escolho|scelgo|выбираю|kies|correct|right|best|final|my |proper|"
+    "appropriate|therefore|thus|hence|so|ergo|also|donc|entonces|quindi|portanto|it|bonne|opción|"
+    "alternativa|leav|zostaje|pozostaje|left with|remaining|by |elimination|ne reste|solo|sólo|só |rimane|resta|bleibt|"
+    "übrig|blijft|оста|only|just|nur|alleen|seul|只剩|剩下|残るは|故选|应选|应该选|應選|所以选|因此选|选|選|正确选项"
+    "|선택",
 )
 
 
@@ -238,7 +286,7 @@ def _refused(before: str) -> bool:
 def _letter_places(text: str) -> list[Place]:
     """The places that only letters have."""
     found: list[Place] = []
-    for match in list(_SUBJECT.finditer(text))[-40:]:
+    for match in list(near(_SUBJECT, text, _RIGHT_WORDS, 100))[-40:]:
         letter, before = match["letter"], text[max(0, match.start() - 40) : match.start()]
         if not letter.isupper() or (letter == "I" and not match["option"]) or QUALIFIED.search(before):
             continue
@@ -281,7 +329,8 @@ def _last_marked(text: str, denied: frozenset[object]) -> str | None:
     for line in reversed(lines):
         if (listed and _ITEM.match(line)) or line.rstrip("*_ ").endswith(("?", "？")):
             continue
-        found = {letter for letter, _ in _marked(line) if letter.casefold() not in denied}
+        found = {letter: at for letter, at in _marked(line) if letter.casefold() not in denied}
         if found:
-            return found.pop() if len(found) == 1 else None
+            letter, at = found.popitem()
+            return letter if not found and not guessed(text, text.rfind(line) + at) else None
     return None

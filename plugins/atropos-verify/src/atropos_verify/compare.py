@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from atropos_verify.arithmetic import MAX_EXPONENT, TooLarge, evaluate
-from atropos_verify.latex import bracketed, clean, matching, split_top, squash, untext
+from atropos_verify.latex import bracketed, clean, in_radians, matching, split_top, squash, untext
 from atropos_verify.quantity import Quantity, quantity, split_unit
 from atropos_verify.shapes import interval, label, matrix_rows, relation_kind, to_interval, union_parts
 
@@ -57,7 +57,7 @@ def same_answer(gold: str, answer: str, symbolic: Symbolic, tolerance: float = 0
         return True
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return False
-    how, target, given = Comparison(symbolic, tolerance), clean(gold), clean(answer)
+    how, target, given = Comparison(symbolic, tolerance), in_radians(clean(gold)), in_radians(clean(answer))
     exact, sign, _ = given.partition("\\approx")
     if sign and exact.strip() and _same(target, exact.strip(), how):
         return True
@@ -77,6 +77,9 @@ def _same(gold: str, answer: str, how: Comparison) -> bool:
         if set(named[0]) != set(named[1]):
             return False
         return all(_same(value, named[1][name], how.deeper()) for name, value in named[0].items())
+    ordered = [_in_order(named[0]), _in_order(named[1])]
+    if (ordered[0] and interval(answer)) or (ordered[1] and interval(gold)):
+        return _same(ordered[0] or gold, ordered[1] or answer, how.deeper())
     for rule in (_choice, _words, _quantities, _time, _lists, _equations, _unions, _brackets, _relations, _matrices):
         verdict = rule(gold, answer, how)
         if verdict is not None:
@@ -97,6 +100,13 @@ def _assignments(text: str) -> dict[str, str] | None:
             return None
     found = {squash(name): value for name, value in pairs if _NAME.fullmatch(squash(name)) and value}
     return found if pairs and len(found) == len(pairs) else None
+
+
+def _in_order(named: dict[str, str] | None) -> str | None:
+    """x=3, y=4 as the tuple (3,4), in the order of the letters; None for what is no list of such values."""
+    if not named or len(named) < 2 or any(re.fullmatch("[a-z]", name) is None for name in named):
+        return None
+    return f"({','.join(named[name] for name in sorted(named))})"
 
 
 def _number(text: str) -> Quantity | None:

@@ -35,9 +35,10 @@ from atropos_verify.statements import (
     after_filler,
     decide,
     describes,
+    guessed,
     negated,
 )
-from atropos_verify.written import one_script, plain_numbers, scaled
+from atropos_verify.written import one_script, plain_numbers, scaled, worded_value
 
 Style = Literal["number", "math"]
 MAX_TEXT = 400_000
@@ -112,6 +113,9 @@ def extract(text: str, style: Style) -> Extraction:
         decision = decide(answer, stated_number, _number_between)
     if decision.place is not None:
         stated = decision.stated
+        if style == "number" and stated.kind == "other" and (worded := worded_value(stated.text or "")) is not None:
+            last = _last_number(answer, Decision(None, NONE))  # "the answer is five, as 2 + 3 = 5": the digits say it
+            return last if last.value == worded else NOTHING
         return Extraction(stated.text, decision.place.rule, stated.value if stated.kind == "one" else None)
     return _bare(answer) if style == "math" else _last_number(answer, decision)
 
@@ -229,6 +233,8 @@ def _last_number(text: str, decision: Decision) -> Extraction:
         before, after = text[max(0, found.start - 40) : found.start], text[found.end : found.end + 80]
         if (NEGATION.search(before[-14:]) and not re.search(r"\d", before[-14:])) or BOUND.search(before):
             continue
+        if guessed(text, found.start):
+            return NOTHING
         if denied_after(after) or re.match(r"[^\S\n]*[^\s.!;]{0,12}[?？]", after):
             continue
         if joined_before(text[max(0, found.start - 60) : found.end], found):

@@ -60,6 +60,10 @@ _COMMANDS: list[tuple[re.Pattern[str], str]] = [
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d])")
 _REPEATING = re.compile(r"(?<![\d.])(\d{0,9})\.(\d{0,9})\\(?:overline|bar|dot)\s*\{(\d{1,9})\}")
 _EDGES = [("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`")]
+_DEGREES_OF = re.compile(
+    r"(?<![A-Za-z\\])\\?(sin|cos|tan|cot|sec|csc)(?![A-Za-z])\s*(\^\s*(?:\{\s*\d\s*\}|\d))?"
+    r"\s*[({]?\s*(-?\d{1,5}(?:\.\d{1,5})?)\s*\^\\circ\s*[)}]?"
+)
 _SPACES = re.compile(r"\s+")
 _TEXT_BODY = re.compile(r"\\text\s*\{([^{}]*)\}")
 
@@ -73,6 +77,11 @@ def clean(text: str) -> str:
     text = _REPEATING.sub(_repeating, brace_arguments(text).strip())
     text = _SPACES.sub(" ", text)
     return strip_edges(text)
+
+
+def in_radians(text: str) -> str:
+    """A cleaned text with the degrees that a trigonometric function is taken of as radians: they are no unit there."""
+    return _DEGREES_OF.sub(r"\\\1\2(\\frac{\3\\pi}{180})", text)
 
 
 def _repeating(match: re.Match[str]) -> str:

@@ -24,8 +24,9 @@ NUMBER = re.compile(
 _TEX_SEPARATORS = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s?|\\,|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _BROKEN_GROUPS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")
 _SPACED = re.compile(r"\d{1,3}(?: \d{3})+(?![\d/])")
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 MAX_NUMBER = 400
-_TAIL = 2_000
+_TAIL = 200
 MOST_LOOKED_AT = 20
 
 
@@ -73,18 +74,17 @@ def numbers(text: str) -> Iterator[Number]:
 
 
 def numbers_from_the_end(text: str, begin: int = 0) -> Iterator[Number]:
-    """The last numbers of a text, the last one first. The end is looked at first: long texts have thousands."""
-    start = max(begin, len(text) - _TAIL)
-    while True:
-        line = max(text.rfind("\n", begin, start) + 1, begin) if start > begin else begin
-        found = deque(NUMBER.finditer(text, line), maxlen=MOST_LOOKED_AT)
-        if len(found) >= MOST_LOOKED_AT or line <= begin:
-            break
-        start = max(begin, line - 8 * (len(text) - line) - 1)
-    for match in reversed(found):
-        value = _value(match)
-        if value is not None:
-            yield Number(match.start(), match.end(), value)
+    """The last numbers of a text, the last one first; what stands further up is looked at only when it is asked for."""
+    end, width, seen = len(text), _TAIL, 0
+    while end > begin and seen < MOST_LOOKED_AT:
+        start = max(begin, end - width)
+        start = max(text.rfind("\n", begin, start) + 1, text.rfind(". ", begin, start) + 1, begin)
+        for match in reversed(deque(NUMBER.finditer(text, start, end), maxlen=MOST_LOOKED_AT - seen)):
+            seen += 1
+            value = _value(match)
+            if value is not None:
+                yield Number(match.start(), match.end(), value)
+        end, width = start, 8 * width
 
 
 def spaced_number(text: str) -> Number | None:
@@ -99,6 +99,9 @@ def _value(match: re.Match[str]) -> Fraction | None:
     body = match["body"]
     if len(body) > MAX_NUMBER:
         return None
+    if _DECIMAL.fullmatch(body) and not match["power"]:
+        value = Fraction(body)
+        return -value if match["before"] and any(minus in match["before"] for minus in _MINUS) else value
     for minus in _MINUS:
         body = body.replace(minus, "-")
     if "," in body and not _BROKEN_GROUPS.match(body):
@@ -113,10 +116,10 @@ def _value(match: re.Match[str]) -> Fraction | None:
         sign = "-" if any(minus in power for minus in _MINUS) else ""
         body += rf"\times10^{{{sign}{exponent[1] if exponent else 0}}}"
     try:
-        value = evaluate(body)
+        worked = evaluate(body)
     except TooLarge:
         return None
-    if value is None:
+    if worked is None:
         return None
     negative = any(minus in match["before"] for minus in _MINUS)
-    return -value.value if negative else value.value
+    return -worked.value if negative else worked.value

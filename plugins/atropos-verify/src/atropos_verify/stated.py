@@ -11,6 +11,7 @@ from atropos_verify.numerals import Number, numbers, spaced_number, spell
 from atropos_verify.quantity import quantity
 from atropos_verify.shapes import label
 from atropos_verify.statements import NONE, SEVERAL, Place, Stated, after_filler, describes, negated
+from atropos_verify.written import WORDED_NUMBER
 
 _REFUSES = re.compile(
     r"\W*(?:\\text\s*\{\s*)?(?:i (?:do not|don['’]?t|cannot|can['’]?t)|unknown|unclear|undefined|none"
@@ -34,6 +35,7 @@ _OTHER = re.compile(
 _JOINED = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:\bor\b|\boder\b|\bou\b|或者?|または|か)\s*(?:maybe|perhaps|even)?[\s$]*|[-–—~:](?=$)|\s(?:to|bis|through)\s)"
 )
+_SENTENCE = re.compile(r"\n|[.!?](?=\s)")
 _BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre|tra|from|von)\s[\s$*€£]*$", re.IGNORECASE)
 _DENIED_AFTER = re.compile(
     rf"[\s*_$}}]*{_UNIT}\s*(?:(?:is|was|seems|looks)(?:n['’]t| not)|(?:is|was)\s+(?:wrong|incorrect"
@@ -142,6 +144,8 @@ def _said(content: str, verb: bool) -> Stated:
         found = number_of(rest[join.end() :])
         if found.kind != "none":
             return found
+    if WORDED_NUMBER.match(rest) and not re.search(r"\d", rest):
+        return Stated("other", rest)
     if verb and not re.match(r"that\b|dass\b|que\b", rest, re.IGNORECASE):
         return NONE
     return _only(rest)
@@ -170,7 +174,8 @@ def joined_before(text: str, number: Number) -> bool:
     if re.search(r"[\[(]\s*-?[\d.]+\s*[,;]\s*$", text[:begin]):
         return True
     for found in list(numbers(text[:begin]))[-2:]:
-        joint = _JOINED.fullmatch(re.sub(r"\n|[.!?](?=\s)", "\x00", text[found.end : begin]))
+        between = text[found.end : begin]
+        joint = None if _SENTENCE.search(between) else _JOINED.fullmatch(between)
         if joint is None and not _BETWEEN.search(text[: found.start]):
             continue
         if found.value != number.value:

@@ -20,16 +20,20 @@ from atropos_verify.cues import (
     DESCRIPTION,
     EXPLAINS,
     FILLER,
+    GUESSED,
     INSTEAD,
     NEGATION,
     POSTFIX,
     QUALIFIED,
     RETRACTION,
     REVERSED,
+    REVERSED_NOUNS,
     RIGHT,
     SENTENCE_END,
+    UNSURE,
 )
 from atropos_verify.latex import matching
+from atropos_verify.scan import near
 
 MOST = 60
 """Places that are looked at, from the end."""
@@ -163,7 +167,7 @@ def _markers(text: str) -> Iterator[Place]:
 
 
 def _tags(text: str) -> Iterator[Place]:
-    for pattern in TAGS:
+    for pattern in TAGS if "</" in text or "[/" in text else ():
         for match in list(pattern.finditer(text))[-MOST:]:
             yield Place("tag", match.start(), match.end(), match[2].strip())
 
@@ -177,7 +181,7 @@ def _cues(text: str) -> Iterator[Place]:
         content, end = clause(text, match.end())
         if not content:
             continue
-        if match["about"] or QUALIFIED.search(before):
+        if match["about"] or QUALIFIED.search(before) or _may_be(text, match):
             yield Place("anchor", match.start(), end, "")  # it is about an answer, and states none
             continue
         if match["neg"]:
@@ -194,8 +198,13 @@ def _cues(text: str) -> Iterator[Place]:
         )
 
 
+def _may_be(text: str, match: re.Match[str]) -> bool:
+    """ "It could be", of an answer that the reply says it does not know."""
+    return GUESSED.fullmatch(match["verb"] or "") is not None and guessed(text, match.end())
+
+
 def _reversed(text: str) -> Iterator[Place]:
-    for match in list(REVERSED.finditer(text))[-MOST:]:
+    for match in list(near(REVERSED, text, REVERSED_NOUNS, 100))[-MOST:]:
         before = text[max(0, match.start() - 80) : match.start()]
         content = _LAST_PART.split(before)[-1].strip()
         if re.search(r"\d|\$|\\", content) and not BOX.search(content):
@@ -204,7 +213,7 @@ def _reversed(text: str) -> Iterator[Place]:
 
 def _tables(text: str) -> Iterator[Place]:
     """The one row of a table that has a column for the answer."""
-    for match in list(_TABLE.finditer(text))[-MOST:]:
+    for match in list(_TABLE.finditer(text))[-MOST:] if "|" in text else ():
         heads, cells = ([cell.strip(" *") for cell in match[part].strip(" |").split("|")] for part in ("head", "row"))
         columns = [i for i, head in enumerate(heads) if _ANSWER_COLUMN.fullmatch(head)]
         if len(columns) == 1 and len(cells) == len(heads):
@@ -302,6 +311,7 @@ def decide(
     denied: set[object] = set()
     chosen: tuple[Place, Stated] | None = None
     weak: tuple[Place, Stated] | None = None
+    word: tuple[Place, Stated] | None = None
     for place in reversed(found):
         stated = read(place)
         if stated.kind == "none":
@@ -311,11 +321,14 @@ def decide(
             passed.append(place)
         elif stated.kind == "one" and stated.key in denied:
             continue
-        elif place.weak or stated.kind == "weak":
-            weak = weak or (place, replace(stated, kind="one" if stated.kind == "weak" else stated.kind))
+        elif stated.kind == "weak":
+            word = word or (place, replace(stated, kind="one"))
+        elif place.weak:
+            weak = weak or (place, stated)
         else:
             chosen = (place, stated)
             break
+    weak = weak or word
     if weak is not None and chosen is None and (weak[1].value is None or not names(text[weak[0].end :], weak[1])):
         chosen = weak
     rest = (tuple(passed), frozenset(denied))
@@ -346,6 +359,15 @@ def negated(content: str, read: Callable[[str], Stated]) -> Stated | None:
     if instead is not None and (found := read(rest[instead.end() :])).kind == "one":
         return found
     return Stated("denied", rest[: instead.start()].strip() if instead else rest)
+
+
+def guessed(text: str, start: int) -> bool:
+    """Is what stands there only a guess, in a reply that says beside it that it knows no answer?"""
+    around = text[max(0, start - 200) : start + 120]
+    if UNSURE.search(around) is None:
+        return False
+    begin = max(text.rfind(mark, 0, start) for mark in ("\n", ". ", "! ", "? ", "。"))
+    return GUESSED.search(text, max(begin, start - 80, 0), start) is not None
 
 
 def describes(content: str) -> bool:

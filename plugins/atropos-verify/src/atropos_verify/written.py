@@ -10,6 +10,7 @@ import unicodedata
 from fractions import Fraction
 
 from atropos_verify.numerals import spell, unify
+from atropos_verify.scan import Led, holds
 
 _SIGNS = {
     **{char: chr(char - 0xFEE0) for char in range(0xFF01, 0xFF5F)},
@@ -65,10 +66,41 @@ _SCALE = re.compile(
     re.IGNORECASE,
 )
 _LETTERS = {"k": 3, "m": 6, "b": 9}
-_MINUS = re.compile(
-    r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|零下|氷点下|マイナス|마이너스)"
-    r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
-    re.IGNORECASE,
+_MINUS = Led(
+    re.compile(
+        r"(?:(?<![\w)\]}.])(?:minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب)|負の|负|負|零下|氷点下|マイナス|마이너스)"
+        r"\s*(?P<money>[$€£¥₹]?)(?=\s?\\?[$(]?\d|\s?\$?\\[dt]?frac)",
+        re.IGNORECASE,
+    ),
+    "minus|negative|moins|menos|meno|минус|μείον|ناقص|سالب|负|負|零下|氷点下|マイナス|마이너스",
+)
+_UNITS = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60,
+    "seventy": 70, "eighty": 80, "ninety": 90,
+    "null": 0, "eins": 1, "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6, "sieben": 7, "acht": 8, "neun": 9,
+    "zehn": 10, "elf": 11, "zwölf": 12,
+    "zéro": 0, "un": 1, "deux": 2, "trois": 3, "quatre": 4, "cinq": 5, "sept": 7, "huit": 8, "neuf": 9, "dix": 10,
+    "onze": 11, "douze": 12,
+    "cero": 0, "uno": 1, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5, "seis": 6, "siete": 7, "ocho": 8, "nueve": 9,
+    "diez": 10, "once": 11, "doce": 12,
+    "due": 2, "tre": 3, "quattro": 4, "cinque": 5, "sei": 6, "sette": 7, "otto": 8, "nove": 9, "dieci": 10,
+}  # fmt: skip
+_UNIT_WORD = "|".join(sorted(_UNITS, key=len, reverse=True))
+_WORDS = rf"(?:{_UNIT_WORD})(?:(?:[\s-]|\sand\s)(?:{_UNIT_WORD}|hundred|thousand))*(?![^\W_])"
+_NUMBER_WORDS = re.compile(_WORDS, re.IGNORECASE)
+_NEGATIVE = Led(
+    re.compile(
+        r"(?<![\w)\]}.])(?:minus|negative|moins|menos|meno)\s+"
+        rf"(?P<words>{_WORDS})",
+        re.IGNORECASE,
+    ),
+    "minus|negative|moins|menos|meno",
+)
+"""A sign in words before a number in words. A number in words without a sign is left as it is."""
+_STATING = re.compile(
+    r"(?:[:=]|(?<!\w)(?:is|are|be|equals|ist|lautet|est|es|è|é|to|get|gives))[\s*_$(\"]*$", re.IGNORECASE
 )
 _BINARY = re.compile(r"(?:[\d)\]}%]|\d\s{1,2}[^\W\d]{1,12}|(?<!\w)[a-z])\s*$", re.IGNORECASE)
 _BELOW = re.compile(
@@ -79,7 +111,17 @@ _HALVES = re.compile(
     re.I,
 )
 _PARTS = {"half": Fraction(1, 2), "third": Fraction(1, 3), "quarter": Fraction(1, 4), "fifth": Fraction(1, 5)}
-_QUICK = re.compile(rf"\d\D{{0,12}}?(?:{_LATIN}|{_WIDE}|and |below|[kKmMB]\b)", re.IGNORECASE)
+_AND = re.compile(r"\d\s+and\s", re.IGNORECASE)
+_LETTER = re.compile(r"\d\s?[kKmMbB](?![^\W_])")
+_HAS_SCALE = re.compile(rf"\d\}}?\$?[\s-]?(?:\\text\s*\{{\s*)?(?:{_LATIN}|{_WIDE})", re.IGNORECASE)
+
+
+WORDED_NUMBER = re.compile(
+    r"[\s*_]*(?:(?!(?:one|un|uno)(?![^\W_])(?![\s-](?:half|third|quarter|fifth|hundred|thousand|million)|[.\s*_]*$))"
+    rf"(?:{_UNIT_WORD})|a (?:hundred|thousand|million|half|third|quarter))(?![^\W_])",
+    re.IGNORECASE,
+)
+"""A number in words: an answer that is not read. "One" alone may also be a pronoun."""
 
 
 def one_script(text: str) -> str:
@@ -92,22 +134,26 @@ def one_script(text: str) -> str:
 def plain_numbers(text: str) -> str:
     """The text with its numbers written in one way; for text that went through `one_script`."""
     text = unify(text)
-    text = _MINUS.sub(_minus, text)
+    text = _NEGATIVE.sub(_negative, _MINUS.sub(_minus, text))
     if _COMMA_DIGITS.search(text):
         text = _decimal_commas(text)
     if "'" in text or "’" in text:
         text = _APOSTROPHES.sub(lambda match: re.sub(r"\D", "", match[0]), text)
-    if _QUICK.search(text):
+    if "below" in text:
         text = _BELOW.sub(r"-\1\2", text)
+    if _AND.search(text):
         text = _HALVES.sub(_half, text)
-        text = _SCALE.sub(_scaled, text)
-    return text
+    return _SCALE.sub(_scaled, text) if _has_scale(text) else text
 
 
 def scaled(text: str) -> str:
     """1.5 million as 1500000, also as LaTeX writes it, and "negative" as a sign."""
-    text = _MINUS.sub(_minus, text)
-    return _WORDED.sub(_scaled, text) if _QUICK.search(text) else text
+    text = _NEGATIVE.sub(_negative, _MINUS.sub(_minus, text))
+    return _WORDED.sub(_scaled, text) if _has_scale(text) else text
+
+
+def _has_scale(text: str) -> bool:
+    return (_LETTER.search(text) is not None) or (holds(text, _SCALES) and _HAS_SCALE.search(text) is not None)
 
 
 def comma_language(text: str) -> bool:
@@ -139,6 +185,28 @@ def _minus(match: re.Match[str]) -> str:
     if _BINARY.search(match.string, max(0, match.start() - 16), match.start()):
         return match[0]
     return "-" + match["money"]
+
+
+def _negative(match: re.Match[str]) -> str:
+    if not _STATING.search(match.string, max(0, match.start() - 24), match.start()):
+        return match[0]
+    return f"-{worded_value(match['words'])}"
+
+
+def worded_value(text: str) -> int | None:
+    """The value of the number in words that a text begins with, up to the thousands; None for anything else."""
+    found = _NUMBER_WORDS.match(text)
+    if found is None:
+        return None
+    total = part = 0
+    for word in re.split(r"[\s-]+", found[0].lower()):
+        if word == "hundred":
+            part *= 100
+        elif word == "thousand":
+            total, part = (total + part) * 1000, 0
+        else:
+            part += _UNITS.get(word, 0)
+    return total + part
 
 
 def _half(match: re.Match[str]) -> str:
