@@ -10,6 +10,7 @@ from typing import Any
 
 from atropos_cli.domain.finish import FINISH_KEYS, finish_in, finish_of
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
+from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import (
     TOOL_KEYS,
@@ -78,6 +79,29 @@ def expect_list(value: Any, field: str, what: str = "a list") -> list[Any]:
     if not isinstance(value, list):
         raise RowError(field, what, kind_of(value))
     return value
+
+
+def expect_ids(ids: Any, field: str) -> list[int]:
+    """Token ids as they are. Raises RowError for what is none: nothing is converted."""
+    found: list[int] = expect_list(ids, field, "a list of token ids")
+    if (fault := ids_fault(found)) is not None:
+        raise RowError(field, "token ids (integers from 0 to 2^31 - 1)", fault)
+    return found
+
+
+def expect_logprobs(logprobs: Any, field: str, count: int, other: str) -> None:
+    """Raises RowError for what is no log-probability, or no list of as many; None: they are missing."""
+    if logprobs is None:
+        return
+    expect_count(logprobs, field, count, other)
+    if (fault := logprobs_fault(logprobs)) is not None:
+        raise RowError(field, "log-probabilities (finite numbers)", fault)
+
+
+def expect_count(value: Any, field: str, count: int, other: str) -> None:
+    """Raises RowError for a list that has not one entry for each of another."""
+    if len(expect_list(value, field)) != count:
+        raise RowError(field, f"{count} {'entry' if count == 1 else 'entries'}, as many as {other}", str(len(value)))
 
 
 def is_dicts(value: Any) -> bool:
