@@ -138,6 +138,11 @@ def _all_plain(items: list[Any]) -> bool:
     return True
 
 
+_CONTENTS = ("content", "value", "parts", "text")
+"""Names of what a message says."""
+_BESIDE_CONTENT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "thinking")
+
+
 def role_of(item: Row) -> str | None:
     """The OpenAI role of a message of any dialect; None for a name that is unknown."""
     name = item.get("role", item.get("from"))
@@ -150,7 +155,10 @@ def _message(item: Any, field: str, tools: Sequence[Row] | None) -> Message:
     name, role = item.get("role", item.get("from")), role_of(item)
     if role is None:
         raise RowError(f"{field}.role", _known_role(name), kind_of(name))
-    key = "content" if "content" in item or "value" not in item else "value"
+    key = next((key for key in _CONTENTS if key in item), None)
+    if key is None and not any(item.get(other) for other in _BESIDE_CONTENT):
+        raise RowError(f"{field}.content", "text, content parts or null", f"the keys {', '.join(list(item)[:6])}")
+    key = key or "content"
     message: Message = {"role": role, "content": None}
     content = item.get(key)
     if str(name).strip().lower() in _CALLS and not item.get("tool_calls"):
