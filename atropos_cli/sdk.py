@@ -24,6 +24,7 @@ from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.thinking import split_thinking, thought_text
 from atropos_cli.domain.timelimit import OverTime, time_limit
+from atropos_cli.domain.tokendata import ids_fault, is_binary, logprobs_fault
 from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.domain.words import normal_text, word_grams, words
@@ -194,6 +195,8 @@ __all__ = [
     "histogram",
     "home",
     "hookimpl",
+    "ids_fault",
+    "is_binary",
     "is_known",
     "is_machine_root",
     "is_remote",
@@ -202,6 +205,7 @@ __all__ = [
     "load_gguf",
     "loading_model",
     "local_copy",
+    "logprobs_fault",
     "looks_secret",
     "make_backend",
     "names_a_secret",

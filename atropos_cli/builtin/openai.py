@@ -312,13 +312,14 @@ class OpenAIBackend(InferenceBackend):
 
     def _note_tokens(self, request: GenerateRequest, notes: Notes, server: Server) -> None:
         """Which of the ids and logprobs came. Raises FatalBackendError where they are required and missing."""
-        if not (notes.null_logprobs or notes.no_token_ids or notes.bad_logprobs):
+        if not (notes.null_logprobs or notes.no_token_ids or notes.bad_token_ids or notes.bad_logprobs):
             if self.capabilities.logprobs is None or self.capabilities.token_ids is None:
                 self._learn(logprobs=True, token_ids=True)
             return
         counts = self._counts
         counts["null_logprobs"] += notes.null_logprobs
         counts["no_token_ids"] += notes.no_token_ids
+        counts["bad_token_ids"] += notes.bad_token_ids
         counts["bad_logprobs"] += notes.bad_logprobs
         if notes.null_logprobs:
             self._learn(logprobs=False)
@@ -331,12 +332,19 @@ class OpenAIBackend(InferenceBackend):
                 request, "token_ids", "return_token_ids needs vLLM 0.10.2 or later, or SGLang 0.5.17 or later"
             )
         elif self.capabilities.token_ids is None:
-            self._learn(token_ids=True)
+            self._learn(token_ids=not notes.bad_token_ids)
+        if notes.bad_token_ids:
+            self._bad(request, "bad_token_ids", f"{server.address} sent token ids that are no integers below 2^31")
         if notes.bad_logprobs:
-            text = f"{server.address} sent logprobs that do not fit the tokens or are not finite"
-            if request.logprobs == "require":
-                raise TransientBackendError(text)
-            self._tell_once("bad", f"{text}: they are left out and counted")
+            self._bad(
+                request, "bad_logprobs", f"{server.address} sent logprobs that do not fit the tokens or are not finite"
+            )
+
+    def _bad(self, request: GenerateRequest, what: str, text: str) -> None:
+        """Token data came that cannot be right: an answer to ask for again if it is required, else said once."""
+        if request.logprobs == "require":
+            raise TransientBackendError(text)
+        self._tell_once(what, f"{text}: they are left out and counted as {what}")
 
     def _logprobs_hint(self) -> str:
         if (said := self._fields.dropped.get("logprobs")) is not None:

@@ -14,9 +14,9 @@ Servers differ in where they put things; what each key is called where:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,11 +32,13 @@ from atropos_cli.sdk import (
     ToolCall,
     clean_text,
     finish_of,
+    ids_fault,
     is_known,
 )
 
 # vLLM writes -9999 where a logprob is -inf or missing.
 LEAST_LOGPROB = -9998.0
+_DIGITS = re.compile(r"[0-9]{1,10}")
 _FINISH_KEYS = ("finish_reason", "finishReason", "done_reason")
 
 
@@ -53,12 +55,14 @@ class NoAnswer(Exception):
 class Notes:
     """What was missing or wrong in the choices of one answer, in numbers of choices.
 
+    bad_token_ids: ids came that are none, of a reply or of the prompt.
     unknown_reason: a finish reason that no server is known to give. at_limit: ended by itself, by its finish reason, at
     exactly the number of tokens that was asked for at most.
     """
 
     choices: int = 0
     no_token_ids: int = 0
+    bad_token_ids: int = 0
     null_logprobs: int = 0
     bad_logprobs: int = 0
     no_finish_reason: int = 0
@@ -111,14 +115,11 @@ def read_answer(
     if limit is not None:
         notes.stopped_at_max_tokens = _stopped_at(limit, completions, usage.get("completion_tokens"))
     if prompt_ids is None and with_tokens:
-        prompt_ids = _ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"))
+        prompt_ids = _prompt_ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"), notes)
     prompt_tokens = usage.get("prompt_tokens")
-    if not isinstance(prompt_tokens, int):
+    if type(prompt_tokens) is not int:
         prompt_tokens = len(prompt_ids) if prompt_ids is not None else None
-    try:
-        return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens), notes
-    except ValidationError as error:
-        raise NoAnswer(f"prompt token ids that are not numbers ({error.error_count()} errors)") from None
+    return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens), notes
 
 
 def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:
@@ -162,7 +163,7 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
     if span is not None:
         count: int | None = len(span.ids)
     else:
-        count = tokens_used if isinstance(tokens_used, int) else None
+        count = tokens_used if type(tokens_used) is int else None
     if chat:
         message = _message(choice.get("message"), finish_reason, span, notes)
     else:
@@ -247,22 +248,30 @@ def _tool_calls(source: dict[str, Any], notes: Notes) -> tuple[ToolCall, ...] | 
     return tuple(calls) or None
 
 
-def _ids(value: Any) -> tuple[int, ...] | None:
-    return tuple(value) if isinstance(value, list) else None
+def _prompt_ids(value: Any, notes: Notes) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or ids_fault(value) is not None:
+        notes.bad_token_ids += 1
+        return None
+    return tuple(value)
 
 
 def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
-    """The sampled ids with their logprobs. Logprobs that cannot be right are left out, never filled in."""
+    """The sampled ids with their logprobs. What cannot be right is left out, never filled in or converted."""
     logprobs, inline_ids = _logprobs(choice.get("logprobs"))
     ids = choice.get("token_ids")
     if ids is None:
         ids = choice.get("response_token_ids")
-    if not isinstance(ids, list):
+    if ids is None:
         ids = inline_ids
-    if logprobs is None and not (isinstance(ids, list) and not ids):
+    if logprobs is None and ids != []:
         notes.null_logprobs += 1
     if ids is None:
         notes.no_token_ids += 1
+        return None
+    if not isinstance(ids, list):
+        notes.bad_token_ids += 1
         return None
     if logprobs is not None and (len(logprobs) != len(ids) or not _sound(logprobs)):
         notes.bad_logprobs += 1
@@ -271,12 +280,15 @@ def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
         logprobs = []
     try:
         return TokenSpan(ids=tuple(ids), mask=True, logprobs=None if logprobs is None else tuple(logprobs))
-    except ValidationError:
-        notes.no_token_ids += 1
-        return None
+    except ValidationError as error:
+        if any(problem["loc"][:1] == ("ids",) for problem in error.errors(include_url=False)):
+            notes.bad_token_ids += 1
+            return None
+    notes.bad_logprobs += 1
+    return TokenSpan(ids=tuple(ids), mask=True)
 
 
-def _logprobs(source: Any) -> tuple[list[Any] | None, list[int] | None]:
+def _logprobs(source: Any) -> tuple[list[Any] | None, list[Any] | None]:
     """The logprob of each sampled token, and their ids where they stand beside or inside the token texts."""
     if not isinstance(source, dict):
         return None, None
@@ -302,19 +314,16 @@ def _is_id(token: Any) -> bool:
     return isinstance(token, str) and token.startswith("token_id:")
 
 
-def _ids_from_texts(texts: list[Any]) -> list[int] | None:
+def _ids_from_texts(texts: list[Any]) -> list[Any] | None:
+    """The numbers in "token_id:123"; a text of another form stays as it is, which is no id."""
     if not texts:
         return None
-    try:
-        return [int(text.removeprefix("token_id:")) for text in texts]
-    except (ValueError, AttributeError):
-        return None
+    return [int(text[9:]) if _is_id(text) and _DIGITS.fullmatch(text, 9) else text for text in texts]
 
 
 def _sound(logprobs: list[Any]) -> bool:
-    """Are all of them finite numbers a sampler can have? Three passes in C: this runs for every token."""
+    """Can a sampler have them? Two passes in C: this runs for every token. The span's own validation does the rest."""
     try:
-        # min() and max() may pass over a NaN; a sum keeps it.
-        return not logprobs or (min(logprobs) > LEAST_LOGPROB and max(logprobs) < 1e-3 and isfinite(sum(logprobs)))
+        return not logprobs or (min(logprobs) > LEAST_LOGPROB and max(logprobs) < 1e-3)
     except TypeError:
         return False

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 from atropos_cli.builtin.openai_answer import LEAST_LOGPROB, read_json
@@ -22,6 +21,8 @@ from atropos_cli.sdk import (
     FatalBackendError,
     RequestRejected,
     TransientBackendError,
+    ids_fault,
+    logprobs_fault,
 )
 
 _WAYS = {
@@ -76,9 +77,13 @@ class TokenScorer:
             if response.status != 200:
                 raise server.error(response, server.asked(self._model, "/tokenize", endpoint="completions"))
             try:
-                return [int(token) for token in read_json(response.body)["tokens"]]
+                tokens: list[int] = read_json(response.body)["tokens"]
             except (ValueError, KeyError, TypeError) as error:
                 raise TransientBackendError(f"{server.address} sent no token ids for a text") from error
+            if not isinstance(tokens, list) or (fault := ids_fault(tokens)) is not None:
+                fault = "no list" if not isinstance(tokens, list) else fault
+                raise TransientBackendError(f"{server.address} sent for a text what is no token id: {fault}")
+            return tokens
 
         return await self._pool.call(send)
 
@@ -174,13 +179,11 @@ _READERS = {"prompt_logprobs": _read_prompt_logprobs, "echo": _read_echo, "nativ
 
 def _checked(values: list[Any], ids: list[int] | None, continuation: list[int], address: str) -> list[float]:
     """The values as floats. Raises BackendError when they cannot be what was asked for."""
-    if ids is not None and ids != continuation:
+    if ids is not None and (ids_fault(ids) is not None or ids != continuation):
         raise FatalBackendError(f"{address} scored other tokens than those asked about")
-    result = []
     for position, value in enumerate(values):
-        if not isinstance(value, int | float) or not isfinite(value) or value < LEAST_LOGPROB:
+        if logprobs_fault([value]) is not None or value < LEAST_LOGPROB:
             raise RequestRejected(
                 f"{address} gives no finite log-probability for token {continuation[position]} at position {position}"
             )
-        result.append(float(value))
-    return result
+    return [float(value) for value in values]

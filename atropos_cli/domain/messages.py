@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.tokendata import Logprobs, Mask, TokenIds
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -25,7 +26,7 @@ class ToolCall(Frozen):
 
 
 class TokenSpan(Frozen):
-    """The tokens of one message, exactly as the server counted them.
+    """The tokens of one message, exactly as the server counted them. Nothing is converted: see `domain.tokendata`.
 
     ids: token ids, length n.
     mask: True where a trainer should learn; one bool stands for the whole span.
@@ -35,9 +36,9 @@ class TokenSpan(Frozen):
         starts anew at such a span.
     """
 
-    ids: tuple[int, ...]
-    mask: bool | tuple[bool, ...] = False
-    logprobs: tuple[float, ...] | None = None
+    ids: TokenIds
+    mask: Mask = False
+    logprobs: Logprobs | None = None
     restart: bool = False
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.finish import TRUNCATED, StopReason
 from atropos_cli.domain.messages import Message
+from atropos_cli.domain.tokendata import Logprobs, TokenIds
 from atropos_cli.redaction import redacted
 
 Stage = Literal["reset", "generate", "environment", "score", "timeout"]
@@ -93,9 +94,9 @@ class TokenSequence(Frozen):
     what is trained would be predicted from nothing.
     """
 
-    ids: tuple[int, ...]
+    ids: TokenIds
     mask: tuple[bool, ...]
-    logprobs: tuple[float, ...] | None
+    logprobs: Logprobs | None
 
     @property
     def whole(self) -> bool:

@@ -25,7 +25,7 @@ from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.engine.prefill import check_prefill, whole
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import place_of
-from atropos_cli.engine.tokens import TokenTrail, with_prompt
+from atropos_cli.engine.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, Episode, SingleTurn
@@ -124,12 +124,13 @@ class GroupRoller:
     async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
         """Log-probabilities of given tokens; see GroupContext."""
         backend = self._dispatcher.backend
-        return await self._dispatcher.call(lambda: backend.score(prefix_ids, continuation_ids), self.budget)
+        values = await self._dispatcher.call(lambda: backend.score(prefix_ids, continuation_ids), self.budget)
+        return checked_logprobs(values, len(continuation_ids), backend.name)
 
     async def tokenize(self, text: str) -> Sequence[int]:
         """The ids of a text; see GroupContext."""
         backend = self._dispatcher.backend
-        return await self._dispatcher.call(lambda: backend.tokenize(text), self.budget)
+        return checked_ids(await self._dispatcher.call(lambda: backend.tokenize(text), self.budget), backend.name)
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""

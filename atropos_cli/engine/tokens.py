@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
+from atropos_cli.errors import BackendError
 from atropos_cli.ports.backend import Completion, Generation
 
 
@@ -73,3 +75,19 @@ def known_ids(messages: Sequence[Message]) -> tuple[int, ...]:
         if message.tokens is not None:
             ids = message.tokens.ids if message.tokens.restart else ids + message.tokens.ids
     return ids
+
+
+def checked_ids(ids: Sequence[int], backend: str) -> Sequence[int]:
+    """The ids a backend gave for a text. Raises BackendError for what is no token id."""
+    if (fault := ids_fault(ids)) is not None:
+        raise BackendError(f"backend {backend!r} gave for a text what is no token id: {fault}")
+    return ids
+
+
+def checked_logprobs(values: Sequence[float], count: int, backend: str) -> Sequence[float]:
+    """The scores a backend gave for `count` tokens. Raises BackendError for what is no log-probability."""
+    if len(values) != count:
+        raise BackendError(f"backend {backend!r} gave {len(values)} log-probabilities for {count} tokens")
+    if (fault := logprobs_fault(values)) is not None:
+        raise BackendError(f"backend {backend!r} gave what is no finite log-probability: {fault}")
+    return values

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.timelimit import OverTime, time_limit
-from atropos_cli.errors import ContextOverflow, FatalBackendError, RequestRejected
+from atropos_cli.errors import BackendError, ContextOverflow, FatalBackendError, RequestRejected
 from atropos_cli.ports.backend import Completion
 
 AUTO, PLAIN = "auto", "plain"
@@ -250,7 +252,13 @@ class SampledReply(Protocol):
 def completion_of(sample: SampledReply, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
     """The reply as a message, its text cut at a stop text; with_tokens: with ids and log-probabilities."""
     text = clean_text(stop.cut(prompts.decode(sample.ids)))
-    tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
+    try:
+        tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise BackendError(
+            f"the model gave what is no token data: {problem['msg']} ({problem['input']!r:.60})"
+        ) from error
     return Completion(
         message=Message(role="assistant", content=text, finish_reason=sample.finish_reason, tokens=tokens),
         finish_reason=sample.finish_reason,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
+from atropos_cli.domain.tokendata import TokenIds
 from atropos_cli.errors import BackendError
 
 
@@ -36,7 +37,7 @@ class GenerateRequest(Frozen):
     """n samples of the continuation of `messages` (or of `prompt_ids`, where a caller has exact tokens)."""
 
     messages: tuple[Message, ...] = ()
-    prompt_ids: tuple[int, ...] | None = None
+    prompt_ids: TokenIds | None = None
     n: int = 1
     sampling: Sampling = Field(default_factory=Sampling)
     seed: int | None = None
@@ -61,7 +62,7 @@ class Generation(Frozen):
     """
 
     completions: tuple[Completion, ...]
-    prompt_ids: tuple[int, ...] | None = None
+    prompt_ids: TokenIds | None = None
     prompt_tokens: int | None = None
 
 

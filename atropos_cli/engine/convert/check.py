@@ -6,11 +6,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from atropos_cli.domain.tokendata import ids_fault, is_binary
 from atropos_cli.engine.convert.tokenizers import Tokens
 from atropos_cli.io.records import Row
 
 _MASKS = ("assistant_masks", "completion_mask")
-FAULTS = ("no_tokens", "lengths_differ", "labels_differ", "nothing_trained", "first_token_trained", "doubled_bos")
+FAULTS = (
+    "no_tokens",
+    "no_token_ids",
+    "lengths_differ",
+    "labels_differ",
+    "odd_mask",
+    "nothing_trained",
+    "first_token_trained",
+    "doubled_bos",
+)
 """Findings that are faults in any data set."""
 
 
@@ -67,6 +77,8 @@ class RowCheck:
         ids = row.get("input_ids")
         if not isinstance(ids, list) or not ids:
             return ["no_tokens"]
+        if ids_fault(ids) is not None:
+            return ["no_token_ids"]
         report, tokens = self.report, self._tokens
         report.tokens += len(ids)
         report.longest = max(report.longest, len(ids))
@@ -76,13 +88,17 @@ class RowCheck:
         if isinstance(labels, list):
             if len(labels) != len(ids):
                 return [*found, "lengths_differ"]
-            if any(label not in (-100, ident) for ident, label in zip(ids, labels, strict=True)):
+            if any(
+                type(label) is not int or label not in (-100, ident) for ident, label in zip(ids, labels, strict=True)
+            ):
                 found.append("labels_differ")
             mask = [label != -100 for label in labels]
         if mask is None:
             return [*found, "no_mask"]
         if len(mask) != len(ids):
             return [*found, "lengths_differ"]
+        if not is_binary(mask):
+            return [*found, "odd_mask"]
         last = max((i for i, trained in enumerate(mask) if trained), default=None)
         if last is None:
             return [*found, "nothing_trained"]

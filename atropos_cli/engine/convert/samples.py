@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.domain.task import TASK_NAME
@@ -104,8 +104,20 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
 
 def expect_question(record: Record, messages: Sequence[Message]) -> None:
     """Raises BadMessage for a reply that answers nothing; a plain text needs no question, all of it is trained on."""
-    if record.format != "text" and all(message["role"] in _UNASKED for message in messages):
+    if record.format != "text" and not has_question(messages):
         raise BadMessage("no_prompt", "the row has a reply, but no prompt under any of the usual names")
+
+
+def has_question(messages: Sequence[Message]) -> bool:
+    """Does anything ask, in words or otherwise?"""
+    return any(
+        message["role"] not in _UNASKED and (message["role"] != "user" or _says_something(message.get("content")))
+        for message in messages
+    )
+
+
+def _says_something(content: Any) -> bool:
+    return bool(content.strip() if isinstance(content, str) else content)
 
 
 def told_cut(attempt: Attempt) -> list[Message]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import Method
-from atropos_cli.engine.convert.samples import clean, expect_question
+from atropos_cli.engine.convert.samples import clean, expect_question, has_question
 from atropos_cli.io.formats import detect, read_as
-from atropos_cli.io.formats.common import read_messages
+from atropos_cli.io.formats.common import expect_count, expect_ids, read_messages
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.prompts import HISTORY, KEYS, SYSTEM, prompt_of, reply_key
 from atropos_cli.io.formats.toolcalls import TOOL_KEYS
@@ -40,6 +40,8 @@ def has_shape(row: JsonDict, method: Method) -> bool:
 
 def own_row(row: JsonDict, method: Method) -> JsonDict:
     """A row of the trainer's shape with its whole prompt. Raises RowError, BadMessage."""
+    if "input_ids" in row:
+        _check_tokens(row)
     if _is_whole(row, method):
         return row
     form = detect(row)
@@ -81,8 +83,24 @@ def _is_whole(row: JsonDict, method: Method) -> bool:
     if not _BESIDE.isdisjoint(row) or "conversations" in row:
         return False
     if method == "sft" and "messages" in row:
-        return "prompt" not in row and reply_key(row) is None and _is_plain(row["messages"])
+        return "prompt" not in row and reply_key(row) is None and _is_asked(row["messages"])
+    if not _is_asked(row.get("prompt")):
+        return False
     return _are_texts(row, method) or all(_is_plain(row.get(name)) for name in _SIDES[method])
+
+
+def _check_tokens(row: JsonDict) -> None:
+    """Raises RowError for what is no token data (domain.tokendata), and for labels of another length."""
+    ids = expect_ids(row["input_ids"], "input_ids")
+    if "labels" in row:
+        labels: Any = row["labels"]
+        expect_count(labels, "labels", len(ids), "input_ids")
+        expect_ids([label for label in labels if type(label) is not int or label != -100], "labels (-100 apart)")
+
+
+def _is_asked(prompt: Any) -> bool:
+    """A prompt in words, or plain messages that ask something."""
+    return bool(prompt.strip()) if isinstance(prompt, str) else _is_plain(prompt) and has_question(prompt)
 
 
 def _are_texts(row: JsonDict, method: Method) -> bool:

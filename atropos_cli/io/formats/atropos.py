@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import eq
 from typing import Any
 
 from atropos_cli.domain.finish import finish_of
+from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.io.formats.common import (
     Format,
     cut_history,
+    expect_count,
+    expect_ids,
     expect_list,
+    expect_logprobs,
     first_reply,
     last_finish,
     new_record,
@@ -68,7 +73,7 @@ def read(raw: Row, source: str, line: int) -> Record:
     masks = _parallel(raw, "masks", count, name)
     tokens = _parallel(raw, "tokens", count, name)
     finish = _parallel(raw, "finish_reasons", count, name)
-    _parallel(raw, "inference_logprobs", count, name)
+    logprobs = _parallel(raw, "inference_logprobs", count, name)
     _parallel(raw, "advantages", count, name)
     record = new_record(raw, "atropos", source, line)
     record.info = side_fields(raw, _STRUCTURE)
@@ -83,7 +88,9 @@ def read(raw: Row, source: str, line: int) -> Record:
             if odd:
                 record.non_finite.append(i)
         if tokens is not None:
-            _check_tokens(tokens[i], masks[i] if masks is not None else None, i)
+            _check_tokens(
+                tokens[i], masks[i] if masks is not None else None, logprobs[i] if logprobs is not None else None, i
+            )
         reason = finish_of(finish[i]) if finish is not None else last_finish(messages)
         attempts.append(
             Attempt(
@@ -107,19 +114,31 @@ def _parallel(raw: Row, key: str, count: int, other: str) -> list[Any] | None:
     value = raw.get(key)
     if value is None or (value == [] and key != "scores" and count):  # atroposlib writes [] for an absent field
         return None
-    items = expect_list(value, key)
-    if len(items) != count:
-        raise RowError(key, f"{count} {'entry' if count == 1 else 'entries'}, as many as {other}", str(len(items)))
+    expect_count(value, key, count, other)
+    items: list[Any] = value
     return items
 
 
-def _check_tokens(ids: Any, mask: Any, i: int) -> None:
-    if type(ids) is list and (mask is None or (type(mask) is list and len(mask) == len(ids))):
-        return
-    expect_list(ids, f"tokens[{i}]", "a list of token ids")
-    raise RowError(
-        f"masks[{i}]", f"{len(ids)} entries, as many as tokens[{i}]", str(len(expect_list(mask, f"masks[{i}]")))
-    )
+def _check_tokens(ids: Any, mask: Any, logprobs: Any, i: int) -> None:
+    """Raises RowError for what is no token data (domain.tokendata), and for lists of unlike lengths."""
+    ids = expect_ids(ids, f"tokens[{i}]")
+    if mask is not None:
+        expect_count(mask, f"masks[{i}]", len(ids), f"tokens[{i}]")
+        are_labels = set(map(type, mask)) <= {int} and mask.count(-100) + sum(map(eq, mask, ids)) == len(ids)
+        if not are_labels and not is_binary(mask):
+            odd = next(
+                (
+                    label
+                    for label, token in zip(mask, ids, strict=True)
+                    if type(label) is not int or label not in (-100, token)
+                ),
+                None,
+            )
+            raise RowError(f"masks[{i}]", "the token's own id or -100, or a mask of 0 and 1", repr(odd))
+    if logprobs:
+        if None in logprobs:  # one that is missing
+            logprobs = [0.0 if value is None else value for value in logprobs]
+        expect_logprobs(logprobs, f"inference_logprobs[{i}]", len(ids), f"tokens[{i}]")
 
 
 def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
@@ -129,7 +148,7 @@ def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
     if not isinstance(masks, list) or attempt.index >= len(masks):
         return ()
     labels = masks[attempt.index]
-    if labels and -100 not in labels and all(label in (0, 1) for label in labels):
+    if labels and is_binary(labels):
         mask = [label == 1 for label in labels]  # a 0/1 mask instead of labels
     else:
         mask = [label != -100 for label in labels]
@@ -138,7 +157,7 @@ def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
     logprobs = None
     if isinstance(values, list) and len(values) == len(ids):
         pairs = list(zip(values, mask, strict=True))
-        if all(value is not None and math.isfinite(value) for value, used in pairs if used):
+        if all(value is not None for value, used in pairs if used):
             logprobs = [float(value) if used else 0.0 for value, used in pairs]
     return (TokenSeq(ids, mask, logprobs),) if any(mask) else ()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from atropos_cli.domain.finish import FINISH_KEYS, finish_in, finish_of
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
+from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import (
     TOOL_KEYS,
@@ -80,6 +81,29 @@ def expect_list(value: Any, field: str, what: str = "a list") -> list[Any]:
     return value
 
 
+def expect_ids(ids: Any, field: str) -> list[int]:
+    """Token ids as they are. Raises RowError for what is none: nothing is converted."""
+    found: list[int] = expect_list(ids, field, "a list of token ids")
+    if (fault := ids_fault(found)) is not None:
+        raise RowError(field, "token ids (integers from 0 to 2^31 - 1)", fault)
+    return found
+
+
+def expect_logprobs(logprobs: Any, field: str, count: int, other: str) -> None:
+    """Raises RowError for what is no log-probability, or no list of as many; None: they are missing."""
+    if logprobs is None:
+        return
+    expect_count(logprobs, field, count, other)
+    if (fault := logprobs_fault(logprobs)) is not None:
+        raise RowError(field, "log-probabilities (finite numbers)", fault)
+
+
+def expect_count(value: Any, field: str, count: int, other: str) -> None:
+    """Raises RowError for a list that has not one entry for each of another."""
+    if len(expect_list(value, field)) != count:
+        raise RowError(field, f"{count} {'entry' if count == 1 else 'entries'}, as many as {other}", str(len(value)))
+
+
 def is_dicts(value: Any) -> bool:
     """A list that begins with an object."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
@@ -114,6 +138,11 @@ def _all_plain(items: list[Any]) -> bool:
     return True
 
 
+_CONTENTS = ("content", "value", "parts", "text")
+"""Names of what a message says."""
+_BESIDE_CONTENT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "thinking")
+
+
 def role_of(item: Row) -> str | None:
     """The OpenAI role of a message of any dialect; None for a name that is unknown."""
     name = item.get("role", item.get("from"))
@@ -126,7 +155,10 @@ def _message(item: Any, field: str, tools: Sequence[Row] | None) -> Message:
     name, role = item.get("role", item.get("from")), role_of(item)
     if role is None:
         raise RowError(f"{field}.role", _known_role(name), kind_of(name))
-    key = "content" if "content" in item or "value" not in item else "value"
+    key = next((key for key in _CONTENTS if key in item), None)
+    if key is None and not any(item.get(other) for other in _BESIDE_CONTENT):
+        raise RowError(f"{field}.content", "text, content parts or null", f"the keys {', '.join(list(item)[:6])}")
+    key = key or "content"
     message: Message = {"role": role, "content": None}
     content = item.get(key)
     if str(name).strip().lower() in _CALLS and not item.get("tool_calls"):

@@ -7,7 +7,16 @@ from typing import Any
 
 from atropos_cli.domain.group import SCHEMA_VERSION
 from atropos_cli.domain.task import TASK_NAME, kind_of_info
-from atropos_cli.io.formats.common import Format, expect_list, last_finish, read_score
+from atropos_cli.domain.tokendata import is_binary
+from atropos_cli.io.formats.common import (
+    Format,
+    expect_count,
+    expect_ids,
+    expect_list,
+    expect_logprobs,
+    last_finish,
+    read_score,
+)
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import tools_of
 from atropos_cli.io.jsonvalue import kind_of
@@ -104,7 +113,24 @@ def _messages(value: Any, field: str) -> list[Message]:
         content = message.get("content")
         if not (isinstance(content, str | list) or content is None):
             raise RowError(f"{field}[{i}].content", "text, content parts or null", kind_of(content))
+        if (span := message.get("tokens")) is not None:
+            _check_span(span, f"{field}[{i}].tokens")
     return messages
+
+
+def _check_span(span: Any, field: str) -> None:
+    """Raises RowError for what is no token data (domain.tokendata)."""
+    if not isinstance(span, dict):
+        raise RowError(field, "{ids, mask, logprobs}", kind_of(span))
+    ids = span.get("ids")
+    count = len(expect_ids(ids, f"{field}.ids"))
+    mask = span.get("mask", False)
+    if isinstance(mask, list):
+        expect_count(mask, f"{field}.mask", count, "ids")
+    for key, flags in (("mask", mask), ("restart", span.get("restart", False))):
+        if not is_binary(flags if isinstance(flags, list) else [flags]):
+            raise RowError(f"{field}.{key}", "true and false, or 1 and 0", repr(flags)[:60])
+    expect_logprobs(span.get("logprobs"), f"{field}.logprobs", count, "ids")
 
 
 def _prompt_length(messages: list[Message], record: Record) -> int:
@@ -153,22 +179,18 @@ def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
 
     for message in attempt.messages:
         span = message.get("tokens")
-        if not isinstance(span, dict) or not isinstance(span.get("ids"), list):
+        if span is None:
             continue
         if span.get("restart"):
             flush()
             ids, mask, logprobs, known = [], [], [], True
         n = len(span["ids"])
         trained = span.get("mask", False)
-        trained = (
-            [value is True or value == 1 for value in trained] if isinstance(trained, list) else [bool(trained)] * n
-        )
-        if len(trained) != n:
-            return ()  # a span that contradicts itself: nothing can be trained on it
+        trained = list(map(bool, trained)) if isinstance(trained, list) else [bool(trained)] * n
         ids += span["ids"]
         mask += trained
         values = span.get("logprobs")
-        if isinstance(values, list) and len(values) == n:
+        if values is not None:
             logprobs += values
         else:
             logprobs += [0.0] * n

@@ -22,7 +22,7 @@ from atropos_cli.io.formats.transcripts import KINDS, Ambiguous, Turn, asked_of,
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Message, Row, text_of
 
-SYSTEM = ("system", "system_prompt", "system_message", "system_instruction")
+SYSTEM = ("system", "system_prompt", "system_message", "system_instruction", "custom_system_prompt")
 HISTORY = ("history", "chat_history", "conversation_history", "dialogue_history", "dialog_history", "previous_messages")
 ASKED = ("prompt", "question", "problem", "query", "user_prompt", "user_query", "user_message")
 """Names of the question itself; a row asks one."""
@@ -48,7 +48,7 @@ def prompt_of(raw: Row, *, without: Iterable[str] = (), tools: Sequence[Row] | N
     if len(keys) == 1 and keys[0] in _PARTS:
         return _asked(raw[keys[0]], keys[0], tools)
     for key in keys:
-        if key not in _PARTS or raw[key] is None:
+        if key not in _PARTS or raw[key] is None or (key in MATTER and _are_passages(raw[key])):
             continue
         messages = _asked(raw[key], key, tools)
         if len(messages) > 1 or (messages and messages[0]["role"] != "user") or not isinstance(raw[key], str):
@@ -284,13 +284,17 @@ def _texts(raw: Row, keys: Iterable[str]) -> dict[str, str]:
         value = raw.get(key)
         if value is None or value == "" or value == [] or value == {}:
             continue
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if _are_passages(value):
             value = "\n\n".join(value)
         if not isinstance(value, str):
             raise RowError(key, "text", kind_of(value))
         if value.strip():
             found[key] = value
     return found
+
+
+def _are_passages(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _together(parts: dict[str, str]) -> str:

@@ -24,7 +24,7 @@ from atropos_cli.io.formats.common import (
     side_fields,
 )
 from atropos_cli.io.formats.errors import RowError
-from atropos_cli.io.formats.prompts import KEYS, dialogue, in_context, prompt_of, replies
+from atropos_cli.io.formats.prompts import KEYS, SYSTEM, dialogue, in_context, prompt_of, replies
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
 
@@ -77,7 +77,9 @@ def read(raw: Row, source: str, line: int) -> Record:
         if not verdicts and isinstance(own, dict):
             field = next((name for name in _OWN_SCORES if own.get(name) is not None), "score")
             score, field = own.get(field), f"{key}[{i}].{field}"
-        _add(record, prompt, reply, score, field)
+        # What a solution was told itself stands in its own object.
+        told = {name: own[name] for name in SYSTEM if own.get(name)} if isinstance(own, dict) else {}
+        _add(record, in_context(prompt, told), reply, score, field)
         attempt = record.attempts[-1]
         attempt.rewards = {
             name: float(values[i])

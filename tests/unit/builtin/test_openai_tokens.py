@@ -128,7 +128,7 @@ async def test_ids_that_are_not_ids(ids: Any) -> None:
         async with opened(server) as backend:
             (completion,) = (await backend.generate(ask())).completions
             assert completion.message.tokens is None
-            assert backend.describe()["counts"]["no_token_ids"] == 1
+            assert backend.describe()["counts"]["bad_token_ids"] == 1
 
 
 async def test_an_empty_completion_has_an_empty_span() -> None:

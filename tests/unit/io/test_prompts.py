@@ -36,6 +36,26 @@ DIALOGUE = [{"role": "user", "content": "¿Hora?"}, {"role": "assistant", "conte
     [
         ({"query": "Sum?", "chosen": "7", "rejected": "8"}, ["u:Sum?", "|", "a:7"]),
         (
+            {"question": "Où ?", "context": ["Un texte.", "Un autre."], "response": "Ici."},
+            ["u:Un texte.\n\nUn autre.\n\nOù ?", "|", "a:Ici."],
+        ),
+        (
+            {"instruction": "Tee se.", "completions": [{"custom_system_prompt": "Ole lyhyt.", "response": "Valmis."}]},
+            ["s:Ole lyhyt.", "u:Tee se.", "|", "a:Valmis."],
+        ),
+        (
+            {"prompt": "Hvorfor?", "samples": [{"system": "Kort.", "text": "Derfor.", "score": 1}]},
+            ["s:Kort.", "u:Hvorfor?", "|", "a:Derfor."],
+        ),
+        (
+            {"messages": [{"role": "user", "parts": [{"text": "Kde?"}]}, {"role": "model", "parts": ["Tu", "a tam."]}]},
+            ["u:Kde?", "|", "a:Tu\na tam."],
+        ),
+        (
+            {"messages": [{"role": "user", "text": "Mikor?"}, {"role": "bot", "text": "Most."}]},
+            ["u:Mikor?", "|", "a:Most."],
+        ),
+        (
             {"instruction": "Fasse zusammen.", "context": "Ein Text.", "chosen": "Kurz.", "rejected": "Lang."},
             ["u:Fasse zusammen.\n\nEin Text.", "|", "a:Kurz."],
         ),
@@ -247,6 +267,21 @@ def test_conversations_in_any_form(field: str, stored: Any) -> None:
     if isinstance(stored, list) and field in ("messages", "traj") and isinstance(stored[0], list):
         stored = json.dumps(DIALOGUE)  # lists of lists are groups there
     assert told({field: stored, "score": 1}) == ["u:¿Hora?", "|", "a:Las dos."]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "utterance": "Q"},
+        {"role": "assistant", "thought": "T", "action": "ls"},
+        {"role": "system", "blocks": [{"text": "S"}]},
+        {"from": "human", "message": "Q"},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]},
+    ],
+)
+def test_a_message_whose_text_stands_under_an_unknown_name_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(RowError, match=r"messages\[0\]"):
+        read({"messages": [message, *DIALOGUE]})
 
 
 def test_json_text_in_pairs_and_prompts() -> None:

@@ -99,8 +99,10 @@ class Row:
 
     def take(self, token: int, logprob: float, end_ids: frozenset[int]) -> None:
         """Append a token and see whether the sample ends with it."""
-        if math.isnan(logprob):
-            fail(self.job, BackendError("the model's logits are not numbers (NaN)", hint="try --backend.dtype float32"))
+        if not math.isfinite(logprob):
+            fail(
+                self.job, BackendError("the model's logits are not finite numbers", hint="try --backend.dtype float32")
+            )
             return
         self.ids.append(token)
         self.logprobs.append(logprob)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.sdk import DataError, JsonDict, cut_by, finish_in
+from atropos_cli.sdk import DataError, JsonDict, cut_by, finish_in, ids_fault, is_binary
 
 IGNORED = -100
 _WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"
@@ -119,14 +119,28 @@ def _check_prompt(labels: Sequence[int]) -> None:
 def _given(row: JsonDict) -> tuple[list[int], list[int]]:
     ids: Any = row["input_ids"]
     labels: Any = row.get("labels")
+    _expect_list(ids, "input_ids")
+    if (fault := ids_fault(ids)) is not None:
+        raise ValueError(f"input_ids hold what is no token id: {fault}")
     if labels is None:
         mask: Any = row.get("completion_mask", row.get("assistant_masks"))
         if mask is None:
             raise ValueError("input_ids without labels")
+        _expect_list(mask, "the mask")
+        if not is_binary(mask):
+            raise ValueError("its mask is not made of 0 and 1")
         labels = [token if flag else IGNORED for token, flag in zip(ids, mask, strict=True)]
+    _expect_list(labels, "labels")
     if len(ids) != len(labels):
         raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
-    return [int(token) for token in ids], [int(label) for label in labels]
+    if (fault := ids_fault([label for label in labels if type(label) is not int or label != IGNORED])) is not None:
+        raise ValueError(f"labels hold what is neither a token id nor {IGNORED}: {fault}")
+    return ids, labels
+
+
+def _expect_list(value: Any, name: str) -> None:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is no list")
 
 
 def _turns(value: Any, role: str = "user") -> list[JsonDict]:

@@ -22,7 +22,7 @@ class Sample:
 def read_output(output: Any) -> Sample:
     """A finished RequestOutput of one sample. Raises BackendError for one that the engine gave up."""
     (completion,) = output.outputs
-    ids = tuple(int(token) for token in completion.token_ids)
+    ids = tuple(completion.token_ids)
     if completion.finish_reason not in ("stop", "length"):
         raise BackendError(f"vLLM ended a request with {completion.finish_reason!r}")
     logprobs = None if completion.logprobs is None else _of(completion.logprobs, ids)
@@ -34,4 +34,4 @@ def read_output(output: Any) -> Sample:
 
 def _of(entries: Sequence[Mapping[int, Any]], ids: Sequence[int]) -> tuple[float, ...]:
     """The values of the tokens themselves; vLLM may put more likely ones beside them."""
-    return tuple(float(entry[token].logprob) for entry, token in zip(entries, ids, strict=True))
+    return tuple(entry[token].logprob for entry, token in zip(entries, ids, strict=True))

@@ -135,3 +135,18 @@ def test_data_under_a_scheme_is_trained_on(cli: Any, tmp_path: Any) -> None:
         assert result.code == 0, result.stderr
     assert "does not exist" in cli(*words, "--data", f"file://{rows}.gone", "--dry-run").stderr
     assert "is another place" in cli(*words[:-1], "s3://bucket/run", "--data", str(rows)).stderr
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", " \n\t", "\u3000", None, [], [user("")], [user("  ")], [SYSTEM], [SYSTEM, user("")]]
+)
+def test_a_row_that_asks_nothing_is_refused(prompt: Any) -> None:
+    rows: list[tuple[dict[str, Any], Any]] = [
+        ({"prompt": prompt, "completion": [reply("a")] if isinstance(prompt, list) else "a"}, "sft"),
+        ({"prompt": prompt, "chosen": "a", "rejected": "b"}, "dpo"),
+    ]
+    if isinstance(prompt, list):
+        rows.append(({"messages": [*prompt, reply("a")]}, "sft"))
+    for row, method in rows:
+        with pytest.raises((BadMessage, RowError), match="prompt"):
+            own_row(row, method)
