@@ -29,7 +29,7 @@ _ROOM = (
     r"|too many tokens|token count"
 )
 _MEASURE = (
-    r"tokens?|length|len\b|n_ctx|num_ctx|window|\blong\b|size|characters|chars|limit"
+    r"tokens?|length|len\b|n_ctx|num_ctx|window|\blong\b|size|characters|chars|limit|\broom\b"
     r"|(exceed\w*|overflow\w*|fits?|surpass\w*|large|big|long)( \w+){0,3}? (\w+'s )?context"
     r"|context (is |was )?(full|exceeded)"
 )
@@ -44,6 +44,7 @@ _EXCESS = (
     r"|shorten|shorter|reduce|truncat\w*"
     r"|beyond|only (supports?|allows?|accepts?|has|holds?)|up to \d+|at most \d+|limited to|allowed \(?\d"
     r"|maximum[^.]{0,60}\bis \d[^.]*[.,;] ?(however|but|while|yours?|got|the request|and)|but (the|your|this) request"
+    r"|outgr[eo]wn?|(leaves? no|not leave( any| enough)?|no|without) room"
     r"|is full|reached|(holds|has|takes|supports|accepts|allows|of) (only|at most|a maximum)|above (the|its|this|our)"
     r"|(while|but) (the )?(limit|maximum)|max(imum)? (context|model|sequence|prompt|input) (length|size|window)"
 )
@@ -63,12 +64,15 @@ _NOTHING_LEFT = re.compile(
 _OTHER_TONGUES = re.compile(
     r"(上下文|输入|输出|提示词?|对话|tokens?|prompt|长度|字数|請求|输入内容).{0,24}(超长|过长|太长|超过|超出|超限|过大|過長|超過|大于)"
     r"|(超过|超出|超過)[^。]{0,24}(上下文|最大长度|长度限制|长度|token|上限)"
-    r"|(eingabe|anfrage|kontext|prompt|entrada|contexto|contexte|requête|entrée|contesto|запрос|контекст|токен)\w*.{0,60}"
-    r"(zu lang|zu groß|überschreit\w*|supera|excede|dépasse|trop long\w*|demasiad\w+ larg\w+|troppo lung\w+"
+    r"|(eingabe|anfrage|kontext|prompt|entrada|contexto|mensaje|mensagem|contexte|requête|entrée|contesto|запрос|контекст"
+    r"|токен|промпт|сообщени)\w*.{0,60}"
+    r"(zu lang|zu groß|zu klein|überschreit\w*|supera|excede|dépasse|trop long\w*|demasiad\w+ larg\w+|troppo lung\w+"
     r"|слишком|превыша\w+)"
     r"|コンテキスト.{0,24}(超え|超過)|(トークン|入力).{0,24}(超え|超過|長すぎ)|(컨텍스트|토큰).{0,24}(초과)",
     _FLAGS,
 )
+# Names of the error itself, which proxies put into the text; names of fields say nothing.
+_NAMED = re.compile(r"context_?(length|window)_?exceeded|(prompt|input)_too_long", re.IGNORECASE)
 # max_tokens by itself: more than the model gives to any prompt.
 _ONLY_MAX_TOKENS = re.compile(
     r"max_?(completion_?|new_?|output_?)?tokens\b.{0,60}(cannot be greater than max_model_len|is too (large|big|high)"
@@ -91,7 +95,9 @@ _OTHER_FIELDS = re.compile(
     re.IGNORECASE,
 )
 _SIZES = re.compile(r"(?<![\w.])\d[\d,_']*(?![\w.]*\d)")
-_LIMIT = re.compile(r"limit|max|context|n_ctx|window|allow|hold|larger? model|at most|contexte|contexto", re.IGNORECASE)
+_LIMIT = re.compile(
+    r"limit|max|context|n_ctx|window|allow|hold|capacity|larger? model|at most|contexte|contexto", re.IGNORECASE
+)
 _NO_SIZE = re.compile(r"vocab|token ids?\b|image|\b[KMG]i?B\b|messages? must|out of range", re.IGNORECASE)
 _RATE = re.compile(r"per[ -](minute|second|hour|day)|\b[TR]P[MD]\b|rate.?limit|quota", re.IGNORECASE)
 
@@ -108,7 +114,7 @@ def too_much(message: str, *codes: str, param: str = "") -> TooMuch | None:
         return "context"
     if any(_CODES.search(code) for code in codes if code):
         return "context"
-    if _OTHER_TONGUES.search(message):
+    if _NAMED.search(message) or _OTHER_TONGUES.search(message):
         return "context"
     if _RATE.search(message) or _OTHER_FIELDS.fullmatch(param.rpartition(".")[2]):
         return None

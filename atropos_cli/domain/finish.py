@@ -31,12 +31,13 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _WORDS: dict[str, str] = {
     "stop": "stop stopped eos eos_token eos_found eosfound end_id end_of_sequence end_of_text endoftext end_turn "
-    "end_of_turn stop_sequence stop_sequences stop_string stop_string_found stop_words stop_word stop_token "
-    "stop_token_ids word complete completed finish finished end natural natural_stop done",
+    "end_of_turn end_sequence stop_sequence stop_sequences stop_str stop_string stop_string_found stop_words stop_word "
+    "stop_token stop_token_ids word complete completed finish finished end natural natural_stop done",
     "tool_calls": "tool_calls tool_call tool_use tool_uses function_call function_calls",
     "length": "length limit max_tokens max_token max_new_tokens max_len max_length max_output_tokens "
     "max_completion_tokens max_predicted_tokens_reached token_limit token_limit_reached output_limit "
-    "max_tokens_reached max_length_reached length_limit length_capped truncated truncation error_limit",
+    "max_tokens_reached max_length_reached num_predict max_gen_len max_decode_steps "
+    "length_limit length_capped truncated truncation error_limit",
     "context_length": "context_length model_length max_context context_limit context_window context_overflow "
     "max_context_length context_length_reached context_length_exceeded context_window_exceeded "
     "model_context_window_exceeded max_context_length_exceeded",

@@ -28,10 +28,15 @@ _SOUTH_EAST = (  # letters of Thai, Lao, Burmese, Khmer, Tai, Balinese, Javanese
 )
 _JOINED = r"(?:_+|(?<={letter})'(?={letter})|(?<=\d)[.,](?=\d))"
 _ASCII_WORD = re.compile(rf"[A-Za-z0-9]+(?:{_JOINED.format(letter='[A-Za-z]')}[A-Za-z0-9]+)*", re.ASCII)
-_ASCII_SYMBOL = r"[-+<=>^|~/%]|(?<!\*)\*(?!\*)|(?<!\\)[()\[\]]"  # "**" is emphasis, "\\(" a delimiter of LaTeX
+# A star multiplies where it stands alike on both sides: "2*3", "a * b". "**", "*word*" are emphasis; "\\(" is LaTeX's.
+_ASCII_SYMBOL = r"[-+<=>^|~/%]|(?<=[\w)\]}])\*(?=[\w(\[{\\])|(?<=[ \t])\*(?=[ \t])|(?<!\\)[()\[\]]"
 _ASCII_UNIT = re.compile(f"{_ASCII_WORD.pattern}|{_ASCII_SYMBOL}", re.ASCII)
 _APOSTROPHE = re.compile("[\u2018\u2019]")
 _MINUS = re.compile("[\u2010\u2011\u2212]")
+_VOWELS = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0656-\u065f\u0670]"
+)
+"""Points of Hebrew and Arabic that most writers leave out, and the stroke that only makes a word longer."""
 _FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
 
 
@@ -49,13 +54,13 @@ def normal_text(text: str) -> str:
     """The text with everything made alike that readers do not tell apart.
 
     Case, full-width and compatibility forms, composed and decomposed letters, digits of other scripts, curly
-    apostrophes, invisible signs.
+    apostrophes, invisible signs, vowel points of Arabic and Hebrew.
     """
     if text.isascii():
         return text.lower()
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = _APOSTROPHE.sub("'", _MINUS.sub("-", text))
-    text = _patterns()[2].sub("", text)
+    text = _VOWELS.sub("", _patterns()[2].sub("", text))
     return _FOREIGN_DIGIT.sub(_digit, text)
 
 

@@ -8,7 +8,9 @@ system, user, tool results, replies, their thinking and the arguments of their t
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,6 +24,12 @@ from atropos_cli.io.sources import Source, find_sources
 
 SHORTEST = 3
 """Words of the shortest question that is looked for: "4" or "Why?" stands everywhere."""
+
+_ESCAPED = re.compile(r"\\+u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)  # no half of a pair
+_ESCAPED_BLANK = re.compile(r"\\+[nrt](?![a-z])")  # "\\nu" and "\\times" are LaTeX
+_LINE_MARK = re.compile(r"^[ \t]*(?:(?:>+|//+|--+|\*+|%+|\|)[ \t]+)+", re.MULTILINE)
+_TAG = re.compile(r"</?(?:a|b|i|u|em|strong|sub|sup|span|code|mark|small|font)(?:\s[^<>]*)?>", re.IGNORECASE)
+_BLOCK_TAG = re.compile(r"</?(?:br|p|div|li|ul|ol|td|tr|th|table|h[1-6]|pre)(?:\s[^<>]*)?/?>", re.IGNORECASE)
 
 _SHOWN = 3
 _HITS = 10_000  # different texts found that are counted
@@ -73,12 +81,12 @@ class EvaluationIndex:
         self.texts += 1
         long = False
         for part in text.parts:
-            for gram in word_grams(words(normal_text(part)), self.n):
+            for gram in word_grams(words(_plain(part)), self.n):
                 long = True
                 self._grams.setdefault(hash(gram), file)
         if long or not text.question:
             return
-        parts = sorted((tuple(units(normal_text(part))) for part in text.parts), key=len, reverse=True)
+        parts = sorted((tuple(units(_plain(part))) for part in text.parts), key=len, reverse=True)
         if sum(weight(unit) for part in parts for unit in part) < SHORTEST * WORD or len(parts[0]) < 3:
             self.too_short += 1
             return
@@ -108,7 +116,7 @@ class EvaluationIndex:
         return None if self._clean(after) else "completion"
 
     def _clean(self, texts: Iterable[str]) -> bool:
-        split = [units(normal_text(text)) for text in texts]
+        split = [units(_plain(text)) for text in texts]
         for found in split:
             for gram in word_grams([unit for unit in found if unit[0].isalnum()], self.n):
                 file = self._grams.get(hash(gram))
@@ -185,6 +193,17 @@ def _no_text(source: Source, rows: int, fields: Sequence[str]) -> DataError:
     )
 
 
+def _plain(text: str) -> str:
+    """The normal text without what a quotation, a comment, a page or an escaped string puts around and into it."""
+    if "\\" in text:
+        text = _ESCAPED_BLANK.sub("\n", _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))
+    if "&" in text:
+        text = html.unescape(text)
+    if "<" in text:
+        text = _BLOCK_TAG.sub("\n", _TAG.sub("", text))
+    return normal_text(_LINE_MARK.sub("", text))
+
+
 def texts_of(message: Message) -> Iterator[str]:
     """Every text of a message: content, thinking, arguments of tool calls; JSON inside is read for its texts."""
     content = message.get("content")
@@ -193,8 +212,8 @@ def texts_of(message: Message) -> Iterator[str]:
     elif isinstance(content, list):
         for part in content:
             yield from _strings(part)
-    if isinstance(message.get("reasoning"), str):
-        yield message["reasoning"]
+    for name in ("reasoning", "reasoning_details", "refusal"):
+        yield from _strings(message.get(name))
     for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments")
         yield from _unpacked(arguments) if isinstance(arguments, str) else _strings(arguments)

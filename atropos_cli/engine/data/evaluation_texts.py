@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,19 +22,9 @@ SOLUTIONS = (
 )  # fmt: skip
 DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "history")
 CONTAINERS = (
-    "task",
-    "doc",
-    "data",
-    "row",
-    "item",
-    "sample",
-    "example",
-    "entry",
-    "paragraphs",
-    "qas",
-    "info",
-    "extra_info",
-)
+    "task", "doc", "data", "row", "rows", "item", "items", "sample", "samples", "example", "examples",
+    "entry", "entries", "instances", "records", "contents", "parts", "paragraphs", "qas", "info", "extra_info",
+)  # fmt: skip
 _KINDS = {
     **dict.fromkeys(QUESTIONS, "question"),
     **dict.fromkeys(SOLUTIONS, "solution"),
@@ -58,7 +49,7 @@ def evaluation_texts(row: dict[str, Any]) -> Iterator[EvaluationText]:
 def _of_row(row: dict[str, Any], depth: int) -> Iterator[EvaluationText]:
     if depth < 0:
         return
-    fields = [(_KINDS.get(_plain_name(name)), _plain_name(name), value) for name, value in row.items()]
+    fields = [(_kind_of(plain), plain, value) for name, value in row.items() for plain in (_plain_name(name),)]
     texts = {name: value for kind, name, value in fields if kind == "question" and isinstance(value, str)}
     asked = next((texts[name] for name in ("instruction", "question", "problem", "query") if texts.get(name)), "")
     if asked.strip() and texts.get("input", "").strip():
@@ -70,7 +61,15 @@ def _of_row(row: dict[str, Any], depth: int) -> Iterator[EvaluationText]:
 
 
 def _plain_name(name: str) -> str:
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
+    """ "questionText", "Question: " and "question-text" are names that people write."""
+    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
+
+
+def _kind_of(plain: str) -> str | None:
+    """A language, a number or a word for text behind a name changes nothing: question_en, prompt_text, problem_2."""
+    return _KINDS.get(plain) or _KINDS.get(
+        re.sub(r"_(?!id|no|nr)[a-z]{2}$|_?\d+$|_(?:text|str|string|content)$", "", plain)
+    )
 
 
 def _of_value(value: Any, kind: str, depth: int) -> Iterator[EvaluationText]:
@@ -87,11 +86,11 @@ def _of_value(value: Any, kind: str, depth: int) -> Iterator[EvaluationText]:
             # A plain text in a list of turns is what the user says (MT-Bench).
             yield from _of_value(item, "question" if kind == "container" and isinstance(item, str) else kind, depth)
     elif isinstance(value, dict):
-        name = value.get("role", value.get("from"))
+        name = value.get("role", value.get("from", value.get("speaker")))
         if isinstance(name, str):
             role = ROLES.get(name.lower(), "")
             if role in ("user", "assistant"):
-                said = value.get("content", value.get("value"))
+                said = next((value[key] for key in ("content", "value", "text", "parts") if key in value), None)
                 yield from _of_value(said, "question" if role == "user" else "solution", depth - 1)
         elif kind == "solution":
             for found in _of_row(value, depth - 1):

@@ -16,6 +16,13 @@ from atropos_cli.testing.mock_server import MockServer
 from .openai_support import ask, chat, opened
 
 OVERFLOWS = """\
+litellm.ContextWindowExceededError: OpenAIException - too big
+The conversation has outgrown what the model can read (limit 4096 tokens).
+the prompt does not leave room for any output
+Der Kontext ist zu klein: 5000 Token angefragt, 4096 erlaubt
+El mensaje excede el límite de tokens
+промпт слишком длинный
+Rejected: 5120 tokens in, capacity 4096
 This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages, 1000 in the completion). Please reduce the length of the messages or completion.
 This model's maximum context length is 8192 tokens. However, your messages resulted in 10000 tokens. Please reduce the length of the messages.
 The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens.
@@ -121,6 +128,9 @@ Range of max_tokens should be [1, 2000]
 max_tokens: Input should be less than or equal to 4096
 """.splitlines()
 OTHERS = """\
+Unknown parameter: max_input_tokens
+There is no room in the queue: 5 requests wait
+LoRA rank 128 is greater than max_lora_rank 64
 invalid character in prompt
 temperature must be at least 0
 the message list is longer than allowed: context of the user is missing

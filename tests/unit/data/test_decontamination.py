@@ -18,6 +18,8 @@ from atropos_cli.io.sources import find_sources
 JA = "太郎は朝に七つの林檎を市場で買い、昼に三つを妹に渡しました。残りはいくつでしょうか。"
 TH = "เด็กชายสมชายมีส้มสิบสองผลแบ่งให้เพื่อนสามคนเท่าๆ กัน แต่ละคนได้กี่ผล"
 ZH = "小明有十二颗糖，分给三个朋友，每人几颗？"
+AR = "ما هي عاصمة المملكة الأردنية الهاشمية ومتى تأسست؟"
+POINTED = "مَا هِيَ عَاصِمَةُ المَمْلَكَةِ الأُرْدُنِيَّةِ الهَاشِمِيَّةِ وَمَتَى تَأَسَّسَتْ؟"
 RU = "Сколько будет, если сложить все целые числа от одного до ста включительно и вычесть семь?"
 MESSAGES = [{"role": "user", "content": "Name the largest moon of the planet Saturn, please."}]
 EVALUATION: list[dict[str, Any]] = [
@@ -30,6 +32,10 @@ EVALUATION: list[dict[str, Any]] = [
     {"turns": ["Write a haiku about rust.", "Now make it rhyme with dust."]},
     {"data": {"paragraphs": [{"qas": [{"question": "Who founded the city of Alexandria?"}]}]}},
     {"prompt": [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": RU}]},
+    {"questionText": "Which river flows through the old town of Ljubljana?"},
+    {"rows": [{"row_idx": 0, "row": {"question_ar": AR}}]},
+    {"contents": [{"role": "user", "parts": [{"text": "Compute 17*3 and add nine."}]}]},
+    {"dialog": [{"speaker": "user", "text": "How old is the oldest living olive tree?"}]},
 ]
 
 
@@ -69,6 +75,15 @@ FOUND = {
     "instruction and input apart": asked("### Instruction:\nTranslate to Polish:\n\n### Input:\nthe grey dog\n"),
     "messages that were JSON text": asked("name the largest moon of the planet saturn please"),
     "a second turn": asked("Hi. Now make it rhyme with dust."),
+    "vowel points": asked(f"أجب: {POINTED}"),
+    "emphasis": asked("Which *river* flows through the **old** _town_ of Ljubljana?"),
+    "tags and entities": asked("Which <b>river</b> flows&nbsp;through the<br>old town of <i>Ljubljana</i>?"),
+    "a quotation": asked("> Which river flows\n> through the old town\n> of Ljubljana?"),
+    "a comment": asked("Fix:\n// Which river flows through\n// the old town of Ljubljana?\nint x;"),
+    "escaped line ends": asked("Q:\\nWhich river flows through the old town of Ljubljana?\\n"),
+    "JSON with escapes behind words": call({}, "Found: " + json.dumps({"t": json.dumps(ZH)})),
+    "Gemini's parts": asked("Please compute 17 * 3 and add nine."),
+    "a speaker's text": asked("How old is the oldest living olive tree? Say."),
     "a part of a long question": asked(f"Реши: {RU[:80]}"),
 }
 CLEAN = {
@@ -77,6 +92,9 @@ CLEAN = {
     "other numbers, Chinese": asked("小红有九颗糖，分给三个朋友，每人几颗？"),
     "the same instruction": asked("### Instruction:\nTranslate to Polish:\n\n### Input:\nthe red cat\n"),
     "the same system message": said(("system", "You are helpful."), ("user", "Name a tree."), ("assistant", "Oak")),
+    "a quotient in place of a product": asked("Compute 17/3 and add nine."),
+    "another river": asked("Which *river* flows through the old town of Graz?"),
+    "another capital": asked("ما هي عاصمة تونس؟"),
     "an answer": asked("At 4 K it is cold. Correct?"),
 }
 

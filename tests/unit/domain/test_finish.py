@@ -28,7 +28,10 @@ from atropos_cli.io.sources import find_sources
         ),
         ("tool_calls", "tool_calls toolUse tool-calls TOOL_CALL function_call tool_use"),
         ("length", "length LENGTH max_tokens MAX_TOKENS FinishReason.MAX_TOKENS max-tokens maxPredictedTokensReached"),
-        ("length", "REASON_MAX_LEN max_output_tokens max_new_tokens limit MaxTokens token_limit"),
+        (
+            "length",
+            "REASON_MAX_LEN max_output_tokens max_new_tokens limit MaxTokens token_limit num_predict max_gen_len",
+        ),
         (
             "context_length",
             "model_length model_context_window_exceeded contextLengthReached context_length REASON_MAX_CONTEXT",
