@@ -154,11 +154,21 @@ def _add(secret: str) -> None:
     import html  # its tables are not worth loading at every start
 
     escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
-    written = (secret, *escaped, quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
+    nested = (json.dumps(text)[1:-1] for text in escaped[:2])  # JSON in a text of JSON, as proxies pass errors on
+    web = (quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
+    written = (secret, *escaped, *nested, *web, *_in_base64(secret))
     known = sorted({*_forms, *written}, key=len, reverse=True)
     _forms.clear()
     _forms.update(dict.fromkeys(known))
     _forms_as_bytes = tuple(form.encode("utf-8", "surrogatepass") for form in known)
+
+
+def _in_base64(secret: str) -> tuple[str, ...]:
+    """As Basic credentials and Kubernetes write it, without the padding, which may be left out."""
+    import base64
+
+    data = secret.encode("utf-8", "surrogatepass")
+    return tuple(encode(data).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode))
 
 
 def _replace(form: str, text: str) -> str:
