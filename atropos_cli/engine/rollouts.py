@@ -152,7 +152,7 @@ class GroupRoller:
             task=task,
             rollouts=tuple(rollouts),
             advantages=advantages(self.plan.advantage, [rollout.reward for rollout in rollouts]),
-            model=self.plan.model or "",
+            model=redacted(self.plan.model or ""),
             seed=self.seed,
             episode_id=episode_id,
             turn=turn,
