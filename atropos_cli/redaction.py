@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote, quote_plus, unquote
@@ -34,7 +34,7 @@ _SHAPED = re.compile(
     r"|AIza[\w-]{20,}|glpat-[\w-]{12,}|eyJ[\w-]{8,}\.[\w-]{8,})|\b(?:Bearer|Basic)\s+[\w.+/=-]{6,}",
     re.I,
 )
-_USER_OF_URL = re.compile(r"(?<=://)[^\s/@'\"<>]+@")
+_USER_OF_URL = re.compile(r"(?<=://)[^\s/'\"<>]+@")  # up to the last @ of the host: a password may hold others
 _SCHEMES = frozenset({"basic", "bearer", "digest", "token", "apikey", "api-key", "key"})
 # What people put where a server wants a key and none is needed: words like any other.
 _NO_SECRETS_TEXT = """
@@ -49,9 +49,11 @@ _forms: dict[str, None] = {}  # every way in which a secret may be written, the 
 _forms_as_bytes: tuple[bytes, ...] = ()
 
 
-def begin(environ: Mapping[str, str] | None = None) -> None:
-    """Forget what an earlier command learnt, and learn what variables and token files of this user hold."""
+def begin(environ: Mapping[str, str] | None = None, args: Iterable[str] = ()) -> None:
+    """Forget what an earlier command learnt, and learn what variables, arguments and this user's token files hold."""
+    global _forms_as_bytes
     _forms.clear()
+    _forms_as_bytes = ()
     env = os.environ if environ is None else environ
     for name, value in env.items():
         if value and names_a_secret(name) and not value.startswith(("/", "~", "./")):
@@ -61,6 +63,8 @@ def begin(environ: Mapping[str, str] | None = None) -> None:
             learn_url(value)
     for value in _token_files(env):
         learn(value)
+    for arg in args:
+        learn_url(arg)
 
 
 def names_a_secret(name: str) -> bool:
@@ -82,7 +86,7 @@ def learn(value: str | None) -> None:
 
 
 def learn_url(url: str) -> None:
-    """The user name and the password of a URL, where it has them."""
+    """The user name and the password of a URL, or of every URL in a text, where it has them."""
     for user_info in _USER_OF_URL.findall(url):
         user, colon, password = unquote(user_info[:-1]).partition(":")
         learn(password if colon else user)
@@ -154,11 +158,21 @@ def _add(secret: str) -> None:
     import html  # its tables are not worth loading at every start
 
     escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
-    written = (secret, *escaped, quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
+    nested = (json.dumps(text)[1:-1] for text in escaped[:2])  # JSON in a text of JSON, as proxies pass errors on
+    web = (quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
+    written = (secret, *escaped, *nested, *web, *_in_base64(secret))
     known = sorted({*_forms, *written}, key=len, reverse=True)
     _forms.clear()
     _forms.update(dict.fromkeys(known))
     _forms_as_bytes = tuple(form.encode("utf-8", "surrogatepass") for form in known)
+
+
+def _in_base64(secret: str) -> tuple[str, ...]:
+    """As Basic credentials and Kubernetes write it, without the padding, which may be left out."""
+    import base64
+
+    data = secret.encode("utf-8", "surrogatepass")
+    return tuple(encode(data).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode))
 
 
 def _replace(form: str, text: str) -> str:

@@ -101,7 +101,7 @@ def root_group() -> Any:
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     session = Session(args)
-    redaction.begin()
+    redaction.begin(args=args)
     plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
     try:
         return _run(args, session)

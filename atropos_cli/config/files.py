@@ -14,6 +14,7 @@ from typing import Any
 
 from atropos_cli.config.problems import short_path
 from atropos_cli.errors import ConfigError
+from atropos_cli.redaction import learn_url
 
 MAX_BYTES = 1 << 20
 Key = tuple[str, ...]
@@ -45,6 +46,7 @@ def read_config(path: Path, *, explicit: bool = False) -> ConfigFile:
     """Parse a file by its suffix. `explicit`: the user named it, so an empty one is an error."""
     shown = short_path(path)
     text = _read_text(path, shown)
+    learn_url(text)
     suffix = path.suffix.lower()
     if suffix == ".toml":
         tree, lines = _read_toml(text, shown)

@@ -153,7 +153,7 @@ class GroupRoller:
             task=task,
             rollouts=tuple(rollouts),
             advantages=advantages(self.plan.advantage, [rollout.reward for rollout in rollouts]),
-            model=self.plan.model or "",
+            model=redacted(self.plan.model or ""),
             seed=self.seed,
             episode_id=episode_id,
             turn=turn,
@@ -182,7 +182,7 @@ class GroupRoller:
         for number in range(self.group_size):
             try:
                 attempts.append(_Attempt(number, environment.episode(task)))
-            except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 attempt = _Attempt(number, SingleTurn(task))
                 attempt.fail("reset", error, environment.episode)
                 attempts.append(attempt)
@@ -198,7 +198,7 @@ class GroupRoller:
             attempt.messages = list(messages)
             if not attempt.messages:
                 raise ValueError("the episode began without any message")
-        except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             attempt.fail("reset", error, attempt.episode.reset)
 
     async def _play(self, attempts: list[_Attempt]) -> None:
@@ -217,7 +217,7 @@ class GroupRoller:
         before = self.budget.requests, self.budget.retries
         try:
             generations = await self.sample(alive[0].messages, n=len(alive), prefill=alive[0].episode.prefill)
-        except Exception as error:  # noqa: BLE001 - becomes the rollouts' failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for attempt in alive:
                 attempt.fail("generate", error)
             return
@@ -252,7 +252,7 @@ class GroupRoller:
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
-            except Exception as error:  # noqa: BLE001 - becomes the rollout's failure
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
                 attempt.fail("generate", error)
                 return
             finally:
@@ -273,7 +273,7 @@ class GroupRoller:
             result = attempt.episode.step(reply)
             if inspect.isawaitable(result):
                 result = await self._in_time(result)
-        except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             attempt.fail("environment", error, attempt.episode.step)
             return
         if result is None:
@@ -301,7 +301,7 @@ class GroupRoller:
         if attempt.failure is None:
             try:
                 info, metrics = attempt.episode.result(), attempt.episode.metrics()
-            except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 attempt.fail("environment", error)
         return Rollout(
             id=f"{self.group_id}/{attempt.number}",

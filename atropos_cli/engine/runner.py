@@ -184,7 +184,7 @@ class Runner:
                 task = self.reader.get(index)
             except AtroposError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a plugin's error, for this one task only
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error, for this one task only
                 self._fail_group(index, None, error)
                 task = None
                 if self.reader.total is None:
@@ -226,7 +226,7 @@ class Runner:
             groups = await roller.roll(environment, task)
         except (Abort, Draining, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - a plugin's error is this group's failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this group's failure
             self._fail_group(index, task, error)
             return
         self._write(index, task, groups)

@@ -37,11 +37,11 @@ class Scorer:
             results = await _each(reward, task, [rollouts[i] for i in alive])
             for i, result in zip(alive, results, strict=True):
                 try:
-                    if isinstance(result, Exception):
+                    if isinstance(result, Exception | SystemExit):
                         raise result
                     values[i][reward.name] = _finite(result)
                     metrics[i] |= _metrics(result)
-                except Exception as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                     failures[i] = score_failure(reward, error)
         for reward in self._group:
             alive = [i for i, failure in enumerate(failures) if failure is None]
@@ -56,7 +56,7 @@ class Scorer:
                 for i, value in zip(alive, result, strict=True):
                     values[i][reward.name] = _finite(value)
                     metrics[i] |= _metrics(value)
-            except Exception as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
                 for i in alive:
                     values[i].pop(reward.name, None)
                     failures[i] = score_failure(reward, error)
@@ -85,11 +85,11 @@ async def _each(reward: Reward, task: Task, rollouts: Sequence[Rollout]) -> list
     for i, rollout in enumerate(rollouts):
         try:
             results.append(reward.fn(task, rollout))
-        except Exception as error:  # noqa: BLE001 - becomes the rollout's failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
             results.append(error)
         else:
             if inspect.isawaitable(results[i]):
-                waiting[i] = results[i]
+                waiting[i] = _without_exit(results[i])
     if waiting:
         values = await asyncio.gather(*waiting.values(), return_exceptions=True)
         for i, value in zip(waiting, values, strict=True):
@@ -99,6 +99,15 @@ async def _each(reward: Reward, task: Task, rollouts: Sequence[Rollout]) -> list
     return results
 
 
+async def _without_exit(waiting: Awaitable[Any]) -> Any:
+    """Await a plugin's coroutine. In a task of its own its sys.exit() would stop the event loop, not only the task."""
+    try:
+        return await waiting
+    except SystemExit as error:
+        quit_as_error = RuntimeError(f"it called sys.exit({error.code!r})")
+        raise quit_as_error.with_traceback(error.__traceback__) from error  # its place is the plugin's
+
+
 def _metrics(value: Any) -> dict[str, float]:
     """The numbers that a Score carries, those that are finite."""
     if not isinstance(value, Score):
@@ -106,7 +115,7 @@ def _metrics(value: Any) -> dict[str, float]:
     return {name: float(number) for name, number in value.metrics.items() if math.isfinite(number)}
 
 
-def score_failure(reward: Reward, error: Exception) -> RolloutFailure:
+def score_failure(reward: Reward, error: BaseException) -> RolloutFailure:
     """The failure of a rollout whose reward raised."""
     message = redacted(f"reward {reward.name}: {error}")[:2000]
     failure = RolloutFailure(stage="score", type=type(error).__name__, message=message)

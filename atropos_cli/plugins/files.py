@@ -15,6 +15,7 @@ from typing import Any
 
 from atropos_cli.errors import ComponentNotFound, PluginError
 from atropos_cli.plugins.checks import is_component
+from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.plugins.spec import ComponentSpec, Kind
 from atropos_cli.streams import stdout_to_stderr
 
@@ -80,7 +81,7 @@ def _import_file(file: Path) -> ModuleType:
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise PluginError(
-                f"cannot import {file}{_where(error, file)}: {type(error).__name__}: {error}", hint=_import_hint(error)
+                f"cannot import {file}{_where(error, file)}: {describe_error(error)}", hint=_import_hint(error)
             ) from error
         except BaseException:
             del sys.modules[name]

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from atropos_cli.plugins.checks import check_component
+from atropos_cli.plugins.errortext import describe_error, trace_of
 from atropos_cli.plugins.files import load_from_file
 from atropos_cli.plugins.spec import ComponentSpec, Kind
 
 FailureStage = Literal["import", "hook", "register"]
 CheckStatus = Literal["ok", "warn", "fail", "info"]
-
-
-def describe_error(error: BaseException) -> str:
-    """The error as "Type: message", on one line, whatever its __str__ does."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - a plugin's own exception class may be broken too
-        text = ""
-    name = type(error).__name__
-    return f"{name}: {text}" if text else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ class PluginFailure:
             version=plugin.version,
             stage=stage,
             error=describe_error(error),
-            traceback="".join(traceback.format_exception(error)),
+            traceback=trace_of(error),
             hint=hint,
             hook=hook,
         )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from atropos_cli.errors import ComponentClash, ComponentNotFound
 from atropos_cli.plugins.entrypoints import normalized
+from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.plugins.files import file_component, names_a_file
 from atropos_cli.plugins.manager import OBSERVER_HOOKS
 from atropos_cli.plugins.records import (
@@ -17,7 +18,6 @@ from atropos_cli.plugins.records import (
     PluginFailure,
     PluginInfo,
     Registration,
-    describe_error,
 )
 from atropos_cli.plugins.spec import KINDS, Kind
 from atropos_cli.ports.analyzer import Analyzer

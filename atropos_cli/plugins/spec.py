@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from atropos_cli.errors import PluginError
+from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.streams import stdout_to_stderr
 
 Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "template"]
@@ -55,7 +56,7 @@ class ComponentSpec:
                 module = importlib.import_module(module_name)
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"{self.kind} {self.name!r} cannot be imported from {module_name}: {type(error).__name__}: {error}",
+                f"{self.kind} {self.name!r} cannot be imported from {module_name}: {describe_error(error)}",
                 hint=self._install_hint(error, module_name, dist),
             ) from error
         try:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atropos_cli.plugins import entrypoints
+from atropos_cli.plugins.children import become_quiet, end_session, ending, write_all
 from atropos_cli.plugins.entrypoints import Entry
 from atropos_cli.plugins.loader import Loader
 from atropos_cli.plugins.manifests import Manifest, import_failure, key_of, stamp
@@ -31,7 +32,6 @@ from atropos_cli.plugins.spec import ComponentSpec
 _AT_ONCE = max(4, os.cpu_count() or 1)
 _LOOK = 0.01  # seconds between two looks at the children
 _MOST_FILES = 100
-_os_write = os.write  # a plugin may put anything in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def survey(request: Mapping[str, Any]) -> None:
                 running.remove(child)
                 _end(child)
                 line = json.dumps({"index": child.index, "manifest": manifest.to_json()})
-                _write(request["answer"], line.encode() + b"\n")
+                write_all(request["answer"], line.encode() + b"\n")
 
 
 def _look(child: _Child, limits: _Limits) -> Manifest | None:
@@ -90,7 +90,7 @@ def _look(child: _Child, limits: _Limits) -> Manifest | None:
     passed = time.monotonic() - child.since
     if child.manifest is None:
         if ended:
-            return Manifest.failed(child.entry, f"its import {_ending(status)}", _files_of(child.entry))
+            return Manifest.failed(child.entry, f"its import {ending(status)}", _files_of(child.entry))
         if passed > limits.importing:
             return Manifest.failed(
                 child.entry, f"its import did not end within {limits.importing:.0f} s", _files_of(child.entry)
@@ -99,7 +99,7 @@ def _look(child: _Child, limits: _Limits) -> Manifest | None:
     if ended and os.WIFEXITED(status):
         return child.manifest
     if ended:
-        return _with_failure(child, f"a process that imported it {_ending(status)}")
+        return _with_failure(child, f"a process that imported it {ending(status)}")
     if passed > limits.leaving:
         return _with_failure(child, "it keeps a program that imports it from ending (a thread, or a function at exit)")
     return None
@@ -108,12 +108,6 @@ def _look(child: _Child, limits: _Limits) -> Manifest | None:
 def _with_failure(child: _Child, error: str) -> Manifest:
     assert child.manifest is not None
     return replace(child.manifest, failures=[*child.manifest.failures, import_failure(child.entry, error)])
-
-
-def _ending(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return f"ended the process by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"ended the process with exit code {os.WEXITSTATUS(status)}"
 
 
 def _read(child: _Child) -> None:
@@ -128,10 +122,7 @@ def _read(child: _Child) -> None:
 
 def _end(child: _Child) -> None:
     """Nothing of it stays: the child leads a session of its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child.pid, 0)
+    end_session(child.pid)
     os.close(child.fd)
 
 
@@ -152,20 +143,13 @@ def _start(index: int, entry: Entry, answer: int, limits: _Limits) -> _Child | N
     if pid:
         os.close(theirs)
         return _Child(index, entry, pid, ours, time.monotonic())
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.alarm(int(limits.importing + limits.leaving) + 5)  # should nobody be left to end it
     os.close(ours)
     os.close(answer)
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write("1000")  # should it eat all memory, it is the one to go
+    become_quiet(limits.importing + limits.leaving)
     encode = json.JSONEncoder().encode  # a plugin may do anything to the module
     data = encode(_examine(entry).to_json()).encode() + b"\n"
     sys.setrecursionlimit(1000)
-    _write(theirs, data)
+    write_all(theirs, data)
     os.close(theirs)
     return None
 
@@ -217,9 +201,3 @@ def _files_of(entry: Entry, imported: Iterable[str] = ()) -> dict[str, list[int]
 
 
 _STANDARD = os.path.dirname(threading.__file__) + os.sep  # noqa: PTH120
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[_os_write(fd, view) :]

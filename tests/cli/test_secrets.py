@@ -147,7 +147,19 @@ def test_plain_headers_and_fields_and_variables_are_sent(cli: Any, monkeypatch: 
 @pytest.mark.parametrize(
     "secret", ["hunter2", "pa/ss word%20", "Ünïcödé-key", 'quo"te\\back', "x" * 40, "1234567890123456"]
 )
-@pytest.mark.parametrize("form", [str, repr, json.dumps, lambda text: f"<{text}>", lambda text: text.encode()])
+@pytest.mark.parametrize(
+    "form",
+    [
+        str,
+        repr,
+        json.dumps,
+        lambda text: json.dumps(json.dumps({"key": text}))[1:-1].partition(": ")[2][:-1],
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+        lambda text: f"<{text}>",
+        lambda text: text.encode(),
+    ],
+)
 def test_a_learnt_secret_is_hidden_in_every_way_of_writing_it(secret: str, form: Any) -> None:
     redaction.begin({})
     redaction.learn(secret)
@@ -164,6 +176,29 @@ def test_a_learnt_secret_is_hidden_in_every_way_of_writing_it(secret: str, form:
 def test_what_stands_in_place_of_a_key_is_a_word_like_any_other(dummy: str) -> None:
     redaction.begin({"OPENAI_API_KEY": dummy})
     assert redaction.redacted(f"{dummy} reward 12345 stop") == f"{dummy} reward 12345 stop"
+
+
+@pytest.mark.parametrize("place", ["flag", "variable", "file"])
+@pytest.mark.parametrize("userinfo", ["joe:hunTer-77x", "joe:h%40nTer-77x", "joe:a@hunTer-77x", "tok-3n-9981"])
+def test_the_password_of_a_url_in_any_setting_stays_in_the_process(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, place: str, userinfo: str
+) -> None:
+    url = f"https://{userinfo}@hub.example/model"
+    command = ["gen", "arithmetic", "--backend", "scripted", "--backend.replies", "Answer: 1", "--limit", "1"]
+    if place == "flag":
+        command += ["--model", url]
+    elif place == "variable":
+        monkeypatch.setenv("ATROPOS_MODEL", url)
+    else:
+        Path("atropos.toml").write_text(f'model = "{url}"\n')
+    got = cli(*command, "-o", "run", "--debug")
+    assert got.code == 0, got.stderr
+    shown = cli("config", "show", *command[:2], "--json", *command[8:])
+    text = everything(Path("run")) + got.stdout + got.stderr + shown.stdout + shown.stderr
+    secret = userinfo.rpartition(":")[2]
+    assert "hub.example" in text
+    assert secret not in text
+    assert secret.rpartition("@")[2] not in text
 
 
 def test_secrets_of_this_user_are_known_from_the_start(isolation: Path, monkeypatch: pytest.MonkeyPatch) -> None:

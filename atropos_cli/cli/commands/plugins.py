@@ -70,7 +70,7 @@ def check_plugins(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Import every component for real. Exit code 4 when something is broken."""
+    """Import every component for real, in a child process. Exit code 4 when something is broken."""
     session = session_of(ctx)
     session.examine_plugins()
     registry = session.registry
@@ -96,24 +96,19 @@ def check_plugins(
 
 def check_plugin(registry: Registry, plugin: PluginInfo, session: Session) -> list[dict[str, Any]]:
     """One result for the manifest and one for each component."""
+    from atropos_cli.plugins.trial import try_components
+
     if plugin.disabled:
         return []
     failures = [f for f in registry.failures if (f.entry_point, f.dist) == (plugin.entry_point, plugin.dist)]
     results = [_result(plugin, None, None, failure.message, failure.hint) for failure in failures]
     if not failures:
         results.append(_result(plugin, None, None))
-    for item in components(registry).get((plugin.entry_point, plugin.dist), []):
-        try:
-            item.load()
-        except Exception as error:  # noqa: BLE001 (a broken component is what we look for)
-            message = getattr(error, "message", f"{type(error).__name__}: {error}")
-            results.append(_result(plugin, item.kind, item.name, message, getattr(error, "hint", None)))
-            if session.debug:
-                import traceback
-
-                session.out.trace("".join(traceback.format_exception(error)))
-        else:
-            results.append(_result(plugin, item.kind, item.name))
+    offered = components(registry).get((plugin.entry_point, plugin.dist), [])
+    for item, trial in zip(offered, try_components(offered), strict=True):
+        results.append(_result(plugin, item.kind, item.name, trial.error, trial.hint))
+        if session.debug and trial.traceback:
+            session.out.trace(trial.traceback)
     return results
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ async def in_the_library(task: Task, rollout: Rollout) -> float:
     return float(json.loads(f"{{{rollout.text}"))  # not JSON
 
 
+@reward
+def gives_up(task: Task, rollout: Rollout) -> float:
+    sys.exit("no licence")  # a reward that quits
+
+
+@reward
+async def gives_up_later(task: Task, rollout: Rollout) -> float:
+    await asyncio.sleep(0)
+    sys.exit(0)  # one that quits later
+
+
 @group_reward
 def too_few(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
     return [1.0]
@@ -52,6 +64,11 @@ def too_few(task: Task, rollouts: Sequence[Rollout]) -> list[float]:
 class BrokenEpisode(Counting):
     def step(self, reply: Message) -> Any:
         raise AttributeError(f"no board in {self.task.id}")  # a broken step
+
+
+class QuittingStep(Counting):
+    def step(self, reply: Message) -> Any:
+        sys.exit(0)  # a step that quits
 
 
 class BrokenReset(Counting):
@@ -94,6 +111,9 @@ class BadTasks(Adding):
     [
         (environment((missing_key,)), "reward missing_key: 'gold-t0'", "a key that no task has"),
         (environment((not_a_number,)), "the reward is nan", "defined here"),
+        (environment((gives_up,)), "no licence", "a reward that quits"),
+        (environment((gives_up_later,)), "it called sys.exit(0)", "one that quits later"),
+        (environment(episode=QuittingStep), "SystemExit: 0", "a step that quits"),
         (environment((in_the_library,)), "reward in_the_library", "not JSON"),
         (environment((too_few,)), "1 values for 4 rollouts", None),
         (environment((*Adding.rewards, missing_key)), "reward missing_key", "a key that no task has"),

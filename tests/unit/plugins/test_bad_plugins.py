@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from atropos_cli.errors import PluginError
-from atropos_cli.plugins import manifests
+from atropos_cli.plugins import manifests, trial
 from atropos_cli.plugins.discovery import load_registry
 from atropos_cli.plugins.entrypoints import scan
 
@@ -209,3 +209,35 @@ def test_a_thread_that_a_used_plugin_leaves_does_not_keep_the_program(isolation)
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "threads that are left running (mine) kept the program from ending" in done.stderr
+
+
+# A component's module, and what `plugins check` says of it.
+COMPONENTS = {
+    "waits": ("import time\ntime.sleep(1000)", "did not end within 3 s"),
+    "leaves": ("import os\nos._exit(0)", "ended the process with exit code 0"),
+    "falls": ("import os\nos.abort()", "ended the process by SIGABRT"),
+    "sweeps": ("import os, signal\nos.killpg(0, signal.SIGKILL)", "ended the process by SIGKILL"),
+    "quits": ("import sys\nsys.exit('enough')", "SystemExit: enough"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "shouts": ("import os\nos.write(1, b'NOISE' * 99999)\nraise ValueError('x' * 10**6)", "(1000000 characters)"),
+    "mute": ("class Odd(Exception):\n    def __str__(self): raise self\nraise Odd", "Odd"),
+    "good": ("from atropos_cli.sdk import reward\n@reward\ndef R(task, rollout): return 1.0", None),
+}
+
+
+def test_a_component_that_hangs_or_crashes_is_told_and_the_others_are_still_tried(site, monkeypatch, capfd):
+    monkeypatch.setattr(trial, "SECONDS", 3.0)
+    specs = ", ".join(f"ComponentSpec('reward', 'r-{name}', 'comp_{name}:R')" for name in COMPONENTS)
+    site.plugin("many", f"@hookimpl\ndef atropos_register_rewards(): return [{specs}]")
+    for name, (code, _) in COMPONENTS.items():
+        (site.folder / f"comp_{name}.py").write_text(code + "\n")
+    items = [load_registry().find("reward", f"r-{name}") for name in COMPONENTS]
+    said = dict(zip(COMPONENTS, trial.try_components(items), strict=True))
+    for name, (_, words) in COMPONENTS.items():
+        if words is None:
+            assert said[name].error is None, said[name]
+        else:
+            assert words in (said[name].error or ""), (name, said[name])
+            assert len(said[name].error or "") < 2000
+    assert not any(f"comp_{name}" in sys.modules for name in COMPONENTS)
+    assert "NOISE" not in "".join(capfd.readouterr())

@@ -1,0 +1,25 @@
+"""What is said of an exception that a plugin's code raised: its own class may be broken, and its text of any length."""
+
+from __future__ import annotations
+
+import traceback
+
+_LONGEST = 1000  # characters of a message
+_LONGEST_TRACE = 20_000
+
+
+def describe_error(error: BaseException) -> str:
+    """The error as "Type: message", on one line."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a plugin's own exception class may be broken too
+        text = ""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback's text, for --debug: its end, where the message is very long."""
+    return "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
