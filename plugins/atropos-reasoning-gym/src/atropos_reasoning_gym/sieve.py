@@ -1,7 +1,7 @@
 """Which answers may reach a scorer that executes them.
 
 Some scorers of reasoning-gym hand the model's text to eval() or to sympy's parser, which is eval() as well.
-They get only what was read here from end to end: lists of values, rows of words, sums and products of whole
+They get only what was read here from end to end: lists of values, rows of words, arithmetic with whole
 numbers, and formulas of numbers, variables and functions of mathematics. Reading here is no use of Python's
 parser, so no text breaks it. What cannot be read is refused, and so is what the worker that holds the scorers
 meets in spite of it (its guard looks at the compiled code).
@@ -30,7 +30,6 @@ _TOKEN = re.compile(
 )
 _GAP = re.compile(r"[\s,;|]+")
 _CELL = re.compile(r"[-+]?\d+(?:\.\d+)?|\w+", re.ASCII)
-_ARITHMETIC = re.compile(r"\d+|[-+*/()]", re.ASCII)
 _BETWEEN = frozenset(("+", "-", "*", "/", "//", "%", "^", "**"))
 
 
@@ -123,8 +122,8 @@ def why_refused(kind: str, answer: str) -> str | None:
         if found is None:
             return f"{answer[place : place + 20]!r} cannot be read"
         tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
-        if kind == "arithmetic" and not _ARITHMETIC.fullmatch(tokens[-1][1]):
-            return f"{tokens[-1][1][:20]!r} where whole numbers, + - * / and brackets are due"
+        if kind == "arithmetic" and tokens[-1][0] != "sign" and not tokens[-1][1].isdigit():
+            return f"{tokens[-1][1][:20]!r} where a whole number is due"
         place = found.end()
     reader = _Reader(tokens)
     try:
