@@ -172,7 +172,7 @@ def test_the_sieve_lets_no_code_through(attack: str) -> None:
         ("literal", "1 2 3\n4 5 6"),
         ("formula", "(3 + 5) * 7 - 10/2"),
         ("arithmetic", "(3 + 5) * 7 - 10/2"),
-        ("arithmetic", "-(8/(3-8/3)) + 100*2"),
+        ("arithmetic", "-(8/(3-8/3)) + 100*2**3"),
         ("formula", "-6*x**2/5 + 3.5*exp(2*x)*sin(x) + C"),
         ("formula", "x1**10 - 2*y*z"),
         ("formula", "sqrt(2)*log(x) + asin(x/2)"),
@@ -244,7 +244,7 @@ NUMBERS_FROM_NOWHERE = (
     "({all})*(pi-pi)+{target}.",
     "({all})*0.+x1",
     "({all})*floor(E)**0",
-    "({all})!",
+    "({all})*x7",
 )
 
 
