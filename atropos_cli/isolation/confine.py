@@ -16,13 +16,23 @@ _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS
 _SECCOMP_MODE_FILTER = 2
 _NEWUSER = 0x10000000
 
-# What no answer needs: processes, programs, signals, other processes' memory, sockets, namespaces, mounts.
-# clone fork vfork execve execveat clone3 | kill tkill tgkill pidfd_send_signal | ptrace process_vm_readv
-# process_vm_writev | socket io_uring_setup | unshare mount
+# What no answer needs: processes, programs, signals, other processes' memory, sockets, namespaces, mounts, and
+# what outlives a process: System V memory, semaphores and queues, message queues, keys.
+# clone fork vfork execve execveat clone3 | kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo |
+# ptrace process_vm_readv process_vm_writev pidfd_getfd | socket io_uring_setup | unshare setns mount |
+# bpf perf_event_open userfaultfd | shmget semget msgget mq_open | add_key request_key keyctl
 _FORBIDDEN = {
-    "x86_64": (0xC000003E, (56, 57, 58, 59, 322, 435, 62, 200, 234, 424, 101, 310, 311, 41, 425, 272, 165)),
-    "aarch64": (0xC00000B7, (220, 221, 281, 435, 129, 130, 131, 424, 117, 270, 271, 198, 425, 97, 40)),
-}
+    "x86_64": (
+        0xC000003E,
+        (56, 57, 58, 59, 322, 435, 62, 200, 234, 424, 129, 297, 101, 310, 311, 438, 41, 425, 272, 308, 165,
+         321, 298, 323, 29, 64, 68, 240, 248, 249, 250),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (220, 221, 281, 435, 129, 130, 131, 424, 138, 240, 117, 270, 271, 438, 198, 425, 97, 268, 40,
+         280, 241, 282, 194, 190, 186, 180, 217, 218, 219),
+    ),
+}  # fmt: skip
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 2, 4, 8, 1 << 14

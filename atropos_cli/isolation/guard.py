@@ -21,7 +21,7 @@ from typing import Any
 
 # What sympy's parser writes, functions and constants of mathematics, and built-ins that compute with numbers.
 _WORDS = (
-    "Integer Float Rational Symbol Function Mul Add Pow Abs sign sqrt cbrt root exp log ln log2 log10 "
+    "Integer Float Number Rational Symbol Function Mul Add Pow Abs sign sqrt cbrt root exp log ln log2 log10 "
     "sin cos tan cot sec csc asin acos atan atan2 acot asec acsc sinh cosh tanh coth sech csch asinh acosh atanh "
     "acoth erf erfi Si Ci Ei li gamma factorial binomial floor ceiling ceil gcd lcm comb perm Max Min Mod "
     "pi inf nan oo alpha beta theta mu nu phi True False None "
@@ -33,13 +33,15 @@ _VARIABLE = re.compile(r"[A-Za-z]\d*")
 # Names as in Python 3.11 to 3.14. A name that is not here is refused.
 _HARMLESS = (
     "RESUME NOP CACHE EXTENDED_ARG NOT_TAKEN LOAD_CONST LOAD_SMALL_INT LOAD_NAME PUSH_NULL POP_TOP COPY SWAP "
-    "UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL BINARY_OP BINARY_SUBSCR BINARY_SLICE BUILD_SLICE "
-    "COMPARE_OP IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND "
-    "LIST_TO_TUPLE SET_UPDATE PRECALL CALL CALL_KW KW_NAMES JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP "
-    "POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE RETURN_VALUE "
-    "RETURN_CONST"
+    "UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL BINARY_OP BINARY_SUBSCR BINARY_SLICE "
+    "BUILD_SLICE COMPARE_OP IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP "
+    "LIST_EXTEND LIST_APPEND LIST_TO_TUPLE SET_UPDATE SET_ADD MAP_ADD DICT_UPDATE PRECALL CALL CALL_KW KW_NAMES "
+    "JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_TRUE "
+    "POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_IF_NONE "
+    "POP_JUMP_IF_NOT_NONE RETURN_VALUE RETURN_CONST"
 )
 _STEPS = frozenset(_HARMLESS.split())
+_CALLS = ("PRECALL", "CALL", "CALL_KW")
 _INTRINSICS = (5, 6)
 """Of CALL_INTRINSIC_1 (3.12 and later): unary plus, and a list to a tuple."""
 
@@ -97,10 +99,24 @@ def _hear(work: str | None, event: str, arguments: tuple[Any, ...]) -> None:
     code = arguments[0]
     if _is_a_librarys(code, caller, work):
         return
-    reason = why_not(code) if isinstance(code, types.CodeType) else "it is no code"
+    reason = why_not(code) or _reads_the_scorer(code, caller) if isinstance(code, types.CodeType) else "it is no code"
     if reason is not None:
         reasons.append(reason)
         raise Refused(f"this text is not evaluated: {reason}")
+
+
+def _reads_the_scorer(code: types.CodeType, caller: types.FrameType) -> str | None:
+    """Why code evaluated without names of its own may not be: `eval(text)` reads the scorer's variables.
+
+    A text that names one could be compared with itself.
+    """
+    step, given = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
+    if dis.opname[step] in _CALLS and given > 1:
+        return None
+    for name in code.co_names:
+        if name in caller.f_locals or (_VARIABLE.fullmatch(name) and name in caller.f_globals):
+            return f"{name!r} is a variable of the scorer"
+    return None
 
 
 def _is_a_librarys(code: object, caller: types.FrameType, work: str | None) -> bool:

@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections import deque
@@ -66,6 +67,7 @@ class Server:
         self.buffer = bytearray()
         self.waiting: deque[dict[str, Any]] = deque()
         self.children: dict[int, Child] = {}
+        self.kept: set[str] = set()
         self.poll = select.poll()
         self.poll.register(self.socket, select.POLLIN)
 
@@ -91,6 +93,7 @@ class Server:
         except BaseException as error:  # noqa: BLE001 - the other end tells the user
             self._send({"error": type(error).__name__, "message": str(error)[:2000]})
             os._exit(1)
+        self.kept = set(self._files())
         gc.collect()
         gc.freeze()
         self._send({"ready": True})
@@ -152,6 +155,7 @@ class Server:
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.close(reader)
             self._child(request, writer)
         os.close(writer)
         self.children[reader] = Child(request["number"], pid, time.monotonic() + request["seconds"])
@@ -211,12 +215,25 @@ class Server:
         self.poll.unregister(fd)
         os.close(fd)
         status = self._kill(child.pid)
+        if not self.children:
+            self._clear()
         if answer.get("error") == "crashed":
             code = os.waitstatus_to_exitcode(status)
             if code == -signal.SIGXCPU:
                 answer = {"error": "timeout"}
             answer["message"] = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         self._send({"number": child.number, **answer})
+
+    def _files(self) -> list[str]:
+        """What lies where requests can write. Where /dev/shm is the machine's, they cannot write there."""
+        folders = [self.settings["work"], *(["/dev/shm"] if self.settings["readable"] is None else [])]  # noqa: S108
+        return [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]  # noqa: PTH118, PTH208
+
+    def _clear(self) -> None:
+        """Remove what requests left; rm copes with trees too deep for Python and with folders made unreadable."""
+        if left := [path for path in self._files() if path not in self.kept]:
+            for command in (["chmod", "-R", "u+rwx", "--"], ["rm", "-rf", "--"]):
+                subprocess.run([*command, *left], stderr=subprocess.DEVNULL, check=False)  # noqa: S603
 
     def _kill(self, pid: int) -> int:
         """End a child and all that it left behind; its exit status."""

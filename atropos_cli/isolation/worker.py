@@ -232,7 +232,7 @@ class _Process:
             stderr=self._log,
             env=_environment(),
             cwd="/",
-            pass_fds=(theirs.fileno(), info),
+            pass_fds=(theirs.fileno(), *([info] if way.level == "bubblewrap" else [])),
             start_new_session=True,
             **start_as,
         )

@@ -76,6 +76,7 @@ def test_random_task_draws_another_bootcamp_when_one_fails(tmp_path: Path) -> No
     for name, body in FAILING.items():
         lines += [f"class {name}bootcamp:", f"    def case_generator(self): {body}", *rest]
     (tmp_path / "many_camps.py").write_text("\n".join(lines))
+    tmp_path.chmod(0o755)  # started by root, the worker is another user
     options: dict[str, Any] = {"package": "many_camps", "package_path": str(tmp_path), "timeout_s": 0.5}
     env = environment("", **options, tasks=("RandomTask",))
     tasks = list(itertools.islice(env.tasks("train"), len(FAILING) + 1))

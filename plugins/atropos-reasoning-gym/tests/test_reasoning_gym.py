@@ -171,6 +171,8 @@ def test_the_sieve_lets_no_code_through(attack: str) -> None:
         ("literal", "['A', 'B']"),
         ("literal", "1 2 3\n4 5 6"),
         ("formula", "(3 + 5) * 7 - 10/2"),
+        ("arithmetic", "(3 + 5) * 7 - 10/2"),
+        ("arithmetic", "-(8/(3-8/3)) + 100*2**3"),
         ("formula", "-6*x**2/5 + 3.5*exp(2*x)*sin(x) + C"),
         ("formula", "x1**10 - 2*y*z"),
         ("formula", "sqrt(2)*log(x) + asin(x/2)"),
@@ -235,6 +237,30 @@ def test_refused_replies_earn_nothing_and_say_why() -> None:
 def test_what_is_nested_within_reason_is_read(depth: int) -> None:
     for kind, opened, closed in (("literal", "[", "]"), ("formula", "(", ")"), ("formula", "-", "")):
         assert why_refused(kind, opened * depth + "1" + closed * depth) is None
+
+
+NUMBERS_FROM_NOWHERE = (
+    "0e0*({all})+{target}e0",
+    "({all})*(pi-pi)+{target}.",
+    "({all})*0.+x1",
+    "({all})*floor(E)**0",
+    "({all})*x7",
+)
+
+
+@pytest.mark.parametrize("form", NUMBERS_FROM_NOWHERE)
+def test_a_result_is_made_of_the_given_numbers_only(form: str) -> None:
+    """The package finds which numbers were used by their digits, so what hides digits or has none is refused."""
+
+    async def play() -> None:
+        for task in first(3, families=("countdown",)):
+            made = task.info["entry"]["metadata"]
+            answer = form.format(all="*".join(map(str, made["numbers"])), target=made["target"])
+            verdict = await scoring.judge_answer(task, answer)
+            assert (verdict.score, bool(verdict.refused)) == (0.0, True)
+            assert (await scoring.judge_answer(task, task.answer)).score == 1.0
+
+    asyncio.run(play())
 
 
 def test_a_scorer_that_evaluates_without_our_knowledge_runs_nothing() -> None:

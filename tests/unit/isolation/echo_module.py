@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import subprocess
@@ -96,6 +97,25 @@ def do_write(request: dict[str, Any]) -> Any:
     except OSError:
         return False
     return True
+
+
+def do_leave(request: dict[str, Any]) -> Any:
+    """Leave files wherever they can be written, a deep tree among them, and memory that outlives a process."""
+    for folder in (os.getcwd(), "/dev/shm", "/tmp", "/var/tmp"):
+        if not os.path.lexists(f"{folder}/left") and do_write({"path": f"{folder}/left"}):
+            Path(f"{folder}/shut/in").mkdir(parents=True)
+            Path(f"{folder}/shut").chmod(0)
+            os.chdir(folder)
+            for _ in range(1500):
+                os.mkdir("deep")
+                os.chdir("deep")
+    return ctypes.CDLL(None).shmget(0x61747270, 4096, 0o1666)
+
+
+def do_find_left(request: dict[str, Any]) -> Any:
+    folders = (os.getcwd(), "/dev/shm", "/tmp", "/var/tmp")
+    names = [f"{folder}/{name}" for folder in folders for name in ("left", "shut", "deep")]
+    return [name for name in names if os.path.lexists(name)]
 
 
 def do_parent_memory(request: dict[str, Any]) -> Any:

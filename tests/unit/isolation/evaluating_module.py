@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SECRET = [31, 41]
+k1 = [26, 5]
 
 
 def load(settings: dict[str, Any]) -> None:
@@ -26,6 +27,18 @@ def answer(request: dict[str, Any]) -> Any:
 
 def by_eval(text: str) -> Any:
     return eval(text)
+
+
+def by_scorers_names(text: str) -> Any:
+    """As scorers do: the text sees their variables, and those of their file."""
+    n, root = [26, 5], [26, 5]
+    found = [eval(text), *map(eval, [text])]
+    return found[0] if found[1] == n == root else None
+
+
+def by_own_names(text: str) -> Any:
+    n = [26]
+    return [*eval(text, {"n": n, "max": max}), 5] if n else None
 
 
 def by_empty_eval(text: str) -> Any:

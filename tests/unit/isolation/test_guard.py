@@ -94,7 +94,14 @@ def test_programs_are_refused(worker: IsolatedWorker, code: str) -> None:
         ("eval", "[max(26, 3), round(5.2)]"),
         ("empty_eval", "[2 ** 4 + 10, 0x5]"),
         ("compile", "[26 if 2 > 1 else 0, 5]"),
+        ("eval", "{**{}, 'a': [26, 5]}['a']"),
+        ("eval", "{" + ", ".join(f"{key}: [26, {key - 24}]" for key in range(40)) + "}[29]"),
+        ("eval", "[26, 5 if None is None else 6]"),
+        ("scorers_names", "[max(26, 3), 5]"),
+        ("own_names", "n"),
+        ("own_names", "[max(n)]"),
         ("literal", "[26, 5]"),
+        ("sympy", "26 + x_1 - x_1"),
         ("sympy", "sqrt(676)"),
         ("sympy", "factorial(4) + 2"),
         ("sympy", "52 * Rational(1, 2)"),
@@ -103,6 +110,13 @@ def test_programs_are_refused(worker: IsolatedWorker, code: str) -> None:
 )
 def test_plain_expressions_are_evaluated_as_ever(worker: IsolatedWorker, by: str, text: str) -> None:
     assert asked(worker, by, text) == (True, [])
+
+
+@pytest.mark.parametrize("text", ["n", "root", "k1", "[n[0], 5]", "max(n, root)", "1 and k1", "[26, n[1]]"])
+def test_a_text_cannot_be_compared_with_the_scorers_own_variables(worker: IsolatedWorker, text: str) -> None:
+    value, refused = asked(worker, "scorers_names", text)
+    assert value is False
+    assert "variable of the scorer" in refused[0]
 
 
 @pytest.mark.parametrize("depth", [150, 900, 2000, 2900, 20_000])

@@ -51,6 +51,11 @@ def test_a_forked_request_leaves_nothing_to_the_next(worker: IsolatedWorker) -> 
     assert ask(worker, "remember") == 4
 
 
+def test_files_and_shared_memory_of_a_request_are_gone(worker: IsolatedWorker) -> None:
+    assert ask(worker, "leave") == -1
+    assert ask(worker, "find_left") == []
+
+
 def test_what_is_late_too_large_or_dies_fails_alone(worker: IsolatedWorker) -> None:
     async def play() -> list[Any]:
         kinds = ("spin", "echo", "memory", "die", "echo", "raise", "flood", "echo")

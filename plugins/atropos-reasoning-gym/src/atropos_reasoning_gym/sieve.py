@@ -1,10 +1,10 @@
 """Which answers may reach a scorer that executes them.
 
-Some scorers of reasoning-gym hand the model's text to eval() or to sympy's parser, which is eval() as well. They
-get only what was read here from end to end: lists of values, rows of words, and formulas of numbers, variables
-and functions of mathematics. Reading here is no use of Python's parser, so no text breaks it. What cannot be read
-is refused, and so is what the worker that holds the scorers meets in spite of it (its guard looks at the
-compiled code).
+Some scorers of reasoning-gym hand the model's text to eval() or to sympy's parser, which is eval() as well.
+They get only what was read here from end to end: lists of values, rows of words, arithmetic with whole
+numbers, and formulas of numbers, variables and functions of mathematics. Reading here is no use of Python's
+parser, so no text breaks it. What cannot be read is refused, and so is what the worker that holds the scorers
+meets in spite of it (its guard looks at the compiled code).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Reader:
 
 
 def why_refused(kind: str, answer: str) -> str | None:
-    """Why an answer must not be executed as a "literal" or a "formula"; None when it was read to its end."""
+    """Why an answer must not be executed as a "literal", "formula" or "arithmetic"; None when it was read in full."""
     if len(answer) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS} characters"
     cells = _GAP.split(answer.strip(" \n\t,;|"))
@@ -122,6 +122,8 @@ def why_refused(kind: str, answer: str) -> str | None:
         if found is None:
             return f"{answer[place : place + 20]!r} cannot be read"
         tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
+        if kind == "arithmetic" and tokens[-1][0] != "sign" and not tokens[-1][1].isdigit():
+            return f"{tokens[-1][1][:20]!r} where a whole number is due"
         place = found.end()
     reader = _Reader(tokens)
     try:
