@@ -16,6 +16,7 @@ from atropos_cli.io.formats.toolcalls import (
     TOOL_KEYS,
     calls_of_text,
     join_calls,
+    join_thoughts,
     link_tool_results,
     read_call,
     tools_of,
@@ -117,12 +118,8 @@ def read_messages(value: Any, field: str, tools: Sequence[Row] | None = None) ->
     """
     if type(value) is list and _all_plain(value):
         return value
-    messages = join_calls(
-        [
-            _message(item, f"{field}[{i}]", tools)
-            for i, item in enumerate(expect_list(value, field, "a list of messages"))
-        ]
-    )
+    items = enumerate(expect_list(value, field, "a list of messages"))
+    messages = join_calls(join_thoughts([_message(item, f"{field}[{i}]", tools) for i, item in items]))
     link_tool_results(messages)
     return messages
 
@@ -169,6 +166,8 @@ def _message(item: Any, field: str, tools: Sequence[Row] | None) -> Message:
         message["content"] = content
     else:
         raise RowError(f"{field}.{key}", "text, content parts or null", kind_of(content))
+    if role == "assistant" and item.get("channel") == "analysis" and isinstance(message["content"], str):
+        message["reasoning"], message["content"] = message["content"], None  # gpt-oss: a thought, told as a message
     _read_extras(message, item, field, tools)
     return message
 

@@ -118,6 +118,23 @@ def join_calls(messages: Sequence[Message]) -> list[Message]:
     return joined
 
 
+def join_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """Messages in which a thought that was told as a message of its own is the reasoning of the reply behind it."""
+    joined: list[Message] = []
+    for message in messages:
+        last = joined[-1] if joined else None
+        if last is not None and message["role"] == "assistant" and _only_thought(last):
+            thought = "\n".join(filter(None, (last["reasoning"], message.get("reasoning"))))
+            joined[-1] = {**message, "reasoning": thought}
+        else:
+            joined.append(message)
+    return joined
+
+
+def _only_thought(message: Message) -> bool:
+    return bool(message.get("reasoning")) and message.get("content") is None and not message.get("tool_calls")
+
+
 def _only_calls(message: Message) -> bool:
     return bool(message.get("tool_calls")) and not message.get("content") and not message.get("reasoning")
 

@@ -290,3 +290,18 @@ def test_json_text_in_pairs_and_prompts() -> None:
     assert told({"prompt": json.dumps(DIALOGUE[:1]), "completion": "x"}) == ["u:¿Hora?", "|", "a:x"]
     assert told({"text": "### Human: a### Assistant: b"}) == ["u:a", "|", "a:b"]
     assert told({"text": "Once: a tale"}) == ["|", "a:Once: a tale"]
+
+
+@pytest.mark.parametrize("thoughts", [["2 and 2"], ["2 and 2", "is 4"], ["数える", "quatre"]])
+def test_thoughts_told_as_messages_are_the_reasoning_of_the_reply(thoughts: list[str]) -> None:
+    asked = {"role": "user", "content": "2+2?"}
+    thinking = [{"role": "assistant", "channel": "analysis", "content": text} for text in thoughts]
+    final = {"role": "assistant", "channel": "final", "content": "4"}
+    reply = {"role": "assistant", "content": "4", "reasoning": "\n".join(thoughts)}
+    assert read({"messages": [asked, *thinking, final]}).attempts[0].messages == [asked, reply]
+
+
+def test_a_thought_without_a_reply_is_no_text_to_train_on() -> None:
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "channel": "analysis", "content": "hm"}]
+    reply = read({"messages": messages}).attempts[0].messages[-1]
+    assert reply == {"role": "assistant", "content": None, "reasoning": "hm"}
