@@ -212,8 +212,7 @@ def texts_of(message: Message) -> Iterator[str]:
     elif isinstance(content, list):
         for part in content:
             yield from _strings(part)
-    for name in ("reasoning", "reasoning_details", "refusal"):
-        yield from _strings(message.get(name))
+    yield from _strings(message.get("reasoning"))
     for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments")
         yield from _unpacked(arguments) if isinstance(arguments, str) else _strings(arguments)

@@ -137,7 +137,10 @@ def _all_plain(items: list[Any]) -> bool:
 
 _CONTENTS = ("content", "value", "parts", "text")
 """Names of what a message says."""
-_BESIDE_CONTENT = ("tool_calls", "function_call", "reasoning", "reasoning_content", "thinking")
+_BESIDE_CONTENT = (
+    *("tool_calls", "function_call", "refusal"),
+    *("reasoning", "reasoning_content", "reasoning_details", "thinking"),
+)
 
 
 def role_of(item: Row) -> str | None:
@@ -213,6 +216,13 @@ def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] |
         value = item.get(key)
         if isinstance(value, str) and value and "reasoning" not in message:
             message["reasoning"] = value
+    details = item.get("reasoning_details")
+    if isinstance(details, list) and "reasoning" not in message:
+        texts = [part.get("text", part.get("summary")) for part in details if isinstance(part, dict)]
+        if known := [text for text in texts if isinstance(text, str) and text]:
+            message["reasoning"] = "\n".join(known)
+    if not message["content"] and isinstance(item.get("refusal"), str):
+        message["content"] = item["refusal"] or message["content"]
     calls = item.get("tool_calls")
     if calls:
         message["tool_calls"] = [

@@ -305,3 +305,21 @@ def test_a_thought_without_a_reply_is_no_text_to_train_on() -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "channel": "analysis", "content": "hm"}]
     reply = read({"messages": messages}).attempts[0].messages[-1]
     assert reply == {"role": "assistant", "content": None, "reasoning": "hm"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"content": "4", "reasoning_details": [{"type": "reasoning.text", "text": "2 and 2"}]}, ("4", "2 and 2")),
+        (
+            {"content": "4", "reasoning_details": [{"summary": "数"}, {"data": "x"}, {"text": "える"}]},
+            ("4", "数\nえる"),
+        ),
+        ({"content": "4", "reasoning": "own", "reasoning_details": [{"text": "same"}]}, ("4", "own")),
+        ({"content": None, "refusal": "I cannot help."}, ("I cannot help.", None)),
+    ],
+)
+def test_what_servers_put_beside_the_content_is_read(said: dict[str, Any], expected: tuple[str, str | None]) -> None:
+    row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **said}]}
+    reply = read(row).attempts[0].messages[-1]
+    assert (reply["content"], reply.get("reasoning")) == expected
