@@ -9,6 +9,7 @@ the main thread, where the commands work; Python delivers signals nowhere else.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
 import time
@@ -52,8 +53,16 @@ class time_limit:  # noqa: N801 - used like a function
 
 def _start() -> None:
     time_limit._ticking = True
+    # Python gives signals back to the system as it ends; the system's answer to a tick is to kill the process.
+    atexit.unregister(_stop)
+    atexit.register(_stop)
     signal.signal(signal.SIGVTALRM, _on_tick)
     signal.setitimer(signal.ITIMER_VIRTUAL, _TICK, _TICK)
+
+
+def _stop() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
 
 
 def _on_tick(number: int, frame: FrameType | None) -> None:

@@ -18,6 +18,8 @@ def python_folders() -> list[str]:
     """Folders that the interpreter needs: its installation, its virtual environment, its packages."""
     folders = [sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix, *site.getsitepackages()]
     folders.append(str(Path(sys.executable).resolve().parent))
+    # Those that a .pth file or PYTHONPATH adds: an environment may build on another one's packages.
+    folders += [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     kept: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in folders} | set(folders), key=len):
         inside = any(folder == outer or folder.startswith(outer.rstrip("/") + "/") for outer in (*SYSTEM, *kept))

@@ -250,8 +250,8 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
         },
         {"role": "assistant", "content": None, "tool_calls": ["x", {"function": 3}, {"function": {"name": 7}}]},
         {"role": "tool", "content": "r", "tool_call_id": 9, "name": ["n"]},
-        {"role": "assistant", "tokens": {"ids": ["x", None], "mask": True}},
-        {"role": "assistant", "tokens": 7},
+        {"role": "assistant", "tokens": {"ids": [], "mask": True}},
+        {"role": "assistant", "tokens": None},
     ]
     path = write(
         tmp_path / "r.jsonl",

@@ -26,7 +26,7 @@ def test_sdk_names_are_the_documented_ones() -> None:
     from atropos_cli import sdk
 
     documented = re.findall(r"^### (\w+)$", (DOCS / "reference" / "sdk.md").read_text(), re.MULTILINE)
-    assert list(sdk.__all__) == sorted(sdk.__all__)
+    assert list(sdk.__all__) == sorted(sdk.__all__, key=lambda name: (not name.isupper(), name))
     assert len(set(sdk.__all__)) == len(sdk.__all__)
     assert sorted(documented) == sorted(sdk.__all__)
     for name in sdk.__all__:

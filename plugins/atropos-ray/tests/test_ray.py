@@ -197,7 +197,7 @@ def test_a_shard_says_what_is_missing_where_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_killed_is_lost_not_failed(tmp_path: Path) -> None:
-    code, _, err = atropos("", *GEN, *SLOW, "--output", str(tmp_path / "run"), "--limit", "1")
+    code, _, err = atropos("", *GEN[:2], *GEN[4:], *SLOW, "--output", str(tmp_path / "run"), "--limit", "1")
     assert code == 0, err
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     plan["limit"] = None

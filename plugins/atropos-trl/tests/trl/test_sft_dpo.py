@@ -119,15 +119,6 @@ CUT = {"role": "assistant", "content": "it is tw", "finish_reason": "length"}
         ({"prompt": [ASKED], "completion": [CUT]}, "it is tw"),
         ({"prompt": [ASKED], "completion": [{"role": "assistant", "content": "2"}], "stop_reason": "oddly"}, "2"),
         ({"text": "once upon", "finish_reason": "length"}, "once upon"),
-        (
-            {
-                "conversations": [
-                    {"from": "human", "value": "two?"},
-                    {"from": "gpt", "value": "it is tw", "finish_reason": "length"},
-                ]
-            },
-            "it is tw",
-        ),
     ],
 )
 def test_replies_that_were_cut_off_are_taught_no_end_token(tokenizer: Any, row: dict[str, Any], text: str) -> None:
@@ -164,7 +155,7 @@ def test_rows_whose_first_token_is_trained_are_refused(tokenizer: Any, row: dict
         ({"question": "x"}, r"row 1 cannot be trained on: it has none of the known keys \(its keys: question\)"),
         ({"input_ids": [1, 2], "labels": [1]}, "2 input_ids but 1 labels"),
         ({"input_ids": [1, 999], "labels": [1, 999]}, "input_ids has 999, the model's tokens are 0 to 299"),
-        ({"input_ids": [1, 2], "labels": [1, -5]}, "labels has -5"),
+        ({"input_ids": [1, 2], "labels": [1, -5]}, "labels hold what is neither a token id nor -100: -5"),
         ({"completion": "ab"}, r"a completion, but no prompt \(its keys: completion\)"),
         (
             {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0.5}]},
