@@ -20,6 +20,12 @@ def home(text: str) -> str:
     return text if not text.startswith("~") or "://" in text else os.path.expanduser(text)  # noqa: PTH111 - a text
 
 
+def user_cache() -> Path:
+    """This user's folder for what can be made again: $XDG_CACHE_HOME/atropos. Raises RuntimeError without a home."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "atropos"
+
+
 def real_target(path: Path) -> Path:
     """What a write to the path replaces: the path itself, or what a link points to, so that the link stays."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path

@@ -6,7 +6,7 @@ run options (TrainSettings)   rollouts (GenSettings)   --env.NAME   --backend.NA
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,9 +71,14 @@ TrainAction = Callable[..., int | None]
 def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
     """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
     from atropos_cli.cli.options import entries_of, signature_of
+    from atropos_cli.config.buckets import train_bucket
 
-    preset = _preset(method, args)
-    buckets = _buckets(session, args, preset)
+    train = train_bucket()
+    said = _glanced(args, train)
+    preset = _preset(method, args, said)
+    if preset is not None:
+        said = _glanced(args, train, preset)
+    buckets = _buckets(session, args, train, said)
     extra = signature_of(action)
     flags = _flags(buckets, extra, method)
 
@@ -98,23 +103,18 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
     return command
 
 
-def _preset(method: str, args: Sequence[str]) -> Path | None:
+def _preset(method: str, args: Sequence[str], said: Mapping[str, str]) -> Path | None:
     """The settings of a `train grpo` that names neither model, environment nor data."""
-    from atropos_cli.config.buckets import train_bucket
     from atropos_cli.resources import laptop_preset
 
-    if method != "grpo" or {"--help", "-h"} & set(args):
-        return None
-    named = _glanced(args, train_bucket(), "env", "data", "model")
-    return None if named else laptop_preset()
+    wanted = method == "grpo" and not {"--help", "-h"} & set(args)
+    return laptop_preset() if wanted and said.keys().isdisjoint(("env", "data", "model")) else None
 
 
-def _buckets(session: Session, args: Sequence[str], preset: Path | None) -> list[Bucket]:
-    from atropos_cli.config.buckets import train_bucket, trainer_bucket
+def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping[str, str]) -> list[Bucket]:
+    from atropos_cli.config.buckets import trainer_bucket
 
     registry = session.registry
-    train = train_bucket()
-    said = _glanced(args, train, "env", "trainer", preset=preset)
     name = said.get("env")
     registration = registry.find("environment", name) if name else None
     environment = registration.load() if registration is not None else None
@@ -138,8 +138,11 @@ def _buckets(session: Session, args: Sequence[str], preset: Path | None) -> list
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
 
-def _glanced(args: Sequence[str], train: Bucket, *names: str, preset: Path | None = None) -> dict[str, str]:
-    """Settings by name, by what flags, variables and files say before anything is parsed."""
+_GLANCED = ("env", "data", "model", "trainer")
+
+
+def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
+    """Those of _GLANCED that flags, variables and files name, before anything is parsed."""
     from atropos_cli.cli.options import glance
     from atropos_cli.config.buckets import SETTINGS, settings_bucket
     from atropos_cli.config.problems import Origin
@@ -147,7 +150,7 @@ def _glanced(args: Sequence[str], train: Bucket, *names: str, preset: Path | Non
 
     flags = [
         Entry(SETTINGS if name == "model" else train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
-        for name in names
+        for name in _GLANCED
         for value in glance(args, name)
     ]
     configs = glance(args, "config")
@@ -156,7 +159,7 @@ def _glanced(args: Sequence[str], train: Bucket, *names: str, preset: Path | Non
     return {
         entry.path[0]: str(entry.value)
         for entry in said.entries
-        if entry.bucket in (SETTINGS, train.name) and entry.path[0] in names
+        if entry.bucket in (SETTINGS, train.name) and entry.path[0] in _GLANCED
     }
 
 

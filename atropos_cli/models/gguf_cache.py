@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from atropos_cli.errors import ConfigError
 from atropos_cli.models.gguf_header import Header, NotGGUF, read_header
 from atropos_cli.models.loading import loading_model
+from atropos_cli.paths import user_cache
 
 if TYPE_CHECKING:
     import torch
@@ -88,8 +89,7 @@ def load(path: Path, header: Header, *, dtype: torch.dtype, use_cache: bool) -> 
 
 def cache_root() -> Path:
     """Where converted models are kept."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).expanduser() if base else Path.home() / ".cache") / "atropos" / "gguf"
+    return user_cache() / "gguf"
 
 
 def _key(path: Path) -> str:

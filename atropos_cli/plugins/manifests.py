@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.paths import user_cache
 from atropos_cli.plugins.entrypoints import DISABLE_VARIABLE, Entry, normalized
 from atropos_cli.plugins.records import PluginFailure
 
@@ -155,12 +156,10 @@ def _survey(entries: Sequence[Entry]) -> list[Manifest]:
 
 
 def _cache_file() -> Path | None:
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        folder = Path(base).expanduser() if base else Path.home() / ".cache"
+        return user_cache() / "plugins.json"
     except RuntimeError:  # no home
         return None
-    return folder / "atropos" / "plugins.json"
 
 
 def _surroundings() -> list[Any]:
