@@ -98,7 +98,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     if not may_think(text):
         tell_unknown(text)
         return "", text
-    if "<|channel|>" in text or "<|start|>assistant" in text:
+    if "<|channel|>" in text or ("<|start|>assistant" in text and "<|message|>" in text):
         return _split_channels(text)
     if _BARE_CHANNEL.match(text):
         before, final, answer = text.rpartition(_BARE_FINAL)

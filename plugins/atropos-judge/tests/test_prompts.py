@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_support import make_rollout, make_task
 
-from atropos_cli.sdk import ConfigError, FunctionCall, Message, Rollout, Task, ToolCall, assistant, system, user
+from atropos_cli.sdk import (
+    ConfigError,
+    FunctionCall,
+    Message,
+    Rollout,
+    Task,
+    ToolCall,
+    assistant,
+    split_thinking,
+    system,
+    user,
+)
 
 TEN = Scale.of("0-10")
 
@@ -37,11 +48,15 @@ def test_built_in_prompts_show_request_reply_and_format() -> None:
 def test_nothing_filled_in_can_close_its_tag_or_be_filled_again(prompt: str, reply: str) -> None:
     template = "A {prompt} B {completion} C {unknown} {{format}}"
     task = Task(id="t", prompt=(user(prompt + "{completion}"),))
-    text = fill(template, task, make_rollout(reply + " {answer} {prompt} \\1 \\g<0> %s"), TEN)
+    whole = reply + " {answer} {prompt} \\1 \\g<0> %s"
+    text = fill(template, task, make_rollout(whole), TEN)
     shown = material(text)
     assert set(shown) == {"prompt", "completion"}
     assert shown["prompt"].endswith("{completion}")
-    assert shown["completion"].endswith("{answer} {prompt} \\1 \\g<0> %s")
+    # A reply that only opens a block of thinking has nothing to judge.
+    seen = split_thinking(whole)[1]
+    assert shown["completion"] == (seen or "").strip()
+    assert seen != whole or shown["completion"].endswith("{answer} {prompt} \\1 \\g<0> %s")
     assert "C {unknown} {" in text
 
 

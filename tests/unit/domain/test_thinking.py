@@ -139,3 +139,15 @@ def test_every_family_is_told_from_text_by_its_marks() -> None:
     assert is_mark("</think>")
     assert is_mark("[THINK]")
     assert not is_mark("<tool_call>")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<|start|>assistant", "<|start|>assistant"),
+        ("<|start|>assistant seven", "<|start|>assistant seven"),
+        ("<|start|>assistant<|message|>seven", "seven"),
+    ],
+)
+def test_the_beginning_of_a_turn_is_no_thinking(text: str, answer: str) -> None:
+    assert split_thinking(text)[1] == answer
