@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import atropos_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
@@ -93,11 +97,39 @@ def test_metadata_and_layout(plugin: Path) -> None:
     assert project["license"] == "MIT"
     assert data["build-system"]["build-backend"] == "hatchling.build"
     assert data["tool"]["uv"]["sources"]["atropos-cli"] == {"workspace": True}
+    assert project["version"] == atropos_cli.__version__, "run: python .ci/version VERSION"
+    assert (plugin / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert len((plugin / "README.md").read_text().splitlines()) > 5
     (package,) = [path for path in (plugin / "src").iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert package.name == plugin.name.replace("-", "_")
     assert (package / "py.typed").exists()
     assert list((plugin / "tests").rglob("test_*.py"))
+
+
+def test_first_party_dependencies_are_bounded_by_the_minor_version() -> None:
+    """A plugin of 0.1 must not be installed beside a core of 0.2, which may have changed the sdk."""
+    files = [ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"), *ROOT.glob("templates/*/pyproject.toml")]
+    major, minor, *_ = atropos_cli.__version__.split(".")
+    bound = re.compile(rf">=({major}\.{minor}|{re.escape(atropos_cli.__version__)}),<{major}\.{int(minor) + 1}$")
+    seen = 0
+    for file in files:
+        project = tomllib.loads(file.read_text())["project"]
+        for requirement in itertools.chain(
+            project.get("dependencies", ()), *project.get("optional-dependencies", {}).values()
+        ):
+            name, version = re.match(r"([a-z-]+)(?:\[[^]]*\])?(.*)", requirement).groups()
+            if name.startswith("atropos-") and name != project["name"]:
+                seen += 1
+                assert bound.match(version), f"{file.relative_to(ROOT)}: {requirement}"
+    assert seen > len(PLUGINS)
+
+
+def test_the_extra_all_names_every_plugin_that_runs_on_any_machine() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["all"]
+    named = {re.match("[a-z-]+", requirement).group() for requirement in extras} - {"atropos-cli"}
+    # These need a GPU, a cluster, an account, or a checkout of somebody else's.
+    apart = {"atropos-intern-bootcamp", "atropos-litellm", "atropos-ray", "atropos-vllm"}
+    assert named == {plugin.name for plugin in PLUGINS} - apart
 
 
 def test_the_core_is_typed() -> None:
