@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.cli.ending import again, end, no_spread, reward_headline, shell
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
@@ -22,13 +23,19 @@ def carry_out(
     as_json: bool = False,
     resume: bool = False,
     overwrite: bool = False,
+    whole: Path | None = None,
+    concluding: bool = True,
 ) -> int:
-    """Run the plan and return the exit code. folder None: groups to stdout."""
+    """Run the plan and return the exit code. folder None: groups to stdout.
+
+    whole: the folder to go on with, where this run is a part of it. concluding: False when the caller says what came
+    out; a run that was broken off says so itself.
+    """
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
 
-    reporter = make_reporter("stdout" if folder is None else str(folder))
+    reporter = make_reporter("stdout" if folder is None else str(folder), session.out, data=folder is None)
     try:
         summary = run_gen(
             plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=reporter
@@ -46,15 +53,30 @@ def carry_out(
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-        saved = f": {summary.groups_done}{total} groups are saved; go on with --resume --output {folder}"
-        session.out.note("interrupted" + (saved if folder is not None else ""))
+        if folder is None:
+            end(session.out, "interrupted")
+        else:
+            stands = whole if whole is not None and whole != folder else folder
+            end(session.out, f"interrupted: {summary.groups_done}{total} groups are saved", resuming(session, stands))
         return ExitCode.INTERRUPTED
     if summary.state == "failed":
         why = f"{summary.rollouts_failed} of {summary.rollouts} rollouts failed"
         where = "" if folder is None else f"see {folder}/failures.jsonl, or "
         session.out.error(f"the run failed: {why}", f"{where}allow some with --max-failure-rate 0.1")
         return ExitCode.FAILED
+    if concluding:
+        if (warning := no_spread(summary, temperature=plan.sampling.temperature)) is not None:
+            session.out.note(f"note: {warning}")
+        end(session.out, reward_headline(summary), None if folder is None else shell("view", folder))
     return ExitCode.OK
+
+
+def resuming(session: Session, folder: Path) -> str:
+    """The command that goes on with what the folder holds: the one that was given, with --resume."""
+    if {"gen", "eval", "train"} & set(session.args[:1]):
+        return again(session.args, folder)
+    # `run` and `reevaluate` go on by themselves.
+    return again(session.args) if session.args else shell("run", folder)
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

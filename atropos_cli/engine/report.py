@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,12 @@ from atropos_cli.domain.run import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a run at one moment. `paused` says why no requests are sent, None while they are."""
+    """The state of a run at one moment. `paused` says why no requests are sent, None while they are.
+
+    rollouts counts those of finished groups, rollouts_done also those that wait for the rest of their group.
+    completion_tokens are those of this session's answers. reward_mean, groups_equal and groups_spread are over the
+    groups that are written; groups of fewer than two rewards are in neither count.
+    """
 
     groups_done: int
     groups_failed: int
@@ -22,6 +28,11 @@ class Snapshot:
     completion_tokens: int
     seconds: float
     paused: str | None
+    rollouts_done: int = 0
+    requests_done: int = 0
+    reward_mean: float | None = None
+    groups_equal: int = 0
+    groups_spread: int = 0
 
 
 class Reporter(Protocol):
@@ -47,3 +58,23 @@ class SilentReporter:
 
     def finished(self, summary: RunSummary) -> None:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """How far the rollouts for one training step, or for an evaluation of it, are. Tokens are since training began."""
+
+    step: int
+    suite: str | None
+    groups_done: int
+    groups_total: int
+    rollouts_done: int
+    requests_in_flight: int
+    completion_tokens: int
+
+
+class TrainWatcher(Protocol):
+    """Is told how training goes on. Methods must return quickly and not raise; rolling() comes from another thread."""
+
+    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...
+    def rolling(self, rolling: Rolling) -> None: ...
