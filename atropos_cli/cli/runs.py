@@ -13,6 +13,7 @@ from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.run import RunSummary
 
 
 def carry_out(
@@ -23,14 +24,31 @@ def carry_out(
     as_json: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    whole: Path | None = None,
-    concluding: bool = True,
 ) -> int:
-    """Run the plan and return the exit code. folder None: groups to stdout.
+    """Run the plan, say what came out, return the exit code. folder None: groups to stdout."""
+    summary, folder = _run(plan, folder, session, resume=resume, overwrite=overwrite)
+    if as_json:
+        session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
+    code = _broken_off(summary, folder, folder, session)
+    if code == ExitCode.OK:
+        if (warning := no_spread(summary, temperature=plan.sampling.temperature)) is not None:
+            session.out.note(f"note: {warning}")
+        end(session.out, reward_headline(summary), None if folder is None else shell("view", folder))
+    return code
 
-    whole: the folder to go on with, where this run is a part of it. concluding: False when the caller says what came
-    out; a run that was broken off says so itself.
-    """
+
+def carry_out_part(
+    plan: Plan, folder: Path, session: Session, whole: Path, *, resume: bool = False, overwrite: bool = False
+) -> int:
+    """Run the plan for a command that says by itself what came out. whole: the folder that it goes on with."""
+    summary, place = _run(plan, folder, session, resume=resume, overwrite=overwrite)
+    return _broken_off(summary, place, place if whole == folder else whole, session)
+
+
+def _run(
+    plan: Plan, folder: Path | None, session: Session, *, resume: bool, overwrite: bool
+) -> tuple[RunSummary, Path | None]:
+    """The summary, and the folder in which the run is now."""
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
@@ -47,27 +65,23 @@ def carry_out(
         reporter.conclude()
         raise
     reporter.conclude()
-    if folder is not None:
-        folder = where_it_stands(folder, overwrite=overwrite)
-    if as_json:
-        session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
+    return summary, None if folder is None else where_it_stands(folder, overwrite=overwrite)
+
+
+def _broken_off(summary: RunSummary, folder: Path | None, whole: Path | None, session: Session) -> ExitCode:
+    """Say so when a run did not come to its end, and how to go on; the exit code."""
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-        if folder is None:
+        if whole is None:
             end(session.out, "interrupted")
         else:
-            stands = whole if whole is not None and whole != folder else folder
-            end(session.out, f"interrupted: {summary.groups_done}{total} groups are saved", resuming(session, stands))
+            end(session.out, f"interrupted: {summary.groups_done}{total} groups are saved", resuming(session, whole))
         return ExitCode.INTERRUPTED
     if summary.state == "failed":
         why = f"{summary.rollouts_failed} of {summary.rollouts} rollouts failed"
         where = "" if folder is None else f"see {folder}/failures.jsonl, or "
         session.out.error(f"the run failed: {why}", f"{where}allow some with --max-failure-rate 0.1")
         return ExitCode.FAILED
-    if concluding:
-        if (warning := no_spread(summary, temperature=plan.sampling.temperature)) is not None:
-            session.out.note(f"note: {warning}")
-        end(session.out, reward_headline(summary), None if folder is None else shell("view", folder))
     return ExitCode.OK
 
 

@@ -28,14 +28,20 @@ Parts = list[tuple[int, str]]
 class TrainReporter:
     """Tells of steps, evaluations and of the rollouts in between: a status line on a terminal, lines elsewhere."""
 
-    def __init__(self, out: Output, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        out: Output,
+        steps: int | None = None,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._out = out
         self._stream = stream
         self._clock = clock
         self._line = StatusLine(stream) if is_rich_terminal(stream or sys.stderr) and not out.quiet else None
         self._told = self._began = clock()
         self._first_step: tuple[int, float] | None = None
-        self._state: tuple[int, int | None] = (0, None)
+        self._state: tuple[int, int | None] = (0, steps)
         self._reward: float | None = None
         self._equal: float | None = None
         self._tokens: dict[str | None, int] = {}
@@ -95,7 +101,7 @@ class TrainReporter:
 
     def _parts(self, more: Parts) -> Parts:
         step, total = self._state
-        parts = [(0, f"step {step}{'' if total is None else f'/{total}'}"), *more]
+        parts = [(0, f"step {step}" if total is None else f"{step}/{total} steps"), *more]
         if self._reward is not None:
             parts.append((2, f"reward {self._reward:.3f}"))
         if self._equal is not None:
@@ -150,9 +156,9 @@ def train_headline(plan: TrainPlan, folder: Path) -> str:
         values = [value for _, value in series(rows, name)]
         if values:
             ends = max(1, min(_ENDS, len(values) // 2))
-            first, last = sum(values[:ends]) / ends, sum(values[-ends:]) / ends
+            before, after = sum(values[:ends]) / ends, sum(values[-ends:]) / ends
             over = f" (mean of {ends} steps each)" if ends > 1 else ""
-            return f"{name} {first:.3f} -> {last:.3f}{over}" if len(values) > 1 else f"{name} {last:.3f}"
+            return f"{name} {before:.3f} -> {after:.3f}{over}" if len(values) > 1 else f"{name} {after:.3f}"
     return "no step was made"
 
 

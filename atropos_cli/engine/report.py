@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.dispatch import Dispatcher
+    from atropos_cli.engine.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,28 @@ class Snapshot:
     reward_mean: float | None = None
     groups_equal: int = 0
     groups_spread: int = 0
+
+    @classmethod
+    def of(
+        cls, totals: Totals, dispatcher: Dispatcher | None, over: int, groups: tuple[int, int | None], seconds: float
+    ) -> Snapshot:
+        """over: rollouts that have ended in groups that have not; groups: how many are done, of how many."""
+        return cls(
+            groups_done=groups[0],
+            groups_failed=len(totals.lost),
+            groups_total=groups[1],
+            rollouts=totals.rollouts,
+            rollouts_failed=totals.rollouts_failed,
+            requests_in_flight=dispatcher.in_flight if dispatcher else 0,
+            completion_tokens=dispatcher.completion_tokens if dispatcher else 0,
+            seconds=seconds,
+            paused=dispatcher.paused if dispatcher else None,
+            rollouts_done=totals.rollouts + over,
+            requests_done=dispatcher.succeeded if dispatcher else 0,
+            reward_mean=totals.reward.mean if totals.reward.n else None,
+            groups_equal=totals.zero_std_groups,
+            groups_spread=totals.spread_groups,
+        )
 
 
 class Reporter(Protocol):
@@ -76,5 +102,19 @@ class Rolling:
 class TrainWatcher(Protocol):
     """Is told how training goes on. Methods must return quickly and not raise; rolling() comes from another thread."""
 
+    def say(self, text: str) -> None: ...
     def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...
     def rolling(self, rolling: Rolling) -> None: ...
+
+
+class SilentWatcher:
+    """Says nothing."""
+
+    def say(self, text: str) -> None:
+        return None
+
+    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None:
+        return None
+
+    def rolling(self, rolling: Rolling) -> None:
+        return None

@@ -329,23 +329,8 @@ class Runner:
                     self.run_dir.write_summary(self._summary("running"))
 
     def _snapshot(self) -> Snapshot:
-        totals, dispatcher = self.totals, self.dispatcher
-        return Snapshot(
-            groups_done=self.done.count,
-            groups_failed=len(totals.lost),
-            groups_total=self.total,
-            rollouts=totals.rollouts,
-            rollouts_failed=totals.rollouts_failed,
-            requests_in_flight=dispatcher.in_flight if dispatcher else 0,
-            completion_tokens=dispatcher.completion_tokens if dispatcher else 0,
-            seconds=time.monotonic() - self.started_at,
-            paused=dispatcher.paused if dispatcher else None,
-            rollouts_done=totals.rollouts + sum(roller.over for roller in self._rolling),
-            requests_done=dispatcher.succeeded if dispatcher else 0,
-            reward_mean=totals.reward.mean if totals.reward.n else None,
-            groups_equal=totals.zero_std_groups,
-            groups_spread=totals.spread_groups,
-        )
+        seconds, over = time.monotonic() - self.started_at, sum(roller.over for roller in self._rolling)
+        return Snapshot.of(self.totals, self.dispatcher, over, (self.done.count, self.total), seconds)
 
     def _session(self) -> Sessions:
         rewards = self._parts.rewards if self._parts else ()

@@ -12,7 +12,7 @@ from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import Chosen, environment_app
 from atropos_cli.cli.names import default_run_folder, safe_name
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.cli.runs import carry_out_part, print_plan
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ def evaluate_environment(
     found: list[Evaluation] = []
     for plan in plans:
         place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
-        ended = carry_out(
-            plan, place, chosen.session, resume=resume, overwrite=overwrite, whole=folder, concluding=False
-        )
+        ended = carry_out_part(plan, place, chosen.session, folder, resume=resume, overwrite=overwrite)
         if ended not in (ExitCode.OK, ExitCode.FAILED):
             return ended
         code = code or ended

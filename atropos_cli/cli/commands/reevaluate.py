@@ -9,7 +9,7 @@ import typer
 
 from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.runs import carry_out
+from atropos_cli.cli.runs import carry_out_part
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode
 
@@ -89,9 +89,7 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
         keep_values(run, item.checkpoint, values_of(item.suite, read_evaluation(done)))
         return ExitCode.OK
     begun = (place / "plan.json").exists()
-    code = carry_out(
-        item.plan, place, session, resume=begun and not overwrite, overwrite=begun and overwrite, concluding=False
-    )
+    code = carry_out_part(item.plan, place, session, run, resume=begun and not overwrite, overwrite=begun and overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
     place = where_it_stands(place, overwrite=overwrite)

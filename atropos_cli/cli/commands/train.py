@@ -144,7 +144,7 @@ def carry_out_training(
     from atropos_cli.engine.training.run import run_train
     from atropos_cli.io.rundir import where_it_stands
 
-    reporter = TrainReporter(session.out)
+    reporter = TrainReporter(session.out, plan.steps)
     try:
         result = run_train(
             plan,
@@ -152,7 +152,6 @@ def carry_out_training(
             folder=folder,
             registry=session.registry,
             begin="overwrite" if overwrite else "resume" if resume else "new",
-            say=reporter.say,
             watcher=reporter,
         )
     finally:

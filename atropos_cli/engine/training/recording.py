@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atropos_cli.domain.base import JsonDict
@@ -26,16 +26,14 @@ from atropos_cli.ports.trainer import TrainResult
 if TYPE_CHECKING:
     from atropos_cli.engine.training.suites import SuiteResults
 
-Say = Callable[[str], None]
-
 
 class Recording:
     """metrics.jsonl, samples.jsonl, train.json and log.jsonl of a training run, and its trackers."""
 
-    def __init__(self, plan: TrainPlan, run_dir: RunDir, *, say: Say, watcher: TrainWatcher | None = None) -> None:
+    def __init__(self, plan: TrainPlan, run_dir: RunDir, *, watcher: TrainWatcher) -> None:
         self.plan = plan
         self.run_dir = run_dir
-        self._say = say
+        self._say = watcher.say
         self._watcher = watcher
         folder = run_dir.folder
         self._metrics = MetricsLog(folder)
@@ -77,15 +75,13 @@ class Recording:
         self.step_now = step
         values = self._metrics.write(step, metrics)
         self._trackers.metrics(step, values)
-        if self._watcher is not None:
-            self._watcher.step(step, self.plan.steps, values)
+        self._watcher.step(step, self.plan.steps, values)
         for warning in self._health.observe(step, values):
             self.warn(str(warning))
 
     def rolling(self, rolling: Rolling) -> None:
         """Rollouts go on. Comes from the thread that makes them."""
-        if self._watcher is not None:
-            self._watcher.rolling(rolling)
+        self._watcher.rolling(rolling)
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """Some completions of a step or of an evaluation."""

@@ -13,14 +13,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from atropos_cli.domain.job import JOB_FILE
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.training import TrainPlan
-from atropos_cli.engine.report import TrainWatcher
+from atropos_cli.engine.report import SilentWatcher, TrainWatcher
 from atropos_cli.engine.training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_cli.engine.training.recording import Recording
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
@@ -45,10 +44,11 @@ def run_train(
     folder: Path,
     registry: Registry,
     begin: Begin = "new",
-    say: Say = lambda text: None,
     watcher: TrainWatcher | None = None,
 ) -> TrainResult:
     """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
+    telling = watcher or SilentWatcher()
+    say = telling.say
     trainer.check(plan)
     if begin == "resume":
         check_there_is_a_run(folder)
@@ -74,7 +74,7 @@ def run_train(
         if begun and _requeued() and not checkpoints(folder):
             say("the cluster ended this run before its first checkpoint: it begins again")
             resume = False
-        result = _train(plan, trainer, run_dir, registry, _Telling(say, watcher), resume=resume and begun)
+        result = _train(plan, trainer, run_dir, registry, telling, resume=resume and begun)
         if result.stopped is None:
             run_dir.promote()
         return result
@@ -137,17 +137,11 @@ def read_train_plan(path: Path) -> TrainPlan:
     return read_stored(path, TrainPlan, what="the plan of a training run", hint="give a training run's folder")
 
 
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    say: Say
-    watcher: TrainWatcher | None
-
-
 def _train(
-    plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, telling: _Telling, *, resume: bool
+    plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, watcher: TrainWatcher, *, resume: bool
 ) -> TrainResult:
-    say = telling.say
-    recording = Recording(plan, run_dir, say=say, watcher=telling.watcher)
+    say = watcher.say
+    recording = Recording(plan, run_dir, watcher=watcher)
     session = TrainSession(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None
