@@ -210,14 +210,14 @@ def conclude(
     elif out is not None:
         data = not out.spec.to_stdout
         target = out.spec.target
-        following = shell("view", target) if rows[1] is None else train_command(rows[1], target)
+        following = shell("view", Path(target)) if rows[1] is None else train_command(rows[1], target)
         end(session.out, rows[0], following if data else None, data=data)
     return ExitCode.OK if report["rows"] else ExitCode.FAILED
 
 
 def train_command(method: str, data: str) -> str:
     """The training that reads these rows."""
-    return shell("train", method, "--data", Path(data) if data.startswith("-") else data, "--model", "MODEL")
+    return shell("train", method, "--data", Path(data), "--model", "MODEL")
 
 
 def say_counts(say: Callable[[str], None], title: str, counts: Mapping[str, int]) -> None:

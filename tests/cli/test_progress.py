@@ -178,7 +178,7 @@ def test_a_log_never_stands_still_while_groups_are_open(sums: str, monkeypatch: 
     assert not any("groups/s" in line for line in lines)
 
 
-WALK = '''
+WALK = """
 from atropos_cli.sdk import Environment, Episode, Task, user
 
 
@@ -202,13 +202,12 @@ class Walk(Environment):
 
     def episode(self, task):
         return Steps(task)
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
-def walk(isolation: Path) -> Iterator[None]:
+def walk(isolation: Path) -> None:
     (isolation / "walk.py").write_text(WALK)
-    yield
 
 
 def test_a_line_tells_when_nothing_comes_back() -> None:
@@ -348,8 +347,8 @@ def test_the_log_level_is_checked_and_may_come_from_a_variable(
     # The run's own log has all of it, whatever was shown.
     said(cli, "gen", *RUN, "-o", "quiet", "-q")
     said(cli, "gen", *RUN, "-o", "plain")
-    kinds = [[line.split('"kind"')[-1] for line in Path(run, "log.jsonl").open()] for run in ("quiet", "plain")]
-    assert len(kinds[0]) == len(kinds[1]) > 0
+    kept = [len(Path(run, "log.jsonl").read_text().splitlines()) for run in ("quiet", "plain")]
+    assert kept[0] == kept[1] > 0
 
 
 @pytest.fixture(autouse=True)

@@ -253,7 +253,7 @@ def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr:
     total = report.total
     kept = f"kept {share(total.attempts_kept, total.attempts)} attempts"
     kept += f", {share(total.groups_kept, total.groups)} groups"
-    following = shell("sft-gen", files[0], "-o", "sft.jsonl") if files else None
+    following = shell("sft-gen", Path(files[0]), "-o", "sft.jsonl") if files else None
     if not files and not to_stderr:  # a dry run
         following = f"{again(session.args)} -o kept.jsonl"
     end(session.out, kept, following, data=not to_stderr)

@@ -133,4 +133,4 @@ def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr
     for path in files:
         say(f"wrote {path}")
     headline = f"merged {report.kept} groups or rows of {counted(len(report.inputs), 'input')}"
-    end(session.out, headline, shell("analyze", files[0]) if files else None, data=not to_stderr)
+    end(session.out, headline, shell("analyze", Path(files[0])) if files else None, data=not to_stderr)

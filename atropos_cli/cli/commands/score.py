@@ -231,7 +231,7 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
         end(session.out, mean)
         return
     say(f"wrote {spec.target}")
-    end(session.out, mean, shell("analyze", spec.target), data=True)
+    end(session.out, mean, shell("analyze", Path(spec.target)), data=True)
 
 
 command = command_of(score, name="score", cls=RewardCommand)
