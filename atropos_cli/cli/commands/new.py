@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,7 @@ from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ComponentNotFound, DataError
 
 if TYPE_CHECKING:
-    import shlex
-from collections.abc import Iterable
+    from collections.abc import Iterable
 
 
 def new(
