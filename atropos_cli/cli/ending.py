@@ -27,7 +27,8 @@ def end(out: Output, headline: str, following: str | None = None, *, data: bool 
     """Say what came out and what to do with it. data: the headline belongs to the report on standard output."""
     if data:
         out.data(headline)
-    else:
+    out.flush()
+    if not data:
         out.essential(headline)
     if following:
         out.following(following)

@@ -75,11 +75,14 @@ class Output:
         self._message(printable(text))
 
     def following(self, text: str) -> None:
-        """What to do next: the last line of a command, also where data and messages meet in one file."""
+        """What to do next: the last line of a command."""
         if not self.quiet:
-            with contextlib.suppress(OSError, ValueError):
-                data_stream().flush()
             self._message(f"{painted('next:', CYAN)} {printable(text, lines=False)}")
+
+    def flush(self) -> None:
+        """Let data stand before the messages that follow, also where both meet in one file."""
+        with contextlib.suppress(OSError, ValueError):
+            data_stream().flush()
 
     def warning(self, text: str, hint: str | None = None) -> None:
         if not self.quiet:

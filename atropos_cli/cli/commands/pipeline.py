@@ -13,7 +13,7 @@ import typer
 
 from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.commands.tmux import start_here
-from atropos_cli.cli.ending import counted, end, shell
+from atropos_cli.cli.ending import again, counted, end, shell
 from atropos_cli.cli.inner import all_commands
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.names import default_run_folder
@@ -245,6 +245,8 @@ def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep]
         done = "" if step.name in wanted else "  [done already]"
         session.out.data(f"  {step.name}{after}{done}")
         session.out.data("    " + " ".join(["atropos", *(shlex.quote(word) for word in step.command)]))
+    todo = f"{len(wanted)} of {counted(len(pipeline.steps), 'step')} to do"
+    end(session.out, todo, again(session.args))
 
 
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
