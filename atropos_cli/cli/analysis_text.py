@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.dataio import share
+from atropos_cli.cli.ending import shell
 from atropos_cli.cli.output import Output
 
 if TYPE_CHECKING:
@@ -32,6 +35,27 @@ def _print_tables(report: EnvironmentReport, out: Output) -> None:
         out.table(cell_texts(table), header=table.columns)
         if table.note:
             out.data(table.note)
+
+
+def analysis_end(report: Report, inputs: Sequence[str]) -> tuple[str, str]:
+    """The number that a trainer asks for first, and what to do about it."""
+    groups = equal = scored = 0
+    total = 0.0
+    for environment in report.environments.values():
+        data = environment.as_json()
+        stats, reward, count = data["group_stats"], data["reward"], data["rollouts"]["scored"]
+        groups += stats["groups"]
+        equal += round((stats["frac_reward_zero_std"] or 0.0) * stats["groups"])
+        scored += count
+        total += (reward["mean"] or 0.0) * count
+    mean = f"reward {total / scored:.3f}" if scored else "no reward"
+    spread = f", groups with spread {groups - equal}/{groups}" if groups else ""
+    names = [Path(name) if name.startswith("-") and name != "-" else name for name in inputs]
+    if "-" in inputs:
+        return mean + spread, "filter them, or make rows: atropos filter, atropos sft-gen"
+    if groups and equal and equal < groups:
+        return mean + spread, shell("filter", *names, "--min-spread", "0.01", "-o", "kept.jsonl")
+    return mean + spread, shell("view", *names[:2])
 
 
 def _print_environment(data: dict[str, Any], out: Output) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
+from atropos_cli.cli.ending import end, shell
 from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import ExitCode, UsageError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from atropos_cli.engine.convert.rendering import Rendering
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
-    from atropos_cli.io.writers_out import OutputSpec
+    from atropos_cli.io.writers_out import DataOutput, OutputSpec
 
 CHOICE, TEXTS, LENGTH = "Which attempts", "Messages and templates", "Length"
 
@@ -139,7 +141,7 @@ def write_rows(
     *,
     group_rows: bool,
     fields: Sequence[str] = (),
-) -> Any:
+) -> DataOutput | None:
     """Stream records through `rows_of` into the output; returns the output, or None when nothing was written.
 
     Files appear at the end, and only when there are rows. fields: what rows should carry along; one that no record
@@ -153,7 +155,7 @@ def write_rows(
     presence = Presence()
     gc.freeze()  # what is loaded by now stays: looking through it again and again costs as much as the work
     try:
-        with dataio.ticking(what, reading.log) as ticker:
+        with dataio.ticking(what, reading) as ticker:
             for record in _records(reading, group_rows):
                 for name in fields:
                     there = has_field(record, name)
@@ -186,15 +188,36 @@ def _records(reading: Reading, group_rows: bool) -> Iterator[Record]:
     return grouping.group_rows(records) if group_rows else records
 
 
-def conclude(session: Session, out: Any, card: Callable[[], Card], report: dict[str, Any], *, as_json: bool) -> int:
-    """Write the card, print the report as JSON where asked for; returns the exit code."""
+def conclude(
+    session: Session,
+    out: DataOutput | None,
+    card: Callable[[], Card],
+    report: dict[str, Any],
+    rows: tuple[str, str | None],
+    *,
+    as_json: bool,
+) -> int:
+    """Write the card, print the report as JSON or the command's last lines; returns the exit code.
+
+    rows: how many, in words, and the training that takes them; None: none of ours.
+    """
     files = []
     if out is not None:
         dataio.write_cards(out, card(), session)
         files = [str(path) for path in out.files]
     if as_json:
         session.out.json({**report, "files": files})
+    elif out is not None:
+        data = not out.spec.to_stdout
+        target = out.spec.target
+        following = shell("view", Path(target)) if rows[1] is None else train_command(rows[1], target)
+        end(session.out, rows[0], following if data else None, data=data)
     return ExitCode.OK if report["rows"] else ExitCode.FAILED
+
+
+def train_command(method: str, data: str) -> str:
+    """The training that reads these rows."""
+    return shell("train", method, "--data", Path(data), "--model", "MODEL")
 
 
 def say_counts(say: Callable[[str], None], title: str, counts: Mapping[str, int]) -> None:

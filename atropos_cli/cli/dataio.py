@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.output import is_rich_terminal
+from atropos_cli.cli.output import Output, is_rich_terminal
 from atropos_cli.cli.session import Session
+from atropos_cli.cli.statusline import StatusLine
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.paths import home
 
@@ -104,6 +105,7 @@ class Reading:
     options: ReadOptions
     log: ReadLog
     rejects: list[Reject]
+    out: Output
     spooled: list[Path] = field(default_factory=list)
 
     def close(self) -> None:
@@ -151,7 +153,9 @@ def open_inputs(
         spooled = [copy.path for copy, source in zip(copies, sources, strict=True) if source.path is None and copy.path]
         sources = copies
     log = ReadLog(warn=session.out.warning, on_reject=on_reject)
-    return Reading(sources, ReadOptions(None if form == "auto" else form, tolerant, strict), log, rejects, spooled)
+    return Reading(
+        sources, ReadOptions(None if form == "auto" else form, tolerant, strict), log, rejects, session.out, spooled
+    )
 
 
 def output_spec(sources: Sequence[Source], output: str | None, kind: str | None = None, **options: Any) -> OutputSpec:
@@ -199,37 +203,37 @@ def write_cards(output: DataOutput, card: Card, session: Session) -> None:
 class Ticker:
     """Tells how far a long pass is: a line that is renewed on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, what: str, log: ReadLog) -> None:
+    def __init__(self, what: str, log: ReadLog, *, quiet: bool = False) -> None:
         self._what = what
         self._log = log
-        self._live = is_rich_terminal(sys.stderr)
+        self._quiet = quiet
+        self._line = StatusLine() if is_rich_terminal(sys.stderr) and not quiet else None
         self._started = self._told = time.monotonic()
-        self._shown = False
 
     def tick(self) -> None:
         now = time.monotonic()
-        if now - self._told < (0.5 if self._live else EVERY):
+        if now - self._told < (EVERY if self._line is None else 0.5) or self._quiet:
             return
         self._told = now
         rate = self._log.records / (now - self._started)
-        text = f"{self._what}: {self._log.records} records, {rate:.0f}/s"
+        parts = [f"{self._what}: {self._log.records} records", f"{rate:.0f}/s"]
+        if self._line is not None:
+            self._line.show(list(enumerate(parts)), None)
+            return
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+            sys.stderr.write(f"{', '.join(parts)}\n")
             sys.stderr.flush()
-            self._shown = self._live
 
     def clear(self) -> None:
         """Remove the renewed line."""
-        if self._shown:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
+        if self._line is not None:
+            self._line.close()
 
 
 @contextlib.contextmanager
-def ticking(what: str, log: ReadLog) -> Iterator[Ticker]:
+def ticking(what: str, reading: Reading) -> Iterator[Ticker]:
     """A ticker that is cleared at the end. Meanwhile SIGTERM is as good as Ctrl-C: nothing unfinished stays behind."""
-    ticker = Ticker(what, log)
+    ticker = Ticker(what, reading.log, quiet=reading.out.quiet)
     with _sigterm_interrupts():
         try:
             yield ticker

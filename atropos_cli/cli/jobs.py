@@ -9,8 +9,10 @@ from pathlib import Path
 
 import typer
 
+from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.runs import flattened
 from atropos_cli.cli.session import Session
+from atropos_cli.errors import ExitCode
 from atropos_cli.streams import data_stream
 
 
@@ -58,6 +60,9 @@ def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = Fals
     code = run_job(plan, folder, placer, say)
     if as_json:
         session.out.json(read_record(folder / "exit.json"))
+    else:
+        following = shell("view", folder) if code == ExitCode.OK else again(session.args)
+        end(session.out, f"{plan.name}: exit code {code}", following)
     data_stream().flush()
     # Not ours to translate: the code of a user's program is any number.
     raise typer.Exit(code)

@@ -17,11 +17,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from atropos_cli.cli.output import QUIET, VERBOSE
 from atropos_cli.errors import PluginError, UsageError
 from atropos_cli.paths import home
 from atropos_cli.streams import stdout_to_stderr
 
 PLUGIN_SECTION = "Commands of plugins"
+SWITCHES = ("debug", "strict-plugins", "quiet", "verbose", "log-level")
+"""Flags of every command whose names an option made from a model cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,21 @@ def _plain_command(
     return typer.main.get_command(app)
 
 
+def _on_level(ctx: typer.Context, param: typer.CallbackParam, value: bool) -> bool:
+    session = ctx.find_root().obj
+    if value and session is not None and not ctx.resilient_parsing:
+        session.out.level = VERBOSE if param.name == "verbose" else QUIET
+        session.log_from(None)
+    return value
+
+
+def _on_log_level(ctx: typer.Context, value: str | None) -> str | None:
+    session = ctx.find_root().obj
+    if session is not None and not ctx.resilient_parsing and (value is not None or ctx.parent is None):
+        session.log_from(value)
+    return value
+
+
 def _common(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks.", expose_value=False, show_default=False)
@@ -205,8 +223,41 @@ def _common(
         bool,
         typer.Option("--strict-plugins", help="A broken plugin is an error.", expose_value=False, show_default=False),
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Say only what came out, and errors.",
+            expose_value=False,
+            show_default=False,
+            callback=_on_level,
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Say more: all metrics, every step, logs.",
+            expose_value=False,
+            show_default=False,
+            callback=_on_level,
+        ),
+    ] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="Logs of libraries on stderr: debug, info, warning, error.",
+            expose_value=False,
+            show_default=False,
+            callback=_on_log_level,
+        ),
+    ] = None,
 ) -> None:
-    """Switches that every command takes; Session reads them from the arguments."""
+    """Switches that every command takes; Session reads the first ones from the arguments."""
 
 
 def refuse_repeats(command: Any) -> None:
@@ -276,5 +327,6 @@ def add_common(command: Any) -> None:
     _expand_homes(command)
     taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     for param in command_of(_common, name="common").params:
-        if taken.isdisjoint(param.opts):
+        param.opts = [name for name in param.opts if name not in taken]
+        if any(name.startswith("--") for name in param.opts):
             command.params.append(param)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.session import Session
 from atropos_cli.plugins.spec import Kind
+
+_FOLLOWING = {
+    "environment": shell("env", "info", "ENV"),
+    "reward": shell("score", "RUN", "--reward", "NAME", "-o", "scored.jsonl"),
+    "trainer": shell("train", "grpo", "--help"),
+}
 
 
 def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
@@ -24,7 +31,7 @@ def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
         )
         return
     if not items:
-        session.out.note(f"no {kind} is installed")
+        end(session.out, f"no {kind} is installed", shell("plugins", "list"))
         return
     names = [item.name for item in items]
     rows = [
@@ -36,3 +43,4 @@ def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
         for item in items
     ]
     session.out.table(rows)
+    end(session.out, counted(len(rows), kind), _FOLLOWING.get(kind))

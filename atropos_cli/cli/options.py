@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atropos_cli.cli.lazy import SWITCHES
 from atropos_cli.cli.rewards import reward_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
 from atropos_cli.config.options import Option, choice_text
@@ -131,7 +132,7 @@ def all_flags(buckets: Sequence[Bucket], extra: Mapping[str, inspect.Parameter])
         core += settings_flags(by_name[SETTINGS])
     if BACKEND in by_name:
         core += backend_flags(by_name[BACKEND])
-    taken = {"help", "debug", "strict-plugins", *SHARED_BACKEND}
+    taken = {"help", *SWITCHES, *SHARED_BACKEND}
     for parameter in extra.values():
         taken |= {name.lstrip("-") for name in declared(parameter)}
     for flag in core:

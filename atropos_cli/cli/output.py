@@ -1,11 +1,12 @@
 """The one place that writes to the terminal. stdout is data; stderr is everything else.
 
 Tables and JSON are plain text in both a terminal and a pipe. Colour is used for the words `error`,
-`warning` and `hint` only, on a terminal, unless NO_COLOR is set.
+`warning`, `hint` and `next` only, on a terminal, unless NO_COLOR is set.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,10 +17,27 @@ from atropos_cli.redaction import redacted
 from atropos_cli.streams import data_stream
 
 RED, YELLOW, CYAN = "31", "33", "36"
+QUIET, NORMAL, VERBOSE = 0, 1, 2
 
 
 class Output:
-    """Writes data to stdout and messages to stderr, whatever these are at the time of the call."""
+    """Writes data to stdout and messages to stderr, whatever these are at the time of the call.
+
+    QUIET leaves data, errors and the one line that says what came out; VERBOSE adds what is in the files anyway.
+    """
+
+    def __init__(self, level: int = NORMAL) -> None:
+        self.level = level
+
+    @property
+    def verbose(self) -> bool:
+        """Is everything to be shown (-v)?"""
+        return self.level >= VERBOSE
+
+    @property
+    def quiet(self) -> bool:
+        """Is nothing to be shown but data, errors and the end (-q)?"""
+        return self.level <= QUIET
 
     def data(self, text: str) -> None:
         """A line of data."""
@@ -49,10 +67,26 @@ class Output:
 
     def note(self, text: str) -> None:
         """A message, as it is."""
+        if not self.quiet:
+            self._message(printable(text))
+
+    def essential(self, text: str) -> None:
+        """A message that -q keeps: the one line that says what came out."""
         self._message(printable(text))
 
+    def following(self, text: str) -> None:
+        """What to do next: the last line of a command."""
+        if not self.quiet:
+            self._message(f"{painted('next:', CYAN)} {printable(text, lines=False)}")
+
+    def flush(self) -> None:
+        """Let data stand before the messages that follow, also where both meet in one file."""
+        with contextlib.suppress(OSError, ValueError):
+            data_stream().flush()
+
     def warning(self, text: str, hint: str | None = None) -> None:
-        self._labelled("warning", YELLOW, text, hint)
+        if not self.quiet:
+            self._labelled("warning", YELLOW, text, hint)
 
     def error(self, text: str, hint: str | None = None) -> None:
         self._labelled("error", RED, text, hint)

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import glance
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, UsageError
@@ -85,7 +86,7 @@ def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], *, pro
         return ExitCode.OK
     rows = [(job.step, ids[job.step], ", ".join(job.after)) for job in jobs]
     session.out.table(rows, header=("step", "job", "after"))
-    session.out.note(f"submitted {len(ids)} jobs; atropos pipeline status {pipeline.folder}")
+    end(session.out, f"submitted {counted(len(ids), 'job')}", shell("pipeline", "status", pipeline.folder))
     return ExitCode.OK
 
 

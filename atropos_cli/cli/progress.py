@@ -1,50 +1,58 @@
-"""How a run looks while it goes on: a progress bar on a terminal, a plain line now and then elsewhere."""
+"""How a run looks while it goes on: a line that is drawn anew on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO
 
-from atropos_cli.cli.output import is_rich_terminal, no_color, printable
+from atropos_cli.cli.output import is_rich_terminal, printable
+from atropos_cli.cli.statusline import StatusLine
+from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.output import Output
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.engine.report import Snapshot
 
 PLAIN_EVERY = 10.0
+_PLAIN_MOST = 60.0
+_PLAIN_SHARE = 0.05  # of the time gone: a run of hours needs no line every ten seconds
 WINDOW = 60.0
 """Seconds over which speeds are averaged."""
+_SILENT = 20.0
+"""Seconds without an answer that are worth a word."""
 
 
 class Speed:
-    """Groups and tokens per second over the last WINDOW seconds."""
+    """Rollouts and tokens per second over the last WINDOW seconds, and how long nothing has come back."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int, int]] = deque()
+        self._answers = (0, 0.0)
 
     def add(self, snapshot: Snapshot) -> None:
-        self._points.append((snapshot.seconds, snapshot.groups_done, snapshot.completion_tokens))
+        self._points.append((snapshot.seconds, snapshot.rollouts_done, snapshot.completion_tokens))
         while len(self._points) > 2 and self._points[-1][0] - self._points[0][0] > WINDOW:
             self._points.popleft()
+        moved = snapshot.requests_done + snapshot.rollouts_done
+        if moved != self._answers[0] or snapshot.paused:
+            self._answers = (moved, snapshot.seconds)
 
     def rates(self) -> tuple[float, float]:
-        """(groups/s, tokens/s); zeros until something is known."""
+        """(rollouts/s, tokens/s); zeros until something is known."""
         if len(self._points) < 2:
             return 0.0, 0.0
-        (start, groups, tokens), (end, groups_now, tokens_now) = self._points[0], self._points[-1]
+        (start, rollouts, tokens), (end, rollouts_now, tokens_now) = self._points[0], self._points[-1]
         seconds = end - start
-        return ((groups_now - groups) / seconds, (tokens_now - tokens) / seconds) if seconds > 0 else (0.0, 0.0)
+        return ((rollouts_now - rollouts) / seconds, (tokens_now - tokens) / seconds) if seconds > 0 else (0.0, 0.0)
 
-
-def eta_text(snapshot: Snapshot, groups_per_s: float) -> str:
-    """The time to the end, or "?" while it cannot be told."""
-    if snapshot.groups_total is None or groups_per_s <= 0:
-        return "?"
-    return duration(max(0, snapshot.groups_total - snapshot.groups_done) / groups_per_s)
+    def silent(self) -> float:
+        """Seconds in which no request was answered and no rollout ended."""
+        return self._points[-1][0] - self._answers[1] if self._points else 0.0
 
 
 def duration(seconds: float) -> str:
@@ -55,19 +63,51 @@ def duration(seconds: float) -> str:
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
 
 
-def progress_line(snapshot: Snapshot, speed: Speed) -> str:
-    """The state of a run in one line of plain text."""
-    groups_per_s, tokens_per_s = speed.rates()
-    total = "?" if snapshot.groups_total is None else str(snapshot.groups_total)
-    parts = [f"{snapshot.groups_done}/{total} groups"]
+def rollouts_total(snapshot: Snapshot, group_size: int) -> int | None:
+    """How many rollouts the run makes; None where that is open: no end, or several groups of a task."""
+    if snapshot.groups_total is None:
+        return None
+    total = snapshot.groups_total * group_size
+    return total if snapshot.rollouts_done <= total else None
+
+
+def eta_text(snapshot: Snapshot, rollouts_per_s: float, group_size: int) -> str | None:
+    """The time to the end, or None while it cannot be told."""
+    total = rollouts_total(snapshot, group_size)
+    if total is None or rollouts_per_s <= 0:
+        return None
+    return duration(max(0, total - snapshot.rollouts_done) / rollouts_per_s)
+
+
+def progress_parts(snapshot: Snapshot, speed: Speed, group_size: int) -> list[tuple[int, str]]:
+    """What there is to say of a run, each with its rank: where there is little room, low ranks stay."""
+    rollouts_per_s, tokens_per_s = speed.rates()
+    total = rollouts_total(snapshot, group_size)
+    groups = f"{snapshot.groups_done}/{'?' if snapshot.groups_total is None else snapshot.groups_total} groups"
+    parts = [(0, groups)]
     if snapshot.groups_failed:
-        parts.append(f"{snapshot.groups_failed} failed")
+        parts.append((2, f"{snapshot.groups_failed} failed"))
+    parts.append((5, f"{snapshot.rollouts_done}{'' if total is None else f'/{total}'} rollouts"))
     if snapshot.rollouts_failed:
-        parts.append(f"{snapshot.rollouts_failed} of {snapshot.rollouts} rollouts failed")
-    parts += [f"{groups_per_s:.2f} groups/s", f"{tokens_per_s:.0f} tokens/s", f"ETA {eta_text(snapshot, groups_per_s)}"]
+        parts.append((6, f"{snapshot.rollouts_failed} of {snapshot.rollouts} rollouts failed"))
+    parts += [(9, f"{snapshot.requests_done} requests"), (7, f"{snapshot.requests_in_flight} in flight")]
+    if snapshot.reward_mean is not None:
+        parts.append((3, f"reward {snapshot.reward_mean:.3f}"))
+    if compared := snapshot.groups_equal + snapshot.groups_spread:
+        parts.append((8, f"{100 * snapshot.groups_equal / compared:.0f}% equal groups"))
+    parts += [(4, f"{tokens_per_s:.0f} tokens/s"), (10, duration(snapshot.seconds))]
+    if (eta := eta_text(snapshot, rollouts_per_s, group_size)) is not None:
+        parts.append((1, f"ETA {eta}"))
     if snapshot.paused:
-        parts.append(f"paused: {snapshot.paused}")
-    return ", ".join(parts)
+        parts.append((1, f"paused: {snapshot.paused}"))
+    elif snapshot.requests_in_flight and speed.silent() >= _SILENT:
+        parts.append((1, f"no answer for {duration(speed.silent())}"))
+    return parts
+
+
+def plain_line(parts: Sequence[tuple[int, str]]) -> str:
+    """All of it in one line of plain text."""
+    return ", ".join(text for _, text in parts)
 
 
 def start_line(plan: Plan, total: int | None, done: int, target: str) -> str:
@@ -81,8 +121,8 @@ def start_line(plan: Plan, total: int | None, done: int, target: str) -> str:
     )
 
 
-def summary_lines(summary: RunSummary) -> list[str]:
-    """What came out of a run."""
+def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
+    """How a run ended: the counts. Its result is the command's last word, see ending.py."""
     total = "" if summary.groups_total is None else f" of {summary.groups_total}"
     first = f"{summary.state}: {summary.groups_done}{total} groups"
     if summary.groups_resumed:
@@ -93,38 +133,69 @@ def summary_lines(summary: RunSummary) -> list[str]:
     if summary.rollouts_failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.failures.items()))
         lines.append(f"failed rollouts: {summary.rollouts_failed}" + (f" ({reasons})" if reasons else ""))
-    if summary.reward_mean is not None:
-        spread = f" (std {summary.reward_std:.3f})" if summary.reward_std is not None else ""
-        lines.append(f"reward: {summary.reward_mean:.3f}{spread}, {summary.zero_std_groups} groups of equal rewards")
     if summary.completion_tokens:
         # Of a resumed run the time of a killed session may be missing.
         timed = summary.seconds > 0 and not summary.groups_resumed
         speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if timed else ""
         lines.append(f"tokens: {summary.prompt_tokens} prompt, {summary.completion_tokens} completion{speed}")
+    if verbose:
+        lines += [f"reward {name}: {value:.4g}" for name, value in summary.rewards.items()]
+        lines += [f"metric {name}: {value:.4g}" for name, value in summary.metrics.items()]
+        ends = ", ".join(f"{count} {reason}" for reason, count in summary.stop_reasons.items())
+        lines += [f"ended by: {ends}"] if ends else []
+        lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
     return lines
 
 
-class PlainReporter:
+class QuietReporter:
+    """Says nothing: what a run came to is said by the command that made it."""
+
+    def started(self, plan: Plan, total: int | None, done: int) -> None: ...
+    def progress(self, snapshot: Snapshot) -> None: ...
+    def event(self, kind: str, message: str) -> None: ...
+    def finished(self, summary: RunSummary) -> None: ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was. Safe to call twice."""
+
+    def conclude(self) -> None:
+        """Say how it ended, if the run got that far. Kept apart from `finished`: a broken pipe ends in silence."""
+
+
+class PlainReporter(QuietReporter):
     """Lines on a stream that is no terminal: no escape codes, no carriage returns."""
 
-    def __init__(self, target: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        target: str,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        verbose: bool = False,
+    ) -> None:
         self._target = target
         self._stream = stream
         self._clock = clock
+        self._verbose = verbose
         self._speed = Speed()
-        self._next = clock() + PLAIN_EVERY
+        self._began = clock()
+        self._next = self._began + PLAIN_EVERY
+        self._group_size = 1
         self._said: set[tuple[str, str]] = set()
         self._summary: RunSummary | None = None
 
     def started(self, plan: Plan, total: int | None, done: int) -> None:
-        self._next = self._clock() + PLAIN_EVERY
+        self._began = self._clock()
+        self._next = self._began + PLAIN_EVERY
+        self._group_size = plan.group_size
         self._line(start_line(plan, total, done, self._target))
 
     def progress(self, snapshot: Snapshot) -> None:
         self._speed.add(snapshot)
-        if self._clock() >= self._next:
-            self._next = self._clock() + PLAIN_EVERY
-            self._line(progress_line(snapshot, self._speed))
+        moment = self._clock()
+        if moment >= self._next:
+            self._next = moment + min(_PLAIN_MOST, max(PLAIN_EVERY, _PLAIN_SHARE * (moment - self._began)))
+            self._line(plain_line(progress_parts(snapshot, self._speed, self._group_size)))
 
     def event(self, kind: str, message: str) -> None:
         if (kind, message) not in self._said:
@@ -134,13 +205,9 @@ class PlainReporter:
     def finished(self, summary: RunSummary) -> None:
         self._summary = summary
 
-    def close(self) -> None:
-        """Leave the terminal as it was. Safe to call twice."""
-
     def conclude(self) -> None:
-        """Say what came out, if the run got that far. Kept apart from `finished`: a broken pipe ends in silence."""
         self.close()
-        for line in summary_lines(self._summary) if self._summary is not None else ():
+        for line in summary_lines(self._summary, verbose=self._verbose) if self._summary is not None else ():
             self._line(line)
 
     def _line(self, text: str) -> None:
@@ -151,58 +218,34 @@ class PlainReporter:
 
 
 class BarReporter(PlainReporter):
-    """A progress bar, with events printed above it."""
+    """A line that is drawn anew, with events above it."""
 
-    def __init__(self, target: str, stream: TextIO | None = None) -> None:
-        super().__init__(target, stream)
-        from rich.console import Console
-
-        self._console = Console(
-            file=stream or sys.stderr, no_color=no_color(), highlight=False, markup=False, emoji=False
-        )
-        self._bar: Any = None
-        self._row: Any = None
-
-    def started(self, plan: Plan, total: int | None, done: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        super().started(plan, total, done)
-        self._bar = Progress(
-            BarColumn(bar_width=30),
-            TextColumn("{task.description}", markup=False),
-            console=self._console,
-            transient=True,
-        )
-        self._row = self._bar.add_task(
-            f"{done}/{total if total is not None else '?'} groups", total=total, completed=done
-        )
-        self._bar.start()
+    def __init__(self, target: str, stream: TextIO | None = None, *, verbose: bool = False) -> None:
+        super().__init__(target, stream, verbose=verbose)
+        self._status = StatusLine(stream)
 
     def progress(self, snapshot: Snapshot) -> None:
         self._speed.add(snapshot)
-        if self._bar is not None:
-            text = progress_line(snapshot, self._speed)
-            self._bar.update(
-                self._row, completed=snapshot.groups_done, total=snapshot.groups_total, description=printable(text)
-            )
+        done = snapshot.groups_done / snapshot.groups_total if snapshot.groups_total else None
+        self._status.show(progress_parts(snapshot, self._speed, self._group_size), done)
 
     def finished(self, summary: RunSummary) -> None:
         self.close()
         super().finished(summary)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._status.close()
 
     def _line(self, text: str) -> None:
-        # While the bar is up, lines go through its console, which prints them above it.
-        if self._bar is None:
-            super()._line(text)
-        else:
-            self._console.print(printable(text, lines=False), soft_wrap=True)
+        self._status.clear()
+        super()._line(text)
 
 
-def make_reporter(target: str) -> PlainReporter:
-    """The reporter that suits stderr. `target` is where the groups go, as the user named it."""
-    return BarReporter(target) if is_rich_terminal(sys.stderr) else PlainReporter(target)
+def make_reporter(target: str, out: Output, *, data: bool = False) -> QuietReporter:
+    """The reporter that suits stderr. `target`: where the groups go, as the user named it; data: to stdout."""
+    if out.quiet:
+        return QuietReporter()
+    # Groups on the same terminal would be written into the line.
+    if is_rich_terminal(sys.stderr) and not (data and is_rich_terminal(data_stream())):
+        return BarReporter(target, verbose=out.verbose)
+    return PlainReporter(target, verbose=out.verbose)

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.cli.ending import again, end, no_spread, reward_headline, shell
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.run import RunSummary
 
 
 def carry_out(
@@ -23,12 +25,35 @@ def carry_out(
     resume: bool = False,
     overwrite: bool = False,
 ) -> int:
-    """Run the plan and return the exit code. folder None: groups to stdout."""
+    """Run the plan, say what came out, return the exit code. folder None: groups to stdout."""
+    summary, folder = _run(plan, folder, session, resume=resume, overwrite=overwrite)
+    if as_json:
+        session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
+    code = _broken_off(summary, folder, folder, session)
+    if code == ExitCode.OK:
+        if (warning := no_spread(summary, temperature=plan.sampling.temperature)) is not None:
+            session.out.note(f"note: {warning}")
+        end(session.out, reward_headline(summary), None if folder is None else shell("view", folder))
+    return code
+
+
+def carry_out_part(
+    plan: Plan, folder: Path, session: Session, whole: Path, *, resume: bool = False, overwrite: bool = False
+) -> int:
+    """Run the plan for a command that says by itself what came out. whole: the folder that it goes on with."""
+    summary, place = _run(plan, folder, session, resume=resume, overwrite=overwrite)
+    return _broken_off(summary, place, place if whole == folder else whole, session)
+
+
+def _run(
+    plan: Plan, folder: Path | None, session: Session, *, resume: bool, overwrite: bool
+) -> tuple[RunSummary, Path | None]:
+    """The summary, and the folder in which the run is now."""
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
 
-    reporter = make_reporter("stdout" if folder is None else str(folder))
+    reporter = make_reporter("stdout" if folder is None else str(folder), session.out, data=folder is None)
     try:
         summary = run_gen(
             plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=reporter
@@ -40,14 +65,17 @@ def carry_out(
         reporter.conclude()
         raise
     reporter.conclude()
-    if folder is not None:
-        folder = where_it_stands(folder, overwrite=overwrite)
-    if as_json:
-        session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
+    return summary, None if folder is None else where_it_stands(folder, overwrite=overwrite)
+
+
+def _broken_off(summary: RunSummary, folder: Path | None, whole: Path | None, session: Session) -> ExitCode:
+    """Say so when a run did not come to its end, and how to go on; the exit code."""
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-        saved = f": {summary.groups_done}{total} groups are saved; go on with --resume --output {folder}"
-        session.out.note("interrupted" + (saved if folder is not None else ""))
+        if whole is None:
+            end(session.out, "interrupted")
+        else:
+            end(session.out, f"interrupted: {summary.groups_done}{total} groups are saved", resuming(session, whole))
         return ExitCode.INTERRUPTED
     if summary.state == "failed":
         why = f"{summary.rollouts_failed} of {summary.rollouts} rollouts failed"
@@ -55,6 +83,14 @@ def carry_out(
         session.out.error(f"the run failed: {why}", f"{where}allow some with --max-failure-rate 0.1")
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+def resuming(session: Session, folder: Path) -> str:
+    """The command that goes on with what the folder holds: the one that was given, with --resume."""
+    if {"gen", "eval", "train"} & set(session.args[:1]):
+        return again(session.args, folder)
+    # `run` and `reevaluate` go on by themselves.
+    return again(session.args) if session.args else shell("run", folder)
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

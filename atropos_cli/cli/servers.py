@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, BackendError, ExitCode, LaunchError, UsageError
 from atropos_cli.streams import data_stream
@@ -97,9 +98,9 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
         session.out.data(url)
     data_stream().flush()
     seconds = (record.ready or record.started) - record.started
-    session.out.note(f"{record.name} is ready after {seconds:.0f} s: {abilities(record)}. {how}")
-    urls = " ".join(f"--base-url {url}" for url in record.urls)
-    session.out.note(f"atropos gen ENV {urls}")
+    urls = [word for url in record.urls for word in ("--base-url", url)]
+    headline = f"{record.name} is ready after {seconds:.0f} s: {abilities(record)}. {how}"
+    end(session.out, headline, shell("gen", "ENV", *urls))
 
 
 def abilities(record: ServerRecord) -> str:
@@ -164,7 +165,7 @@ def show_status(session: Session, name: str | None, *, as_json: bool) -> int:
         data = [{**asdict(record), "answers": healthy} for record, healthy in rows]
         session.out.json(data[0] if name is not None else data)
     elif not rows:
-        session.out.note("no servers")
+        end(session.out, "no servers", shell("launch-vllm", "MODEL"))
     else:
         table = [
             (item.name, _state(item, healthy), item.engine, item.model, " ".join(item.urls) or (item.reason or ""))
@@ -173,8 +174,24 @@ def show_status(session: Session, name: str | None, *, as_json: bool) -> int:
         session.out.table(table, header=("name", "state", "engine", "model", "address"))
         if name is not None and rows[0][0].state == "ready":
             session.out.note(abilities(rows[0][0]))
+        ready = [item for item, healthy in rows if item.state == "ready" and healthy]
+        end(session.out, f"{len(ready)} of {counted(len(rows), 'server')} ready", _following(rows[0][0], ready))
     down = name is not None and not all(item.state == "ready" and healthy for item, healthy in rows)
     return ExitCode.FAILED if down else ExitCode.OK
+
+
+def _following(first: ServerRecord, ready: list[ServerRecord]) -> str:
+    """What to do with servers in this state."""
+    if ready:
+        return shell("gen", "ENV", *(word for url in ready[0].urls for word in ("--base-url", url)))
+    if first.state == "starting":
+        return status_command(first)
+    return shell(f"launch-{first.engine}", first.model)
+
+
+def status_command(record: ServerRecord) -> str:
+    """Shows how the server stands."""
+    return shell(f"launch-{record.engine}", "--status", "--name", record.name)
 
 
 def _state(record: ServerRecord, healthy: bool | None) -> str:
@@ -227,9 +244,9 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
     if as_json:
         session.out.json(asdict(after))
     elif seconds is None:
-        session.out.note(f"{record.name} does not run ({after.state})")
+        end(session.out, f"{record.name} does not run ({after.state})", status_command(record))
     else:
-        session.out.note(f"{record.name} stopped after {seconds:.1f} s")
+        end(session.out, f"{record.name} stopped after {seconds:.1f} s", status_command(record))
     return ExitCode.OK
 
 
@@ -245,7 +262,7 @@ def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
     if as_json:
         session.out.json(asdict(record))
     else:
-        session.out.note(f"{record.name} {record.state} (job {record.job_id})")
+        end(session.out, f"{record.name} {record.state} (job {record.job_id})", status_command(record))
     return ExitCode.OK
 
 

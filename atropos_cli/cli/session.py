@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from atropos_cli.cli.logs import output_level, set_level
 from atropos_cli.cli.output import Output
 from atropos_cli.config.program import ProgramSettings
 
@@ -26,15 +27,21 @@ class Session:
     """One per call of main(); hangs on the context as `ctx.obj`."""
 
     def __init__(self, args: Sequence[str] = ()) -> None:
-        # Both switches are wanted before the options of the innermost command are parsed, which may be made from
+        # These switches are wanted before the options of the innermost command are parsed, which may be made from
         # a plugin: so they are looked for here, wherever they stand.
         self.args = tuple(args)
         words = args[: args.index("--")] if "--" in args else args
         self.debug = "--debug" in words or truthy("ATROPOS_DEBUG")
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
-        self.out = Output()
+        self.out = Output(output_level(words))
         self.program = ProgramSettings()
         self._warned = self._fresh = False
+        self._log_level: str | None = None
+
+    def log_from(self, level: str | None) -> None:
+        """--log-level, or what -q and -v mean for the logs of libraries."""
+        self._log_level = level or self._log_level
+        set_level(self._log_level, self.out.level)
 
     @property
     def registry(self) -> Registry:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from atropos_cli.cli.ending import end, shell
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode, LaunchError
@@ -107,10 +108,10 @@ def _print_submitted(out: Output, job: Submitted, *, as_json: bool) -> None:
         script = str(job.folder / "job.sbatch")
         out.json({"id": job.id, "name": job.name, "folder": str(job.folder), "script": script})
         return
-    out.data(f"job {job.id}")
     out.note(f"folder {job.folder}")
-    for words in ("status", "logs -f", "cancel"):
+    for words in ("status", "cancel"):
         out.note(f"  atropos slurm {words} {job.id}")
+    end(out, f"job {job.id}", shell("slurm", "logs", "-f", job.id), data=True)
 
 
 def wait_for(out: Output, launcher: SlurmLauncher, job: Submitted, *, as_json: bool) -> int:

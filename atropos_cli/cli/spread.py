@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.cli.ending import end, reward_headline, shell
+from atropos_cli.cli.runs import resuming
 from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import put_once
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
@@ -77,18 +79,19 @@ def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, 
             shutil.rmtree(folder, ignore_errors=True)
         raise
     out.note(f"{shards} shards on {launcher.name} -> {folder}")
-    again = f"go on with --resume --output {folder} --on {launcher.name} --shards {shards}"
+    again = resuming(session, folder)
     status = _follow(session, launcher, job_id)
     if status is None:
-        out.note(f"interrupted: {again}")
+        end(out, "interrupted: the shards keep what is done", again)
         return ExitCode.INTERRUPTED
     if status.state != "finished":
-        raise _failure(launcher.name, status, again)
+        raise _failure(launcher.name, status, f"go on with: {again}")
     summary = join_shards(folder, shards)
     if as_json:
         out.json({"run": str(folder), **summary.model_dump(mode="json")})
     total = "" if summary.groups_total is None else f" of {summary.groups_total}"
     out.note(f"merged: {summary.groups_done}{total} groups, {summary.rollouts} rollouts -> {folder}")
+    end(out, reward_headline(summary), shell("view", folder))
     return ExitCode.OK
 
 

@@ -19,7 +19,7 @@ from atropos_cli.cli.environments import (
     set_signature,
     settle,
 )
-from atropos_cli.cli.lazy import add_common, command_of
+from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
 from atropos_cli.cli.session import Session
 
@@ -168,7 +168,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
     from atropos_cli.cli.options import Flag, backend_flags, declared, settings_flags
 
     by_name = {bucket.name: bucket for bucket in buckets}
-    taken = {"help", "debug", "strict-plugins"}
+    taken = {"help", *SWITCHES}
     for parameter in extra.values():
         taken |= {name.lstrip("-") for name in declared(parameter)}
     flags: list[Flag] = []

@@ -26,7 +26,7 @@ from atropos_cli.errors import ConfigError
 
 CONTROL = frozenset(
     {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"}
-    | {"OFFLINE", "CACHE_DIR"}
+    | {"OFFLINE", "CACHE_DIR", "LOG_LEVEL"}
 )
 """ATROPOS_* variables that steer the program and are not settings."""
 OTHER_SECTIONS = frozenset(

@@ -36,8 +36,9 @@ class RunSummary(Frozen):
     groups_done counts the tasks in the groups file, groups_resumed those that were there before this session.
     groups_failed counts tasks of which every rollout failed, as long as no session has written them. What a killed
     session did in its last seconds is missing in requests, retries, paused_s and seconds. zero_std_groups are groups
-    whose rewards do not differ. reward_details: by name, what a reward says of itself and what it counted (which model
-    judged, how many verdicts flipped).
+    whose rewards do not differ, spread_groups those whose rewards do; a group of one reward is neither.
+    reward_details: by name, what a reward says of itself and what it counted (which model judged, how many verdicts
+    flipped).
     """
 
     state: RunState
@@ -55,6 +56,7 @@ class RunSummary(Frozen):
     reward_mean: float | None = None
     reward_std: float | None = None
     zero_std_groups: int = 0
+    spread_groups: int = 0
     rewards: dict[str, float] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
     reward_details: dict[str, JsonDict] = Field(default_factory=dict)

@@ -83,6 +83,7 @@ class Dispatcher:
         self.paused: str | None = None
         self.draining = False
         self.succeeded = 0
+        self.completion_tokens = 0
         self.demand_changed = asyncio.Event()
         self._slots = asyncio.Semaphore(execution.workers)
         self._open = asyncio.Event()
@@ -122,6 +123,8 @@ class Dispatcher:
             self.retries += 1
             generation = await self.call(lambda: self.backend.generate(request), budget)
         self._seen_finish_reason = self._seen_finish_reason or any(reasons)
+        for completion in generation.completions:
+            self.completion_tokens += completion.completion_tokens or 0
         return generation
 
     async def call(self, send: Callable[[], Awaitable[T]], budget: GroupBudget) -> T:

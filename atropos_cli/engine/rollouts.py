@@ -107,6 +107,8 @@ class GroupRoller:
         self._dispatcher = run.dispatcher
         self._scorer = run.scorer
         self._samples = 0
+        self.over = 0
+        """Rollouts that have ended; their group is scored when all have."""
         self.on_first_request: Callable[[], object] = bool
 
     async def generate(
@@ -172,6 +174,7 @@ class GroupRoller:
         try:
             await _all(self._reset(attempt) for attempt in attempts)
             await self._play(attempts)
+            self.over = len(attempts)
             rollouts = [self._rollout(task, attempt) for attempt in attempts]
         finally:
             await _all(_close(attempt) for attempt in attempts)
@@ -245,6 +248,7 @@ class GroupRoller:
             if attempt.messages[-1].role == "assistant":
                 await self._step(attempt, attempt.messages[-1])
             if attempt.over:
+                self.over += 1
                 return
             before = self.budget.retries
             try:

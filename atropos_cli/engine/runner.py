@@ -88,6 +88,7 @@ class Runner:
         self._error: AtroposError | BrokenPipeError | None = None
         self._open: dict[asyncio.Task[None], int] = {}
         self._starting: set[int] = set()
+        self._rolling: set[GroupRoller] = set()
 
     async def run(self) -> RunSummary:
         """Open, roll, close; always leaves a summary behind."""
@@ -222,6 +223,7 @@ class Runner:
         assert self._run is not None
         roller = GroupRoller(self._run, index)
         roller.on_first_request = lambda: self._starting.discard(index)
+        self._rolling.add(roller)
         try:
             groups = await roller.roll(environment, task)
         except (Abort, Draining, asyncio.CancelledError):
@@ -229,6 +231,8 @@ class Runner:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this group's failure
             self._fail_group(index, task, error)
             return
+        finally:
+            self._rolling.discard(roller)
         self._write(index, task, groups)
 
     def _write(self, index: int, task: Task, groups: tuple[ScoredGroup, ...]) -> None:
@@ -325,18 +329,8 @@ class Runner:
                     self.run_dir.write_summary(self._summary("running"))
 
     def _snapshot(self) -> Snapshot:
-        totals, dispatcher = self.totals, self.dispatcher
-        return Snapshot(
-            groups_done=self.done.count,
-            groups_failed=len(totals.lost),
-            groups_total=self.total,
-            rollouts=totals.rollouts,
-            rollouts_failed=totals.rollouts_failed,
-            requests_in_flight=dispatcher.in_flight if dispatcher else 0,
-            completion_tokens=totals.completion_tokens,
-            seconds=time.monotonic() - self.started_at,
-            paused=dispatcher.paused if dispatcher else None,
-        )
+        seconds, over = time.monotonic() - self.started_at, sum(roller.over for roller in self._rolling)
+        return Snapshot.of(self.totals, self.dispatcher, over, (self.done.count, self.total), seconds)
 
     def _session(self) -> Sessions:
         rewards = self._parts.rewards if self._parts else ()

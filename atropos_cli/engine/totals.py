@@ -16,7 +16,15 @@ from atropos_cli.engine.advantages import ZERO_SPREAD, spread
 Lost = tuple[tuple[str, int], ...]
 """What became of a task that failed as a whole: "stage:type" and how many rollouts."""
 
-_NUMBERS = ("tasks", "written_rollouts", "written_failed", "zero_std_groups", "prompt_tokens", "completion_tokens")
+_NUMBERS = (
+    "tasks",
+    "written_rollouts",
+    "written_failed",
+    "zero_std_groups",
+    "spread_groups",
+    "prompt_tokens",
+    "completion_tokens",
+)
 _COUNTERS = ("failures", "stop_reasons", "counts")
 _MEANS = ("reward", "rewards", "metrics")
 
@@ -32,6 +40,7 @@ class Totals:
         self.written_rollouts = 0
         self.written_failed = 0
         self.zero_std_groups = 0
+        self.spread_groups = 0
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.failures: Counter[str] = Counter()
@@ -85,8 +94,11 @@ class Totals:
                 self.rewards.setdefault(name, Moments()).add(value)
             for name, value in rollout.metrics.items():
                 self.metrics.setdefault(name, Moments()).add(value)
-        if len(rewards) > 1 and spread(rewards) <= ZERO_SPREAD:
-            self.zero_std_groups += 1
+        if len(rewards) > 1:
+            if spread(rewards) <= ZERO_SPREAD:
+                self.zero_std_groups += 1
+            else:
+                self.spread_groups += 1
 
     def _look_at_reply(self, rollout: Rollout) -> None:
         """Count what a reader of the summary should know of: nothing said, or a call the server did not parse."""
@@ -131,6 +143,7 @@ class Totals:
             "reward_mean": self.reward.mean if self.reward.n else None,
             "reward_std": self.reward.std,
             "zero_std_groups": self.zero_std_groups,
+            "spread_groups": self.spread_groups,
             "rewards": means(self.rewards),
             "metrics": means(self.metrics) | dict(self.counts),
             "prompt_tokens": self.prompt_tokens,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.cli.output import Output, printable
-from atropos_cli.cli.progress import PLAIN_EVERY, PlainReporter, Speed, duration, progress_line
+from atropos_cli.cli.progress import PLAIN_EVERY, PlainReporter, Speed, duration, plain_line, progress_parts
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.engine.report import Snapshot
@@ -36,13 +36,19 @@ def snapshot(done: int, seconds: float, **changes: Any) -> Snapshot:
         "completion_tokens": done * 50,
         "seconds": seconds,
         "paused": None,
+        "rollouts_done": done * 2,
+        "requests_done": done * 2,
     }
     return Snapshot(**{**values, **changes})
 
 
 def make_plan() -> Plan:
     return Plan(
-        atropos_version="0", environment=ComponentRef(name="sums"), backend=ComponentRef(name="scripted"), model="m"
+        atropos_version="0",
+        environment=ComponentRef(name="sums"),
+        backend=ComponentRef(name="scripted"),
+        model="m",
+        group_size=2,
     )
 
 
@@ -65,22 +71,24 @@ def test_plain_lines_come_now_and_then_only() -> None:
     )
     reporter.conclude()
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "sums with m: 100 tasks (3 done before), 8 rollouts each, 8 workers -> out"
-    assert len([line for line in lines if "groups/s" in line]) == 50 // PLAIN_EVERY
+    assert lines[0] == "sums with m: 100 tasks (3 done before), 2 rollouts each, 8 workers -> out"
+    assert len([line for line in lines if "tokens/s" in line]) == 50 // PLAIN_EVERY
     assert len([line for line in lines if "busy" in line]) == 1
-    assert "20/100 groups, 2.00 groups/s, 100 tokens/s, ETA 40s" in lines
-    assert lines[-3].startswith("finished: 100 groups, 200 rollouts")
-    assert lines[-2] == "failed rollouts: 2 (2 generate)"
+    expected = "20/100 groups, 40/200 rollouts, 40 requests, 1 in flight, 100 tokens/s, 10s, ETA 40s"
+    assert expected in lines
+    assert lines[-2].startswith("finished: 100 groups, 200 rollouts")
+    assert lines[-1] == "failed rollouts: 2 (2 generate)"
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
 
 
 def test_the_line_tells_of_failures_pauses_and_unknown_totals() -> None:
     speed = Speed()
-    line = progress_line(
-        snapshot(4, 1.0, groups_total=None, groups_failed=1, rollouts_failed=3, paused="no server"), speed
+    now = snapshot(4, 1.0, groups_total=None, groups_failed=1, rollouts_failed=3, paused="no server")
+    assert plain_line(progress_parts(now, speed, 2)) == (
+        "4/? groups, 1 failed, 8 rollouts, 3 of 8 rollouts failed, 8 requests, 1 in flight, 0 tokens/s, 1s, "
+        "paused: no server"
     )
-    assert line == ("4/? groups, 1 failed, 3 of 8 rollouts failed, 0.00 groups/s, 0 tokens/s, ETA ?, paused: no server")
     assert [duration(seconds) for seconds in (0, 59.6, 185, 3725)] == ["0s", "1m00s", "3m05s", "1h02m"]
 
 
@@ -179,12 +187,12 @@ def test_a_terminal_shows_a_bar_and_no_color_is_obeyed(sums: str) -> None:
     code, screen, stdout = on_terminal(gen(sums, *slow, "-o", "r1"))
     assert code == 0
     assert stdout == b""
-    assert "━" in screen
-    assert "groups/s" in screen
+    assert "\x1b[J" in screen
+    assert "tokens/s" in screen
     assert "finished: 4 of 4 groups" in screen
     assert COLOR.search(screen)
     _, plain, _ = on_terminal(gen(sums, *slow, "-o", "r2"), NO_COLOR="1")
-    assert "groups/s" in plain
+    assert "tokens/s" in plain
     assert not COLOR.search(plain)
     _, dumb, _ = on_terminal(gen(sums, *slow, "-o", "r3"), TERM="dumb")
     assert "\x1b" not in dumb
@@ -203,7 +211,10 @@ def test_an_interrupted_run_ends_with_130_and_says_how_to_go_on(sums: str, numbe
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert re.search(r"interrupted: \d+ of 50 groups are saved; go on with --resume --output r", errors)
+    first, following = errors.splitlines()[-2:]
+    assert re.fullmatch(r"interrupted: \d+ of 50 groups are saved", first)
+    assert following.startswith(f"next: atropos gen {sums} ")
+    assert following.endswith(" --workers 1 --resume --output r")
 
 
 def test_ctrl_c_elsewhere_is_130_without_a_traceback(isolation: Path) -> None:

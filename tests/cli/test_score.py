@@ -279,7 +279,7 @@ def test_h11_ctrl_c_saves_what_is_done_and_resume_goes_on(cli: Any) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "--resume -o out.jsonl" in errors
+    assert "--resume --output out.jsonl" in errors
     assert "Traceback" not in errors
     done = len(read("out.jsonl.partial"))
     assert 5 <= done < 60

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.cli import dataio
-from atropos_cli.cli.analysis_text import print_report
+from atropos_cli.cli.analysis_text import analysis_end, print_report
+from atropos_cli.cli.ending import end
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import session_of
 from atropos_cli.errors import DataError, UsageError
@@ -113,7 +114,7 @@ def analyze(
     reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
     wanted = set(env or ())
     with (
-        dataio.ticking("analyze", reading.log) as ticker,
+        dataio.ticking("analyze", reading) as ticker,
         Analysis(options, LostGroups(reading.sources), lambda name: session.registry.analyzers(name)) as analysis,
     ):
         for record in read_records(reading.sources, reading.options, reading.log):
@@ -138,6 +139,8 @@ def analyze(
         session.out.note(f"wrote {html}")
     if png is not None:
         session.out.note(f"wrote {len(files) - (html is not None)} pictures to {png}")
+    headline, following = analysis_end(report, inputs)
+    end(session.out, headline, following, data=True)
 
 
 def _options(success: str, keep: list[str] | None, ks: str | None, top: int, count_failed: bool) -> AnalysisOptions:

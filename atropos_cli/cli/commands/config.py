@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption
@@ -57,6 +58,12 @@ def print_resolved(resolved: Resolved, session: Session, *, as_json: bool) -> No
     out.table([(row.key, row.text, str(row.origin)) for row in found], header=("setting", "value", "source"))
     for path in (user_file(), Path(PROJECT_FILE)):
         out.note(f"{path}: {'read' if path.is_file() else 'not there'}")
+    changed = sum(row.origin.kind != "default" for row in found)
+    end(
+        out,
+        f"{counted(len(found), 'setting')}, {changed} not at the default",
+        f"set one in {PROJECT_FILE}, by a flag or a variable",
+    )
 
 
 show.add_typer(environment_app(show_gen, "What `atropos gen ENV` would use.", full=True), name="gen")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.engine.serving.defaults import defaults_for
@@ -62,6 +63,10 @@ def doctor(
         session.out.json({**shown, "platform": machine.as_json(), "defaults": defaults})
     else:
         session.out.table([(finding.status, f"{finding.name}: {finding.detail}") for finding in findings])
+        warned = sum(finding.status == "warn" for finding in findings)
+        headline = f"{counted(len(findings), 'check')}: {len(failed)} failed, {counted(warned, 'warning')}"
+        following = f"{failed[0].name}: {failed[0].detail}" if failed else shell("env", "list")
+        end(session.out, headline, following)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

@@ -9,6 +9,7 @@ import typer
 
 from atropos_cli.cli import conversion, dataio
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
+from atropos_cli.cli.ending import counted
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import UsageError
@@ -202,7 +203,11 @@ def dpo_gen(
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter, warn_longer)
-    return conversion.conclude(session, out, lambda: _card(converter, reading, report), report, as_json=as_json)
+    made, kto = converter.report, converter.options.kto
+    rows = f"{counted(made.rows, 'row' if kto else 'pair')} from {counted(made.groups, 'group')}"
+    # A file with labels is for a trainer of somebody else.
+    ending = (rows, None if kto else "dpo")
+    return conversion.conclude(session, out, lambda: _card(converter, reading, report), report, ending, as_json=as_json)
 
 
 def _thinking(form: str, rendering: Rendering | None) -> Any:

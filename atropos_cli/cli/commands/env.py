@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.commands.env_check import check
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import environment_app
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.listing import print_components
@@ -71,6 +72,7 @@ def info(
         session.out.data(f"\n{doc}\n")
     rows = [(o.key, o.type_text, "required" if o.required else o.default_text or "", _text(o)) for o in options]
     session.out.table(rows, header=("option", "type", "default", "meaning"))
+    end(session.out, f"{counted(len(options), 'option')}, {counted(len(rewards), 'reward')}", shell("gen", name))
 
 
 def _reward(item: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import Chosen
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
@@ -249,10 +250,15 @@ def _print(chosen: Chosen, split: str, report: Report) -> None:
             "episodes": f"{report.episodes} started",
             "rewards": _rewards(report.rehearsal),
             "seconds": f"{report.seconds:.2f}",
-            "result": "ok" if report.ok else f"{len(report.problems)} problems",
         }
     )
     for task, message in report.problems[:SHOWN]:
         out.data(f"  {f'task {task}' if task is not None else split}: {message}")
     if len(report.problems) > SHOWN:
         out.data(f"  and {len(report.problems) - SHOWN} more (--json shows all)")
+    name = chosen.given_name
+    if report.ok:
+        end(out, f"result: ok, {counted(report.tasks, 'task')}", shell("gen", name), data=True)
+    else:
+        bad = counted(len(report.problems), "problem") if report.problems else "no tasks"
+        end(out, f"result: {bad}", f"correct the environment, then {shell('env', 'check', name)}", data=True)

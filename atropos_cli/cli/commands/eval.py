@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import Chosen, environment_app
 from atropos_cli.cli.names import default_run_folder, safe_name
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.cli.runs import carry_out_part, print_plan
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def evaluate_environment(
     found: list[Evaluation] = []
     for plan in plans:
         place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
-        ended = carry_out(plan, place, chosen.session, resume=resume, overwrite=overwrite)
+        ended = carry_out_part(plan, place, chosen.session, folder, resume=resume, overwrite=overwrite)
         if ended not in (ExitCode.OK, ExitCode.FAILED):
             return ended
         code = code or ended
@@ -138,9 +139,6 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
         lines = {
             "environment": f"{item.environment} ({item.split})",
             "model": item.model or "?",
-            "accuracy": item.success_rule
-            if item.accuracy is None
-            else f"{estimate(item.accuracy)} over {item.accuracy.tasks} tasks ({item.success_rule})",
             **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
             **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},
@@ -152,6 +150,19 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
             lines["change"] = f"{estimate(change.difference)}, {len(change.gained)} gained, {len(change.lost)} lost"
         out.details(lines)
     out.note(f"report: {folder / 'eval.md'}")
+    best = max(found, key=lambda item: -1.0 if item.accuracy is None else item.accuracy.value)
+    place = folder if len(found) == 1 else folder / safe_name(best.model or "model")
+    # Several models stand in one line, the first one asked for first.
+    named = [f"{item.model or '?'}: {_accuracy(item)}" if len(found) > 1 else _accuracy(item) for item in found]
+    end(out, f"accuracy {'; '.join(named)}", shell("view", place), data=True)
+
+
+def _accuracy(item: Evaluation) -> str:
+    from atropos_cli.engine.evaluation_report import estimate
+
+    if item.accuracy is None:
+        return f"unknown: {item.success_rule}"
+    return f"{estimate(item.accuracy)} over {counted(item.accuracy.tasks, 'task')} ({item.success_rule})"
 
 
 app: Any = environment_app(

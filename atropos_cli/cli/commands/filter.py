@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading, share
+from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
@@ -243,7 +245,19 @@ def filter_rollouts(
         most = f"; most were dropped by: {reason[0][0]}" if reason else ""
         session.out.error(f"nothing is left of {report.total.attempts} attempts{most}", "loosen the rules")
         return ExitCode.FAILED
+    if not as_json:
+        _end(session, report, files, to_stderr=output == "-")
     return ExitCode.OK
+
+
+def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr: bool) -> None:
+    total = report.total
+    kept = f"kept {share(total.attempts_kept, total.attempts)} attempts"
+    kept += f", {share(total.groups_kept, total.groups)} groups"
+    following = shell("sft-gen", Path(files[0]), "-o", "sft.jsonl") if files else None
+    if not files and not to_stderr:  # a dry run
+        following = f"{again(session.args)} -o kept.jsonl"
+    end(session.out, kept, following, data=not to_stderr)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
@@ -262,7 +276,7 @@ def _carry_out(
 
     job = FilterJob(reading.sources, spec, reading.options, group_rows=group_rows)
     out = open_output(target) if target is not None else None
-    with dataio.ticking("filter", reading.log) as ticker:
+    with dataio.ticking("filter", reading) as ticker:
 
         def write(line: bytes, record: Record) -> None:
             if out is not None:
@@ -308,8 +322,6 @@ def _print(session: Session, reading: Reading, report: FilterReport, files: list
     for line in dataio.read_lines(reading.log):
         say(line)
     say("rules: " + ("; ".join(report.rules) or "none"))
-    total = report.total
-    say(f"kept {share(total.attempts_kept, total.attempts)} attempts, {share(total.groups_kept, total.groups)} groups")
     if report.dropped:
         say("dropped:")
         for reason, count in report.dropped.most_common():

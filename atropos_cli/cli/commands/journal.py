@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import session_of
 from atropos_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.training.records.journal import JournalEntry
 
 
 def journal(
@@ -48,14 +53,12 @@ def journal(
             raise DataError(f"{output} is already there, and no journal", hint="--overwrite replaces it")
         make_folder(output.parent)
         atomic_write(output, text.encode("utf-8", "replace"))
-        out.note(f"wrote {output}: {len(entries)} runs")
+        end(out, f"wrote {output}: {counted(len(entries), 'run')}", _following(entries, folder))
     if as_json:
         out.json([entry.model_dump(mode="json") for entry in entries])
         return
     if output is not None:
         return
-    if not entries:
-        out.note(f"no training or evaluation runs below {folder}")
     rows = [
         [
             (entry.started or "?")[:16].replace("T", " "),
@@ -71,3 +74,13 @@ def journal(
         for entry in entries
     ]
     out.table(rows, header=("started (UTC)", "run", "what", "model", "state", "plan", "commit", "W&B", "results"))
+    headline = counted(len(entries), "run") if entries else f"no training or evaluation runs below {folder}"
+    end(out, headline, _following(entries, folder))
+
+
+def _following(entries: Sequence[JournalEntry], folder: Path) -> str:
+    """The newest run is looked at first."""
+    if not entries:
+        return shell("train", "grpo", "--help")
+    newest = max(entries, key=lambda entry: entry.started or "")
+    return shell("view" if newest.kind == "eval" else "analyze", folder / newest.run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import again, counted, end
 from atropos_cli.cli.lazy import Command, command_of
 from atropos_cli.cli.options import ConfigOption, Flag, JsonOption, entries_of
 from atropos_cli.cli.session import Session, session_of
@@ -298,7 +299,9 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
 
 
 def _begun(session: Session, record: ServerRecord) -> ExitCode:
-    session.out.note(f"{record.name} is starting; see it with --status --name {record.name}")
+    from atropos_cli.cli.servers import status_command
+
+    end(session.out, f"{record.name} is starting", status_command(record))
     return ExitCode.OK
 
 
@@ -323,6 +326,7 @@ def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> Non
             words.insert(0, f"CUDA_VISIBLE_DEVICES={','.join(map(str, item.gpus))}")
         port = f"  (port {item.port})" if item.port else ""
         session.out.data(f"{item.name}: {' '.join([*words, shlex.join(item.argv)])}{port}")
+    end(session.out, f"would start {counted(len(plan.components), 'component')}", again(session.args))
 
 
 def _in_tmux(session: Session, call: Given, *, wait: bool) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import UsageError
@@ -99,7 +100,7 @@ def _merge_files(session: Session, reading: Reading, spec: OutputSpec) -> tuple[
     from atropos_cli.io.card import Card
     from atropos_cli.io.writers_out import open_output
 
-    with dataio.ticking("merge", reading.log) as ticker, open_output(spec) as out:
+    with dataio.ticking("merge", reading) as ticker, open_output(spec) as out:
 
         def write(line: bytes, record: Record) -> None:
             out.write(line, task=record.task_key if spec.validation else "")
@@ -121,7 +122,6 @@ def _merge_files(session: Session, reading: Reading, spec: OutputSpec) -> tuple[
 
 def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr: bool) -> None:
     say = session.out.note if to_stderr else session.out.data
-    say(f"merged {report.kept} groups or rows of {len(report.inputs)} inputs")
     for name in report.inputs:
         say(f"  {report.by_input[name]:>8}  {name}")
     if report.doubles:
@@ -132,3 +132,5 @@ def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr
         say(f"{report.missing} tasks of the plan are missing")
     for path in files:
         say(f"wrote {path}")
+    headline = f"merged {report.kept} groups or rows of {counted(len(report.inputs), 'input')}"
+    end(session.out, headline, shell("analyze", Path(files[0])) if files else None, data=not to_stderr)

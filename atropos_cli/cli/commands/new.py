@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli.ending import again, counted, end
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ComponentNotFound, DataError
@@ -47,8 +49,15 @@ def new(
     session.out.data(str(folder))
     for file in files:
         session.out.note(f"  {file}")
-    if not dry_run:
-        session.out.note(f"next: cd {folder} && pip install -e . && pytest")
+    if dry_run:
+        end(session.out, f"{counted(len(files), 'file')} would be made", again(session.args))
+        return
+    place = folder if not str(folder).startswith("-") else Path(f"./{folder}")
+    end(
+        session.out,
+        f"made {counted(len(files), 'file')}",
+        f"cd {shlex.quote(str(place))} && pip install -e . && pytest",
+    )
 
 
 def find_template(session: Session, name: str) -> Path:

@@ -13,6 +13,7 @@ import typer
 
 from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.commands.tmux import start_here
+from atropos_cli.cli.ending import again, counted, end, shell
 from atropos_cli.cli.inner import all_commands
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.names import default_run_folder
@@ -109,11 +110,20 @@ def run(
     code = run_here(pipeline, steps, again, _report(session))
     if as_json:
         _print_status(session, pipeline, as_json=True)
-    if code != ExitCode.OK:
-        session.out.note(f"go on with: atropos pipeline run {file} --output {pipeline.folder} --resume")
-    else:
-        session.out.note(f"done: {pipeline.folder}")
+    if not as_json:
+        _end(session, file, pipeline, code)
     return _as_exit_code(code)
+
+
+def _end(session: Session, file: Path, pipeline: Pipeline, code: int) -> None:
+    from atropos_cli.engine.pipeline.records import view
+
+    states = [item.state for item in view(pipeline).values()]
+    headline = f"{states.count('done')} of {counted(len(states), 'step')} done"
+    following = shell("pipeline", "status", pipeline.folder)
+    if code != ExitCode.OK:
+        following = shell("pipeline", "run", file, "--output", pipeline.folder, "--resume")
+    end(session.out, headline, following)
 
 
 @app.command("status")
@@ -235,6 +245,8 @@ def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep]
         done = "" if step.name in wanted else "  [done already]"
         session.out.data(f"  {step.name}{after}{done}")
         session.out.data("    " + " ".join(["atropos", *(shlex.quote(word) for word in step.command)]))
+    todo = f"{len(wanted)} of {counted(len(pipeline.steps), 'step')} to do"
+    end(session.out, todo, again(session.args))
 
 
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
@@ -256,8 +268,19 @@ def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int
             ended = item.record.ended if item.record is not None else None
             table.append((item.name, item.state, ended or "", ", ".join(told)))
         session.out.table(table, header=("step", "state", "ended", ""))
+        end(session.out, *_standing(pipeline, [(item.name, item.state) for item in views], waiting=bool(jobs)))
     failed = any(item.record is not None and item.record.state == "failed" for item in views)
     return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _standing(pipeline: Pipeline, states: Sequence[tuple[str, str]], *, waiting: bool) -> tuple[str, str | None]:
+    done = sum(state == "done" for _, state in states)
+    headline = f"{done} of {counted(len(states), 'step')} done"
+    if done == len(states):
+        return headline, None
+    if waiting or any(state == "running" for _, state in states):
+        return headline, shell("pipeline", "status", pipeline.folder)
+    return headline, f"the same atropos pipeline run with --output {shlex.quote(pipeline.folder)} --resume"
 
 
 def _as_exit_code(code: int) -> ExitCode:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import end, shell
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
@@ -90,7 +92,8 @@ def check_plugins(
                 session.out.data(f"        {result['error']}")
                 if result["hint"]:
                     session.out.data(f"        hint: {result['hint']}")
-        session.out.note(f"{len(results) - len(broken)} ok, {len(broken)} broken")
+        following = "pip install --force-reinstall " + shlex.quote(broken[0]["dist"] or "") if broken else None
+        end(session.out, f"{len(results) - len(broken)} ok, {len(broken)} broken", following or shell("env", "list"))
     return ExitCode.PLUGIN if broken else ExitCode.OK
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import end
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
@@ -68,6 +69,12 @@ def prefetch(
     if as_json:
         failed = [{"name": name, "error": error.message, "hint": error.hint} for name, error in problems]
         session.out.json({"fetched": [asdict(item) for item in fetched], "failed": failed})
+    elif problems:
+        end(session.out, f"fetched {len(fetched)}, failed {len(problems)}: {', '.join(name for name, _ in problems)}")
+    else:
+        whole = sum(item.size or 0 for item in fetched)
+        headline = f"fetched {len(fetched)}" + (f", {whole / 1e9:.2f} GB" if whole else "")
+        end(session.out, headline, "the same names work with --offline now, e.g. atropos gen ENV --offline")
     return ExitCode(problems[0][1].exit_code) if problems else ExitCode.OK
 
 

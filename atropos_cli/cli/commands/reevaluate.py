@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.runs import carry_out
+from atropos_cli.cli.runs import carry_out_part
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode
 
@@ -64,6 +65,15 @@ def reevaluate(
         for key, value in found.items()
     ]
     session.out.table(rows, header=("checkpoint", "metric", "value"))
+    name = f"eval/{todo[0].suite}/accuracy" if todo else ""
+    known = {at: found[name] for at, found in values.items() if name in found}
+    if not known:
+        end(session.out, f"evaluated {counted(len(values), 'checkpoint')}", shell("journal", run), data=True)
+        return code
+    best = max(known, key=lambda at: known[at])
+    place = run / best if best == "model" else run / "checkpoints" / best
+    headline = f"best {best}: accuracy {known[best]:.3f} on {todo[0].suite} ({counted(len(known), 'checkpoint')})"
+    end(session.out, headline, shell("eval", todo[0].plan.environment.name, "--model", place), data=True)
     return code
 
 
@@ -79,7 +89,7 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
         keep_values(run, item.checkpoint, values_of(item.suite, read_evaluation(done)))
         return ExitCode.OK
     begun = (place / "plan.json").exists()
-    code = carry_out(item.plan, place, session, resume=begun and not overwrite, overwrite=begun and overwrite)
+    code = carry_out_part(item.plan, place, session, run, resume=begun and not overwrite, overwrite=begun and overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
     place = where_it_stands(place, overwrite=overwrite)

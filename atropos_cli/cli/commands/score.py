@@ -10,6 +10,7 @@ import typer
 
 from atropos_cli.cli import dataio
 from atropos_cli.cli.dataio import Reading
+from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.lazy import command_of
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.rewards import RewardCommand, options_given
@@ -115,7 +116,7 @@ def score(
     dataio.write_rejects(reading, spec, rejects)
     _print(session, report, spec, as_json=as_json)
     if report.state == "interrupted":
-        session.out.note(f"interrupted: {report.records} records are scored; go on with --resume -o {spec.target}")
+        end(session.out, f"interrupted: {report.records} records are scored", again(session.args, Path(spec.target)))
         return ExitCode.INTERRUPTED
     tried = report.scored + report.failed
     if tried and report.failed > max_failure_rate * tried:
@@ -157,7 +158,7 @@ def _carry_out(session: Session, reading: Reading, job: ScoreJob, spec: OutputSp
     out = open_output(spec)
     with tempfile.TemporaryDirectory(prefix="atropos-score-") as scratch:
         partial = Partial(Path(scratch) / "out" if out.path is None else out.path)
-        with dataio.ticking("score", reading.log) as ticker:
+        with dataio.ticking("score", reading) as ticker:
             report = run_score(job, partial, reading.log, resume=resume, overwrite=spec.overwrite, tick=ticker.tick)
         if report.state == "interrupted":
             partial.close()
@@ -213,8 +214,6 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     if report.not_scored:
         say(f"not scored, because they had failed before: {report.not_scored}")
     if data["mean"] is not None:
-        old = f" (before: {data['mean_before']:.4g})" if data["mean_before"] is not None else ""
-        say(f"mean score: {data['mean']:.4g}{old}")
         if data["metrics"]:
             say("metrics: " + ", ".join(f"{name} {value:.4g}" for name, value in data["metrics"].items()))
         if len(report.scorer) > 1:
@@ -224,8 +223,15 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
         f"verdicts: {changes['higher']} higher, {changes['lower']} lower, {changes['same']} the same, "
         f"{changes['first']} scored for the first time, {changes['lost']} lost their score"
     )
-    if report.state == "finished" and not spec.to_stdout:
-        say(f"wrote {spec.target}")
+    if report.state != "finished":
+        return
+    old = f" (before: {data['mean_before']:.4g})" if data["mean_before"] is not None else ""
+    mean = "no score" if data["mean"] is None else f"mean score {data['mean']:.4g}{old}"
+    if spec.to_stdout:
+        end(session.out, mean)
+        return
+    say(f"wrote {spec.target}")
+    end(session.out, mean, shell("analyze", Path(spec.target)), data=True)
 
 
 command = command_of(score, name="score", cls=RewardCommand)

@@ -9,6 +9,7 @@ import typer
 
 from atropos_cli.cli import conversion, dataio
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
+from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
@@ -180,8 +181,9 @@ def sft_gen(
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter)
+    rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.attempts, 'attempt')}"
     return conversion.conclude(
-        session, out, lambda: _card(converter, reading, report, template_arg), report, as_json=as_json
+        session, out, lambda: _card(converter, reading, report, template_arg), report, (rows, "sft"), as_json=as_json
     )
 
 
@@ -203,9 +205,16 @@ def _check_rows(session: Session, reading: Reading, tokenizer: str | None, *, as
     if as_json:
         session.out.json(report.as_json())
     else:
-        session.out.data(f"{report.rows} rows, {report.tokens} tokens, {report.trained} trained on")
         session.out.data(f"longest row {report.longest}; {dataio.share(report.ended, report.rows)} end in an end token")
         conversion.say_counts(session.out.data, "found", report.found)
+        rows = f"{counted(report.rows, 'row')}, {report.tokens} tokens, {report.trained} trained on"
+        faulty = report.faults or not report.rows
+        following = (
+            "correct what was found, and make the rows again"
+            if faulty
+            else conversion.train_command("sft", reading.sources[0].name)
+        )
+        end(session.out, rows, following, data=True)
     return ExitCode.FAILED if report.faults or not report.rows else ExitCode.OK
 
 

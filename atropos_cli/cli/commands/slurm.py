@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption, glance
 from atropos_cli.cli.session import Session, session_of
@@ -226,7 +227,15 @@ def status(
         session.out.json(found)
     else:
         print_status(session.out, found)
+        end(session.out, f"job {found['id']} {found['state']}", _following(found))
     return ExitCode.FAILED if found["state"] in ("failed", "cancelled", "lost") else ExitCode.OK
+
+
+def _following(found: dict[str, Any]) -> str:
+    """What to do with a job in this state."""
+    if found["state"] == "finished":
+        return shell("view", Path(found["folder"]))
+    return shell("slurm", "logs", *(["-f"] if found["state"] == "running" else []), str(found["id"]))
 
 
 @app.command("logs")
@@ -295,6 +304,8 @@ def cancel(
             session.out.data(f"job {job.id} is {state}")
     if as_json:
         session.out.json(rows)
+    else:
+        end(session.out, f"cancelled {counted(len(rows), 'job')}", shell("slurm", "list"))
     return ExitCode.OK
 
 
@@ -318,4 +329,6 @@ def list_jobs(
     else:
         rows = [(str(item["id"]), item["state"], item["name"], item["folder"]) for item in views]
         session.out.table(rows, header=("id", "state", "name", "folder"))
+        following = ("status", str(views[-1]["id"])) if views else ("submit", "--help")
+        end(session.out, counted(len(rows), "job") if rows else "no jobs", shell("slurm", *following))
     return ExitCode.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
@@ -144,6 +146,7 @@ def status(
         if found.state == "failed" and (folder / "log.txt").exists():
             for line in list(launcher.logs(job))[-5:]:
                 out.note(f"  | {line}")
+        end(out, f"{job} {found.state}", _following(job, found.state, socket))
     return ExitCode.FAILED if found.state == "failed" else ExitCode.OK
 
 
@@ -192,7 +195,8 @@ def stop(
     if as_json:
         out.json(found.model_dump(mode="json"))
     else:
-        out.note(f"{found.id}: {found.state}" + ("" if found.exit_code is None else f", exit code {found.exit_code}"))
+        code = "" if found.exit_code is None else f", exit code {found.exit_code}"
+        end(out, f"{found.id}: {found.state}{code}", shell("tmux", "logs", found.id, *_at(socket)))
     return ExitCode.OK
 
 
@@ -240,12 +244,22 @@ def list_jobs(
     if as_json:
         out.json([{**found.model_dump(mode="json"), "folder": str(folder)} for found, folder in rows])
         return ExitCode.OK
-    if not rows:
-        out.note("no jobs")
     codes = ["" if found.exit_code is None else str(found.exit_code) for found, _ in rows]
     table = [(found.id, found.state, code, str(folder)) for (found, folder), code in zip(rows, codes, strict=True)]
     out.table(table, header=("job", "state", "code", "folder"))
+    following = ("status", rows[-1][0].id, *_at(socket)) if rows else ("run", "--help")
+    end(out, counted(len(rows), "job") if rows else "no jobs", shell("tmux", *following))
     return ExitCode.OK
+
+
+def _at(socket: str) -> tuple[str, ...]:
+    """The socket, where it is not the usual one."""
+    return () if socket == "atropos" else ("--socket", socket)
+
+
+def _following(job: str, state: str, socket: str) -> str:
+    """What to do with a job in this state."""
+    return shell("tmux", "logs", *(["-f"] if state == "running" else []), job, *_at(socket))
 
 
 def check_command(words: list[str]) -> None:
@@ -308,11 +322,11 @@ def _start(session: Session, socket: str, job: JobSpec, *, attach: bool, dry_run
     if as_json:
         out.json({"id": name, "folder": str(folder), "log": str(folder / "log.txt"), "socket": socket})
         return ExitCode.OK
-    out.data(name)
-    extra = "" if socket == "atropos" else f" --socket {socket}"
-    out.note(f"started {name}: {' '.join(job.command)}")
-    for verb in ("logs -f", "status", "attach", "stop"):
-        out.note(f"  atropos tmux {verb} {name}{extra}")
+    extra = _at(socket)
+    out.note(f"started {name}: {shlex.join(job.command)}")
+    for verb in ("status", "attach", "stop"):
+        out.note(f"  {shell('tmux', verb, name, *extra)}")
+    end(out, name, shell("tmux", "logs", "-f", name, *extra), data=True)
     if attach:
         _attach_here(launcher, name)
     return ExitCode.OK

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.ending import end, shell
 from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.runs import flattened
+from atropos_cli.cli.runs import flattened, resuming
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.cli.training import TrainChosen, build_train_command
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.training import TrainPlan
-    from atropos_cli.ports.trainer import Trainer
+    from atropos_cli.ports.trainer import Trainer, TrainResult
 
 METHODS = {
     "grpo": "Train on groups: live ones of an environment (--env), or of stored prompts (--data) with rewards.",
@@ -138,18 +139,23 @@ def carry_out_training(
     overwrite: bool = False,
 ) -> int:
     """Train by the plan, say how it went, return the exit code."""
+    from atropos_cli.cli.trainprogress import TrainReporter, train_headline
     from atropos_cli.engine.training.ranks import rank
     from atropos_cli.engine.training.run import run_train
     from atropos_cli.io.rundir import where_it_stands
 
-    result = run_train(
-        plan,
-        trainer,
-        folder=folder,
-        registry=session.registry,
-        begin="overwrite" if overwrite else "resume" if resume else "new",
-        say=session.out.note,
-    )
+    reporter = TrainReporter(session.out, plan.steps)
+    try:
+        result = run_train(
+            plan,
+            trainer,
+            folder=folder,
+            registry=session.registry,
+            begin="overwrite" if overwrite else "resume" if resume else "new",
+            watcher=reporter,
+        )
+    finally:
+        reporter.close()
     if rank():  # rank 0 says how it went, and its exit code is the run's
         return ExitCode.OK
     asked, still = folder, ""
@@ -158,21 +164,38 @@ def carry_out_training(
     if as_json:
         session.out.json({"run": str(folder), **result.model_dump(mode="json")})
     else:
-        session.out.details(
-            {
-                "run": str(folder),
-                "model": result.output,
-                "steps": str(result.steps),
-                **{name: f"{value:.4g}" for name, value in result.metrics.items()},
-            }
-        )
+        _print(plan, result, folder, session)
     if result.stopped == "interrupted":
-        session.out.note(f"interrupted after step {result.steps}: go on with --resume --output {folder}{still}")
+        end(session.out, f"interrupted after step {result.steps}{still}", resuming(session, folder))
         return ExitCode.INTERRUPTED
     if result.stopped is not None:
         session.out.error(f"training was stopped: {result.stopped}", f"see {folder}/train.json")
         return ExitCode.TRAINER
+    if not as_json:
+        end(session.out, train_headline(plan, folder), _following(plan, result.output, folder), data=True)
     return ExitCode.OK
+
+
+def _print(plan: TrainPlan, result: TrainResult, folder: Path, session: Session) -> None:
+    """Where everything is; the metrics themselves are in the files, and here with -v."""
+    from atropos_cli.cli.trainprogress import no_spread_in_training
+    from atropos_cli.engine.training.records.curves import HTML
+
+    found = {"run": str(folder), "model": result.output, "steps": str(result.steps)}
+    if (folder / HTML).exists():
+        found["curves"] = str(folder / HTML)
+    if session.out.verbose:
+        found |= {name: f"{value:.4g}" for name, value in result.metrics.items()}
+    session.out.details(found)
+    if (warning := no_spread_in_training(folder)) is not None:
+        session.out.note(f"note: {warning}")
+
+
+def _following(plan: TrainPlan, model: str, folder: Path) -> str:
+    """Rollouts are looked at, a model without any is evaluated: by its suite's environment, where it has one."""
+    if plan.rollouts is not None:
+        return shell("view", folder)
+    return shell("eval", plan.suites[0].plan.environment.name if plan.suites else "ENV", "--model", Path(model))
 
 
 class _Methods(Group):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.cli import dataio
+from atropos_cli.cli.ending import end
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.streams import data_stream
@@ -115,7 +116,7 @@ def _export(library: Library, path: Path, limit: int, session: Session) -> None:
     atomic_write(path, made.page.encode("utf-8", "replace"))
     kind = "compared tasks" if library.diff is not None else "groups"
     more = f" of {made.total}; --limit changes it, 25 MB are the most" if made.groups < made.total else ""
-    session.out.note(f"wrote {path}: {made.groups} {kind}{more}")
+    end(session.out, f"wrote {path}: {made.groups} {kind}{more}", "open it in a browser")
 
 
 def _serve(library: Library, host: str, port: int, session: Session) -> None:
@@ -141,7 +142,7 @@ def _serve(library: Library, host: str, port: int, session: Session) -> None:
             library.diff.start()
         session.out.data(server.url)
         data_stream().flush()  # whoever reads the address from a pipe waits for it
-        session.out.note("Ctrl-C ends the server")
+        end(session.out, "Ctrl-C ends the server", "open the address in a browser")
         while not ended.wait(0.5):
             pass
     except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from atropos_cli.domain.task import Task
 from atropos_cli.engine.components import close_part, make_environment
 from atropos_cli.engine.dispatch import Abort, Dispatcher, EventSink
 from atropos_cli.engine.planner import component_rewards
+from atropos_cli.engine.report import Rolling
 from atropos_cli.engine.rollouts import GroupRoller, Run, failure
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import FailureWatch
@@ -49,8 +50,13 @@ class LoopThread:
             future.cancel()
             raise
 
-    def call_unless(self, stopping: Callable[[], bool], work: Coroutine[Any, Any, T]) -> T | None:
-        """As call(), but the work is cancelled as soon as `stopping` is true: then None, when it has ended."""
+    def call_unless(
+        self, stopping: Callable[[], bool], work: Coroutine[Any, Any, T], tick: Callable[[], None] = lambda: None
+    ) -> T | None:
+        """As call(), but the work is cancelled as soon as `stopping` is true: then None, when it has ended.
+
+        tick is called now and then, on the loop's thread.
+        """
 
         async def watched() -> T | None:
             job = asyncio.ensure_future(work)
@@ -60,6 +66,7 @@ class LoopThread:
                     await asyncio.gather(job, return_exceptions=True)
                     return None
                 await asyncio.wait({job}, timeout=_LOOK)
+                tick()
             return job.result()
 
         return self.call(watched())
@@ -83,6 +90,22 @@ class Player:
         self._tell = tell
         self._run: Run | None = None
         self._failures = FailureWatch(plan.execution.same_failures)
+        self._rolling: set[GroupRoller] = set()
+        self._done = [0, 0]  # groups and rollouts of the roll() at hand
+
+    def progress(self, step: int, suite: str | None, total: int) -> Rolling:
+        """How far the roll() at hand is."""
+        dispatcher = self._run.dispatcher if self._run is not None else None
+        groups, rollouts = self._done
+        return Rolling(
+            step=step,
+            suite=suite,
+            groups_done=groups,
+            groups_total=total,
+            rollouts_done=rollouts + sum(roller.over for roller in self._rolling),
+            requests_in_flight=dispatcher.in_flight if dispatcher is not None else 0,
+            completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
+        )
 
     async def open(self, backend: InferenceBackend) -> None:
         """Open the rewards and the environment, and get ready to ask the backend."""
@@ -104,6 +127,7 @@ class Player:
 
     async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
         """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""
+        self._done = [0, 0]
         slots = asyncio.Semaphore(max(2, 2 * self.plan.execution.workers))
 
         async def one(place: int, task: Task) -> list[ScoredGroup]:
@@ -122,13 +146,19 @@ class Player:
 
     async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
         assert self._run is not None, "roll() before open()"
+        roller = GroupRoller(self._run, place)
+        self._rolling.add(roller)
         try:
-            groups = await GroupRoller(self._run, place).roll(self.environment, task)
+            groups = await roller.roll(self.environment, task)
         except Exception as error:  # noqa: BLE001 - a plugin's error is this task's failure
             reason = failure("environment", error, type(self.environment).roll_group)
             on_failure(place, task, reason, None)
             self._failures.fail(reason, task.id)
             return []
+        finally:
+            self._rolling.discard(roller)
+            self._done[0] += 1
+            self._done[1] += roller.over
         alive = False
         for group in groups:
             for rollout in group.rollouts:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from atropos_cli.domain.base import JsonDict
+from atropos_cli.engine.report import Rolling
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.rundir import RunDir, holds_run
 
@@ -63,6 +64,9 @@ class RankRecording:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Recording: rank 0 has the numbers of all ranks."""
+
+    def rolling(self, rolling: Rolling) -> None:
+        """See Recording: rank 0 tells of its own."""
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """See Recording: those of rank 0 are shown."""

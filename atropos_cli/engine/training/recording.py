@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.report import Rolling, TrainWatcher
 from atropos_cli.engine.training.records.curves import draw_curves
 from atropos_cli.engine.training.records.health import Health
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
@@ -26,18 +26,15 @@ from atropos_cli.ports.trainer import TrainResult
 if TYPE_CHECKING:
     from atropos_cli.engine.training.suites import SuiteResults
 
-Say = Callable[[str], None]
-_EVERY = 10.0
-_SHOWN = ("loss", "reward", "grad_norm", "kl", "entropy", "completions/mean_length", "step_time")
-
 
 class Recording:
     """metrics.jsonl, samples.jsonl, train.json and log.jsonl of a training run, and its trackers."""
 
-    def __init__(self, plan: TrainPlan, run_dir: RunDir, *, say: Say) -> None:
+    def __init__(self, plan: TrainPlan, run_dir: RunDir, *, watcher: TrainWatcher) -> None:
         self.plan = plan
         self.run_dir = run_dir
-        self._say = say
+        self._say = watcher.say
+        self._watcher = watcher
         folder = run_dir.folder
         self._metrics = MetricsLog(folder)
         self._samples = Samples(folder)
@@ -46,7 +43,6 @@ class Recording:
         self._trackers = Trackers((), self.warn)
         self._started = now()
         self._commit = git_commit()
-        self._told_at = 0.0
         self.step_now = 0
 
     def begin(self, *, resume: bool) -> None:
@@ -79,9 +75,13 @@ class Recording:
         self.step_now = step
         values = self._metrics.write(step, metrics)
         self._trackers.metrics(step, values)
-        self._tell(step, values)
+        self._watcher.step(step, self.plan.steps, values)
         for warning in self._health.observe(step, values):
             self.warn(str(warning))
+
+    def rolling(self, rolling: Rolling) -> None:
+        """Rollouts go on. Comes from the thread that makes them."""
+        self._watcher.rolling(rolling)
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """Some completions of a step or of an evaluation."""
@@ -122,16 +122,6 @@ class Recording:
     def _last_good(self) -> str | None:
         found = checkpoints(self.run_dir.folder)
         return found[-1] if found else None
-
-    def _tell(self, step: int, values: Mapping[str, float | None]) -> None:
-        """The first steps, then one now and then, and the last."""
-        moment = time.monotonic()
-        if 3 < step != self.plan.steps and moment - self._told_at < _EVERY:
-            return
-        self._told_at = moment
-        total = f"/{self.plan.steps}" if self.plan.steps else ""
-        shown = ", ".join(f"{name} {value:.4g}" for name in _SHOWN if (value := values.get(name)) is not None)
-        self._say(f"step {step}{total}: {shown}")
 
     def _write_state(
         self, state: str, result: TrainResult | None, results: SuiteResults | None, error: BaseException | None

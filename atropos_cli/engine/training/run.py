@@ -19,6 +19,7 @@ from typing import Any, Literal
 from atropos_cli.domain.job import JOB_FILE
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.training import TrainPlan
+from atropos_cli.engine.report import SilentWatcher, TrainWatcher
 from atropos_cli.engine.training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_cli.engine.training.recording import Recording
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
@@ -43,9 +44,11 @@ def run_train(
     folder: Path,
     registry: Registry,
     begin: Begin = "new",
-    say: Say = lambda text: None,
+    watcher: TrainWatcher | None = None,
 ) -> TrainResult:
     """Train into a run folder. Raises AtroposError; whatever happens, the folder holds the last good state."""
+    telling = watcher or SilentWatcher()
+    say = telling.say
     trainer.check(plan)
     if begin == "resume":
         check_there_is_a_run(folder)
@@ -71,7 +74,7 @@ def run_train(
         if begun and _requeued() and not checkpoints(folder):
             say("the cluster ended this run before its first checkpoint: it begins again")
             resume = False
-        result = _train(plan, trainer, run_dir, registry, resume=resume and begun, say=say)
+        result = _train(plan, trainer, run_dir, registry, telling, resume=resume and begun)
         if result.stopped is None:
             run_dir.promote()
         return result
@@ -135,9 +138,10 @@ def read_train_plan(path: Path) -> TrainPlan:
 
 
 def _train(
-    plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, *, resume: bool, say: Say
+    plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, watcher: TrainWatcher, *, resume: bool
 ) -> TrainResult:
-    recording = Recording(plan, run_dir, say=say)
+    say = watcher.say
+    recording = Recording(plan, run_dir, watcher=watcher)
     session = TrainSession(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
+
+_TELL_EVERY = 0.5
 
 
 class TrainSession:
@@ -321,10 +324,21 @@ class TrainSession:
         if not self._in_process and self._pushed != step:
             self._push(self._backend, self._loop, step)
         with self._evaluating():
-            found = self._loop.call_unless(unless, player.roll(tasks, on_failure))
+            told = 0.0
+
+            def tick() -> None:
+                nonlocal told
+                if (moment := time.monotonic()) - told >= _TELL_EVERY:
+                    told = moment
+                    self.recording.rolling(player.progress(step, self._suite_of(player), len(tasks)))
+
+            found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))
         return found
+
+    def _suite_of(self, player: Player) -> str | None:
+        return next((name for name, one in self._suites.items() if one is player), None)
 
     def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
         """Give a server the weights, in two folders in turn: it may still be reading the last one.

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.engine.report import SilentWatcher
 from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
 
 WORDS = ["x", "</s>", *"0123456789", *"abcdefgh"]
@@ -129,10 +130,20 @@ def run(plan: TrainPlan, folder: Path, *, resume: bool = False, said: list[str] 
     from atropos_cli.engine.training.run import run_train
 
     registry = Session().registry
-    say = (lambda text: None) if said is None else said.append
+    watcher = Told([] if said is None else said)
     return run_train(
-        plan, make_trainer(plan), folder=folder, registry=registry, begin="resume" if resume else "new", say=say
+        plan, make_trainer(plan), folder=folder, registry=registry, begin="resume" if resume else "new", watcher=watcher
     )
+
+
+class Told(SilentWatcher):
+    """Keeps what is said."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def say(self, text: str) -> None:
+        self._said.append(text)
 
 
 def metrics(folder: Path, kind: str = "train") -> list[dict[str, Any]]:

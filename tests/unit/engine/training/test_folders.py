@@ -55,7 +55,10 @@ def test_an_interrupted_overwrite_is_named_and_never_lost(train: Callable[..., A
     script("stop 2")
     result = train("--overwrite")
     assert result.code == 130
-    assert "go on with --resume --output run.new (run is still the old run)" in result.stderr
+    first, following = result.stderr.splitlines()[-2:]
+    assert first == "interrupted after step 2 (run is still the old run)"
+    assert following.endswith(" --resume --output run.new")
+    assert "--overwrite" not in following
     before = Path("run/train.json").read_bytes()
     for flag in ("--resume", "--overwrite"):
         refused = train(flag)

@@ -1,0 +1,94 @@
+"""How a command ends: one line with the number it was called for, one with the next step.
+
+    reward 0.583 (std 0.449), groups with spread 6/8
+    next: atropos view runs/arithmetic-20260101-101500
+
+The number is a message, or data where the command's report is; the next step is always a message, so that no pipe
+and no `--json` meets it. Commands that print JSON do not come here: the document says it all.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from atropos_cli.cli.output import Output
+    from atropos_cli.domain.run import RunSummary
+
+_SWITCHES = frozenset({"--overwrite", "--resume", "--dry-run"})
+"""What a command that is given again does not need again."""
+
+
+def end(out: Output, headline: str, following: str | None = None, *, data: bool = False) -> None:
+    """Say what came out and what to do with it. data: the headline belongs to the report on standard output."""
+    if data:
+        out.data(headline)
+    out.flush()
+    if not data:
+        out.essential(headline)
+    if following:
+        out.following(following)
+
+
+def shell(*words: str | Path) -> str:
+    """A command line of this program, to be pasted into a shell. A path never looks like an option."""
+    shown = [f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words]
+    return shlex.join(["atropos", *shown])
+
+
+def again(args: Sequence[str], folder: Path | None = None) -> str:
+    """The same command, to go on with what it left in the folder; without one, the command as it was."""
+    words = _without_output([word for word in args if word not in _SWITCHES], folder is not None)
+    if folder is not None:
+        words += ["--resume", "--output", os.fspath(folder)]
+    return shlex.join(["atropos", *words])
+
+
+def _without_output(words: Sequence[str], wanted: bool) -> list[str]:
+    if not wanted:
+        return list(words)
+    kept: list[str] = []
+    source = iter(words)
+    for word in source:
+        if word in ("-o", "--output"):
+            next(source, None)
+        elif not word.startswith(("-o", "--output=")):
+            kept.append(word)
+    return kept
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """1 row, 2 rows."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def reward_headline(summary: RunSummary) -> str:
+    """What a run of groups came to: the reward, and how many groups a trainer could learn from."""
+    if summary.reward_mean is None:
+        return f"no reward: {summary.rollouts - summary.rollouts_failed} of {summary.rollouts} rollouts have one"
+    text = f"reward {summary.reward_mean:.3f}"
+    if summary.reward_std is not None:
+        text += f" (std {summary.reward_std:.3f})"
+    groups = summary.spread_groups + summary.zero_std_groups
+    if groups:
+        text += f", groups with spread {summary.spread_groups}/{groups}"
+    if summary.rollouts_failed:
+        text += f", {summary.rollouts_failed} of {summary.rollouts} rollouts failed"
+    return text
+
+
+def no_spread(summary: RunSummary, *, temperature: float | None) -> str | None:
+    """Why a trainer would learn nothing from the run, and what to change; None when there is spread."""
+    if summary.spread_groups or not summary.zero_std_groups or summary.reward_mean is None:
+        return None
+    if temperature == 0:
+        change = "sample them (--temperature 1)"
+    elif summary.reward_mean <= 0:
+        change = "take easier tasks, or a larger model"
+    else:
+        change = "take harder tasks, or a higher --temperature"
+    return f"all rewards within a group are equal, so a trainer learns nothing from them: {change}"
