@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
+from atropos_cli.config import dotenv
 from atropos_cli.config.options import MASK, value_text
 from atropos_cli.config.problems import DEFAULT, Origin
 from atropos_cli.config.program import ProgramSettings
 from atropos_cli.config.resolve import Resolved
+from atropos_cli.config.sources import variable_origin
+from atropos_cli.redaction import names_a_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +46,25 @@ def program_rows(settings: ProgramSettings) -> list[Row]:
     def origin(source: str) -> Origin:
         if source == "default":
             return DEFAULT
-        return Origin(
-            "flag" if source.startswith("--") else "environment variable" if source.isupper() else "file", source
-        )
+        if source.startswith("--"):
+            return Origin("flag", source)
+        return variable_origin(source) if source.isupper() else Origin("file", source)
 
     folder = None if settings.cache_dir is None else str(settings.cache_dir)
     return [
         Row("offline", settings.offline, origin(settings.offline_source)),
         Row("cache_dir", folder, origin(settings.cache_source)),
     ]
+
+
+def usual_rows() -> list[Row]:
+    """The variables that are set for the libraries we use, by their own names."""
+    found = []
+    for name in dotenv.READ_BY_LIBRARIES:
+        value = os.environ.get(name)
+        if value:
+            found.append(Row(name, MASK if names_a_secret(name) else value, variable_origin(name)))
+    return found
 
 
 def rows(resolved: Resolved) -> list[Row]:

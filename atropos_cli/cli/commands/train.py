@@ -13,7 +13,7 @@ from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import flattened
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.cli.training import TrainChosen, build_train_command
+from atropos_cli.cli.training import TrainAction, TrainChosen, build_train_command
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -175,8 +175,10 @@ def carry_out_training(
     return ExitCode.OK
 
 
-class _Methods(Group):
-    """One command per method, its flags made when it is called."""
+class TrainMethods(Group):
+    """One command per method, its flags made when it is called. Subclasses may give another action."""
+
+    action: TrainAction = staticmethod(train)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return self._build(ctx, cmd_name, ["--help"]) if cmd_name in METHODS else None
@@ -194,11 +196,11 @@ class _Methods(Group):
             formatter.write_dl(list(METHODS.items()))
 
     def _build(self, ctx: Any, name: str, args: list[str]) -> Any:
-        return build_train_command(session_of(ctx), name, args, train, doc=METHODS[name])
+        return build_train_command(session_of(ctx), name, args, type(self).action, doc=METHODS[name])
 
 
 app = new_app(
-    cls=_Methods,
+    cls=TrainMethods,
     subcommand_metavar="METHOD [OPTIONS]",
     help="Train a model. `atropos train METHOD --help` lists all options, with --env NAME those of the environment.",
 )
