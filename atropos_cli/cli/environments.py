@@ -81,6 +81,7 @@ class EnvironmentGroup(Group):
     """Subclasses give the action. `full`: run options and backend options are wanted too. `looks`: it only shows them."""
 
     action: Action
+    first = "ENV"
     full = True
     looks = False
 

@@ -178,6 +178,7 @@ def carry_out_training(
 class TrainMethods(Group):
     """One command per method, its flags made when it is called. Subclasses may give another action."""
 
+    first = "METHOD"
     action: TrainAction = staticmethod(train)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
