@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.cli import habits
+from atropos_cli.cli.examples import write_examples
 from atropos_cli.errors import PluginError, UsageError
 from atropos_cli.paths import home
 from atropos_cli.streams import stdout_to_stderr
@@ -283,12 +284,18 @@ def _process_path(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> A
     return process(ctx, home(value) if isinstance(value, str) else value)
 
 
+def _epilog(own: Callable[[Any, Any], None], ctx: Any, formatter: Any) -> None:
+    write_examples(ctx, formatter)
+    own(ctx, formatter)
+
+
 def add_common(command: Any) -> None:
     """Let the command, and every command in it, take the common switches. Names it has already stay its own.
 
     Each option that takes one value can then be given once.
     """
     mind_options(command)
+    command.format_epilog = functools.partial(_epilog, command.format_epilog)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)
     _expand_homes(command)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
+_STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track"}
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
@@ -168,7 +169,7 @@ def _flags(
 ) -> list[Flag]:
     """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
 
-    stored: prompts are stored ones. For live groups --num-generations is what TRL's users call --group-size.
+    stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
     """
     from atropos_cli.cli.options import Flag, backend_flags, declared, settings_flags
 
@@ -198,7 +199,7 @@ def _flags(
     for number, option in enumerate(trainer.options if trainer is not None else ()):
         if trainer is not None and not option.secret:
             long = f"trainer.{option.flag}"
-            short = () if option.flag == "num-generations" and not stored else (option.flag,)
+            short = () if option.flag in _STORED_ONLY and not stored else (option.flag,)
             add(Flag("trainer", option, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)

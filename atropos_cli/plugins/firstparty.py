@@ -28,7 +28,6 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-reasoning-gym": ("reasoning_gym",),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
         "atropos-verify": (
-            "answer",
             "choice",
             "exact",
             "gsm8k",
@@ -40,7 +39,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
             "think_answer_format",
             "think_format",
         ),
-        "atropos-verify[math]": ("math",),
+        "atropos-verify[math]": ("answer", "math"),
         "atropos-verify[schema]": ("json_schema",),
     },
     "backend": {
