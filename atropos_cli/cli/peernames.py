@@ -149,9 +149,10 @@ _ROLLOUTS: dict[str, Words] = {
     "--random-seed": ("--seed",),
     "--timeout": ("--request-timeout",),
 }
-_NOT_IN_TRAINING = ("-n", "--log-dir", "--num-examples", "--num-workers")  # there they mean something else
+# In training they mean something else, or there is no server.
+_NOT_IN_TRAINING = ("-n", "--log-dir", "--num-examples", "--num-workers", "--base-url", "--api-key-env")
 _TRAIN: dict[str, Words] = {
-    **{name: words for name, words in _ROLLOUTS.items() if name not in _NOT_IN_TRAINING},
+    **{name: words for name, words in _ROLLOUTS.items() if not {name, *words} & set(_NOT_IN_TRAINING)},
     "--num-generations": ("--group-size",),
     "--environment": ("--env",),
     "--max-steps": ("--steps",),
@@ -271,13 +272,13 @@ _HINTS: dict[str, str] = {
     "--save-results": "every run is written; --output names its folder",
     "-s": "every run is written; --output names its folder",
     "--log-samples": "every run is written; --output names its folder",
-    "--no-wandb": "nothing is sent to a tracker unless --track names one",
-    "--rewards-weights": "--reward NAME=WEIGHT, repeated",
+    "--no-wandb": "nothing is sent to a tracker unless it is asked for",
     "--reward-weights": "--reward NAME=WEIGHT, repeated",
-    "--use-wandb": "--track wandb, where the command has it; else nothing is sent anywhere",
+    "--use-wandb": "nothing is sent to a tracker unless it is asked for",
 }
 _TRAIN_HINTS: dict[str, str] = {
-    **{name: _HINTS[name] for name in ("--api-key", "--reward-weights", "--gen-kwargs", "--use-wandb")},
+    **{name: _HINTS[name] for name in ("--reward-weights", "--gen-kwargs", "--no-wandb")},
+    "--use-wandb": "--track wandb",
     "-n": "--group-size N: rollouts of a task; --steps N: optimiser steps",
     "--n": "--group-size N: rollouts of a task; --steps N: optimiser steps",
     "--batch-size": "--prompts-per-step N: groups or rows of a step; --per-device-train-batch-size N: rows at a time",
@@ -319,11 +320,10 @@ OPTION_HINTS: Mapping[str, Mapping[str, str]] = {
         "--allow-negative-scores": "pairs are made of any scores; --min-chosen X sets the least of the chosen",
     },
     "analyze": dict.fromkeys(("--output", "-o"), "--html FILE writes a page; --json prints what a program reads"),
-    "launch-vllm": {"--model": "the model is the first argument: atropos launch-vllm MODEL", "--api-key": _KEY},
+    "launch-vllm": {"--model": "the model is the first argument: atropos launch-vllm MODEL"},
     "launch-sglang": {
         "--model": "the model is the first argument: atropos launch-sglang MODEL",
         "--model-path": "the model is the first argument: atropos launch-sglang MODEL",
-        "--api-key": _KEY,
     },
     "slurm": {
         "--partition": "--sbatch partition=NAME, or a profile: --profile NAME",
