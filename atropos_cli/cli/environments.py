@@ -78,7 +78,7 @@ class EnvironmentCommand(Command):
 
 
 class EnvironmentGroup(Group):
-    """Subclasses give the action. `full`: run options and backend options are wanted too. `looks`: it only shows them."""
+    """Subclasses give the action. full: run options and backend options are wanted too. looks: it only shows them."""
 
     action: Action
     first = "ENV"

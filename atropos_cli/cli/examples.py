@@ -162,8 +162,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "atropos config show gen ENV": ("atropos config show gen {env}", "atropos config show gen {env} --json"),
     "atropos config show eval ENV": ("atropos config show eval {env}", "atropos config show eval {env} --json"),
-    "atropos config show gen": ("atropos config show gen arithmetic", "atropos config show gen arithmetic --workers 32"),
-    "atropos config show eval": ("atropos config show eval arithmetic", "atropos config show eval arithmetic --model smollm2"),
+    "atropos config show gen": (
+        "atropos config show gen arithmetic",
+        "atropos config show gen arithmetic --workers 32",
+    ),
+    "atropos config show eval": (
+        "atropos config show eval arithmetic",
+        "atropos config show eval arithmetic --model smollm2",
+    ),
     "atropos config show train": ("atropos config show train", "atropos config show train sft --data sft.jsonl"),
     "atropos config show launch": ("atropos config show launch", "atropos config show launch --json"),
     "atropos config show slurm": ("atropos config show slurm", "atropos config show slurm --config cluster.toml"),

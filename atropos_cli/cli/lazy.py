@@ -73,7 +73,9 @@ class Group(TyperGroup):
             raise Help(ctx.get_help())
         known = {name for param in self.get_params(ctx) for name in param.opts}
         if self.first and args and args[0].startswith("-") and args[0].partition("=")[0] not in known:
-            raise UsageError(f"{args[0]}: {self.first} comes first", hint=f"{ctx.command_path} {self.first} {args[0]} ...")
+            raise UsageError(
+                f"{args[0]}: {self.first} comes first", hint=f"{ctx.command_path} {self.first} {args[0]} ..."
+            )
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

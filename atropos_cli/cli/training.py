@@ -164,9 +164,7 @@ def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> 
     }
 
 
-def _flags(
-    buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool
-) -> list[Flag]:
+def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool) -> list[Flag]:
     """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
 
     stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.

@@ -1,4 +1,4 @@
-"""The file .env of the working folder: variables that are not set otherwise. Standard library only, read at every start.
+"""The file .env of the working folder: variables that are not set otherwise. Read at every start, so standard library.
 
     OPENAI_BASE_URL=http://gpu1:8000/v1        a name of ours (ATROPOS_*), or one of those below
     export WANDB_PROJECT="sums"                the word export, quotes and comments as in a shell; nothing is expanded

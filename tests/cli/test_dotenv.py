@@ -27,7 +27,10 @@ def settings(cli: Any, *words: str) -> dict[str, tuple[Any, str]]:
     got = cli("config", "show", *words, "--json")
     assert got.code == 0, got.stderr
     return {
-        row["key"]: (row["value"], f"{row['source'].get('name', 'default')}:{row['source'].get('line', '')}".rstrip(":"))
+        row["key"]: (
+            row["value"],
+            f"{row['source'].get('name', 'default')}:{row['source'].get('line', '')}".rstrip(":"),
+        )
         for row in got.json
     }
 

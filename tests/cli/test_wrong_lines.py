@@ -55,7 +55,10 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     "train grpo --dataset_name trl-lib/tldr": (2, ("--data PATH", "--env dataset")),
     "sft-gen groups.jsonl --api-url http://localhost:8000": (2, ("atropos gen ENV --output RUN",)),
     "dpo-gen groups.jsonl --save-n-pairs-per-group 3": (2, ("--policy all --max-pairs N",)),
-    "sft-gen made.jsonl --tokenizer smollm2": (6, ("made.jsonl does not exist", "atropos sft-gen RUN --output made.jsonl")),
+    "sft-gen made.jsonl --tokenizer smollm2": (
+        6,
+        ("made.jsonl does not exist", "atropos sft-gen RUN --output made.jsonl"),
+    ),
     "launch-vllm --model Qwen/Qwen3-8B": (2, ("atropos launch-vllm MODEL",)),
     "slurm submit --partition gpu -- gen arithmetic": (2, ("--sbatch partition=NAME",)),
     # misspelt, or in another order
@@ -272,6 +275,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "slurm": ("slurm submit", "slurm logs x"),
     "score": ("score groups.jsonl",),
     "new": ("new environment x",),
+    "prefetch": ("prefetch --model x",),
     "launch-vllm": ("launch-vllm x",),
     "launch-sglang": ("launch-sglang x",),
 }
@@ -298,7 +302,7 @@ def test_every_name_means_an_option_or_a_command_that_is_there(known: Callable[[
             assert name not in everywhere, f"{name} is an option of {family} itself"
             assert name not in peernames.OPTION_HINTS.get(family, {}), (family, name)
         for name, hint in peernames.OPTION_HINTS.get(family, {}).items():
-            ours = {word for word in re.findall(r"(?<![\w-])--[a-z][\w-]*", hint.partition("atropos ")[0])}
+            ours = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", hint.partition("atropos ")[0]))
             missing = {word for word in ours if not any(word in options for options in commands)}
             assert not missing - {"--env", "--backend", "--output"}, (family, name, missing)
 

@@ -27,7 +27,7 @@ def parse(line: str) -> None:
     """A line that begins with `atropos`; where it holds another command behind two dashes, that one too."""
     words = shlex.split(line)
     assert words[0] == "atropos", line
-    command, context = leaf(words[1:])
+    _, context = leaf(words[1:])
     inner = context.params.get("command")
     if inner and not inner[0].endswith(".toml"):
         leaf(inner)
