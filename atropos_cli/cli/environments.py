@@ -17,7 +17,7 @@ import typer
 from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import AtroposError, BackendError, UsageError
+from atropos_cli.errors import AtroposError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.cli.unnamed import Unnamed
@@ -131,7 +131,7 @@ def build_command(
     lenient = not full or not _HELP_WORDS.isdisjoint(args)
     try:
         picked = pick_backend(registry, args, lenient=lenient)
-    except (BackendError, UsageError):
+    except UsageError:
         if not looks:
             raise
         picked = pick_backend(registry, args, lenient=True)
@@ -146,6 +146,7 @@ def build_command(
 
     def call(**given: Any) -> int | None:
         from atropos_cli.cli.options import entries_of
+        from atropos_cli.cli.unnamed import check_default_server
 
         for flag in foreign:
             if given[flag] is not None:
@@ -158,6 +159,8 @@ def build_command(
         resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
         if full and picked is not None and picked.note is not None:
             session.out.note(picked.note)
+        if picked is not None and picked.must_answer and not looks:
+            check_default_server(registry, picked.backend, gen_settings(resolved).model)
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
     parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
@@ -197,7 +200,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     means that the backend is unknown.
     """
     from atropos_cli.cli.options import glance
-    from atropos_cli.cli.unnamed import Unnamed, check_default_server, find_unnamed, resumed_folder
+    from atropos_cli.cli.unnamed import Unnamed, find_unnamed, resumed_folder
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings
@@ -229,9 +232,8 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         if not named and not lenient and not glance(args, "models"):  # eval may name several
             return find_unnamed(registry, resumed_folder(args))
         chosen = choose_backend(settings, registry)
-        if chosen.name == SERVER_BACKEND and url is None and not lenient and _WAITS.isdisjoint(map(_option, args)):
-            check_default_server(registry, chosen, settings.model)
-        return Unnamed(chosen)
+        waits = lenient or chosen.name != SERVER_BACKEND or url is not None
+        return Unnamed(chosen, must_answer=not waits and _WAITS.isdisjoint(map(_option, args)))
     except AtroposError:
         if lenient:
             return None

@@ -30,11 +30,15 @@ _PATIENCE_S = 1.0
 
 @dataclass(frozen=True)
 class Unnamed:
-    """What was found. entries: settings of the lowest precedence; note: the line that tells the user."""
+    """What was found. entries: settings of the lowest precedence; note: the line that tells the user.
+
+    must_answer: a server at the default address, which nobody named: it is asked before anything is begun.
+    """
 
     backend: Registration
     entries: tuple[Entry, ...] = ()
     note: str | None = None
+    must_answer: bool = False
 
 
 def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
