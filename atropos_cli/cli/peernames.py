@@ -19,6 +19,10 @@ COMMANDS: Mapping[str, Mapping[str, Words]] = {
         "analyse": ("analyze",),
         "stats": ("analyze",),
         "rescore": ("score",),
+        "init": ("new", "environment"),
+        "vf-init": ("new", "environment"),
+        "vf-validate": ("env", "check"),
+        "vf-replay": ("score",),
         "view-run": ("view",),
         "vf-tui": ("view",),
         "tui": ("view",),
@@ -61,8 +65,6 @@ _NEW = "a project of your own: atropos new environment NAME"
 _SERVER = "a model server: atropos launch-vllm MODEL, or atropos launch-sglang MODEL"
 COMMAND_HINTS: Mapping[str, Mapping[str, str]] = {
     "atropos": {
-        "init": f"{_NEW}; settings of a folder stand in atropos.toml (atropos config show)",
-        "vf-init": _NEW,
         "create": _NEW,
         "scaffold": _NEW,
         "install": _PIP,
@@ -147,6 +149,9 @@ _ROLLOUTS: dict[str, Words] = {
     **dict.fromkeys(("--api-base-url", "--api-base", "--openai-base-url", "--model-base-url"), ("--base-url",)),
     "--openai.base-url": ("--base-url",),
     "--openai.model-name": ("--model",),
+    "--sampling.temperature": ("--temperature",),
+    "--sampling.max-tokens": ("--max-tokens",),
+    "--sampling.top-p": ("--top-p",),
     "--api-key-var": ("--api-key-env",),
     "--temp": ("--temperature",),
     **dict.fromkeys(("--max-new-tokens", "--max-completion-tokens", "--max-gen-toks"), ("--max-tokens",)),
@@ -283,6 +288,8 @@ _HINTS: dict[str, str] = {
     "--save-results": "every run is written; --output names its folder",
     "-s": "every run is written; --output names its folder",
     "--log-samples": "every run is written; --output names its folder",
+    "--push": "nothing is uploaded",
+    "--no-push": "nothing is uploaded",
     "--no-wandb": "nothing is sent to a tracker unless it is asked for",
     "--reward-weights": "--reward NAME=WEIGHT, repeated",
     "--use-wandb": "nothing is sent to a tracker unless it is asked for",

@@ -26,8 +26,8 @@ SCRIPTED = "--backend scripted --backend.replies 7"
 # line -> exit code, words of the answer
 WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     # verbs of other tools
-    "init": (2, ("atropos new environment NAME",)),
-    "vf-init my-env": (2, ("atropos new environment NAME",)),
+    "init": (2, ("init is new environment here", "missing argument 'NAME'", "atropos new --help")),
+    "scaffold my-env": (2, ("atropos new environment NAME",)),
     "vf-install gsm8k": (2, ("pip install NAME", "atropos env list")),
     "prime env install x/y": (2, ("pip install NAME", "atropos eval ENV")),
     "serve": (2, ("atropos launch-vllm MODEL", "atropos gen ENV --output runs/NAME")),
@@ -207,6 +207,8 @@ def test_words_that_stand_for_two(cli: Callable[..., Any]) -> None:
     got = cli("submit", "--dry-run", "--no-check", "-J", "a", "--folder", "F", "--", "gen", "arithmetic", "-o", "./F")
     assert got.code == 0, got.stderr
     assert "submit is slurm submit here" in got.stderr
+    assert cli("init", "my-env").code == 0
+    assert Path("atropos-my-env/pyproject.toml").is_file()
     assert "/F/job.sbatch" in got.stdout
     twice = cli("slurm", "submit", "--dry-run", "--folder", "F", "--", "gen", "arithmetic", "--output", "G")
     assert (twice.code, "both name the run's folder" in twice.stderr) == (2, True)
