@@ -70,6 +70,7 @@ COMMANDS: dict[str, LazyCommand] = {
 
 class RootGroup(LazyGroup):
     table = COMMANDS
+    first = "COMMAND"
 
 
 def _print_version(value: bool) -> None:

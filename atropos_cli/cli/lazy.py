@@ -72,7 +72,9 @@ class Group(TyperGroup):
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             raise Help(ctx.get_help())
         known = {name for param in self.get_params(ctx) for name in param.opts}
-        if self.first and args and args[0].startswith("-") and args[0].partition("=")[0] not in known:
+        given = args[0].partition("=")[0] if args else ""
+        elsewhere = self.first and given.startswith("-") and given not in known
+        if elsewhere and not _close(given.lstrip("-"), [name.lstrip("-") for name in known]):
             raise UsageError(
                 f"{args[0]}: {self.first} comes first", hint=f"{ctx.command_path} {self.first} {args[0]} ..."
             )
@@ -137,7 +139,7 @@ def plugin_commands(built_in: Collection[str]) -> dict[str, str]:
 def _close(name: str, names: Sequence[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(name, names, n=2)
+    return get_close_matches(name.lower().replace("_", "-"), names, n=2)
 
 
 def _load(target: str) -> Any:

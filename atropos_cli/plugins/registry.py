@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -183,6 +184,9 @@ class Registry:
         items = self._by_kind[kind]
         full = "/" in name or ":" in name
         close = _close(name.replace(":", "/"), [item.qualified if full else item.name for item in items])
+        short = re.split("[/:]", name)[-1]
+        if full and not close and any(item.name == short for item in items):  # OWNER/NAME, as on a hub
+            close = [short]
         hints: list[str] = []
         to_install = firstparty.missing(kind, name, [plugin.dist for plugin in self._plugins])
         if to_install is not None:
