@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from atropos_cli.plugins.registry import Registration, Registry
 
 _HELP_WORDS = {"--help", "-h"}
-_WAITS = frozenset({"--dry-run", "--max-wait", "--on"})
+_WAITS = frozenset({"--dry-run", "--on"})
 """With one of these no server is needed now."""
 _SECOND_NAME = re.compile(r", --(?:env|backend|reward)\.[\w.-]+")
 FOOTER = (
@@ -147,6 +147,7 @@ def build_command(
     def call(**given: Any) -> int | None:
         from atropos_cli.cli.options import entries_of
         from atropos_cli.cli.unnamed import check_default_server
+        from atropos_cli.config.problems import DEFAULT
 
         for flag in foreign:
             if given[flag] is not None:
@@ -159,7 +160,8 @@ def build_command(
         resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
         if full and picked is not None and picked.note is not None:
             session.out.note(picked.note)
-        if picked is not None and picked.must_answer and not looks:
+        patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
+        if picked is not None and picked.must_answer and not patient and not looks:
             check_default_server(registry, picked.backend, gen_settings(resolved).model)
         return action(Chosen(session, registration, environment, resolved, name), **own)
 

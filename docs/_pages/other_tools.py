@@ -26,9 +26,9 @@ def pages() -> Iterator[tuple[str, str]]:
         page(
             "Names of other tools",
             "What users of atroposlib, verifiers, TRL, inspect, lm-evaluation-harness and of servers type. Where a "
-            "name means the same as one of ours, the command says ours in one line and goes on; the others end with code 2 and "
-            "this hint. `_` and `-` are the same in options. A name that an environment has as an option is the "
-            "environment's.",
+            "name means the same as one of ours, the command says ours in one line and goes on; the others end with "
+            "code 2 and this hint. `_` and `-` are the same in options. A name that an environment has as an option "
+            "is the environment's.",
             *sections,
         ),
     )

@@ -149,6 +149,12 @@ def test_without_the_package_its_name_is_said(cli: Callable[..., Any], line: str
     check(cli, line, *BARE[line])
 
 
+def test_who_asks_for_patience_gets_it(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_MAX_WAIT", "0.2")
+    got = cli("gen", "./digits.py:Digits", "--model", "x", "--limit", "1")
+    assert (got.code, "gave up after 0 s" in got.stderr) == (5, True), got.stderr
+
+
 def test_without_torch_the_extra_is_said(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("atropos_local")
     monkeypatch.setitem(sys.modules, "torch", None)
