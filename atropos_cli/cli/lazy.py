@@ -229,7 +229,7 @@ def _common(
     """Switches that every command takes; Session reads them from the arguments."""
 
 
-def mind_options(command: Any) -> None:
+def refuse_repeats(command: Any) -> None:
     """Let an option with one value be given once: of two values the parser would take the last without a word.
 
     Names that other tools have for an option are understood before.
@@ -298,7 +298,7 @@ def add_common(command: Any) -> None:
 
     Each option that takes one value can then be given once.
     """
-    mind_options(command)
+    refuse_repeats(command)
     command.format_epilog = functools.partial(_epilog, command.format_epilog)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +58,13 @@ def program_rows(settings: ProgramSettings) -> list[Row]:
     ]
 
 
-def usual_rows() -> list[Row]:
-    """The variables that are set for the libraries we use, by their own names."""
+def usual_rows(settings: Sequence[Row]) -> list[Row]:
+    """The usual variables that are set, by their own names, but for those that are the source of a setting."""
     found = []
-    for name in dotenv.READ_BY_LIBRARIES:
+    shown = {row.origin for row in settings}
+    for name in (*dotenv.SETTINGS, *dotenv.READ_BY_LIBRARIES):
         value = os.environ.get(name)
-        if value:
+        if value and variable_origin(name) not in shown:
             found.append(Row(name, MASK if names_a_secret(name) else value, variable_origin(name)))
     return found
 

@@ -69,6 +69,7 @@ def test_config_show_tells_all_of_them_and_no_secret(cli: Any, monkeypatch: pyte
     assert found["WANDB_MODE"] == ("offline", ".env:4")
     assert found["WANDB_ENTITY"] == ("team", "WANDB_ENTITY")
     assert (found["OPENAI_API_KEY"], found["HF_TOKEN"]) == (("********", ".env:1"), ("********", "HF_TOKEN"))
+    assert settings(cli, "gen", DIGITS)["WANDB_PROJECT"] == ("sums", ".env:2")
     for words in (["gen", DIGITS], ["train"], ["launch"], ["slurm"], []):
         got = cli("config", "show", *words)
         assert got.code == 0

@@ -98,7 +98,7 @@ def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> N
     from atropos_cli.config.places import PROJECT_FILE, user_file
     from atropos_cli.config.show import program_rows, usual_rows
 
-    found = [*program_rows(session.program), *settings, *usual_rows()]
+    found = [*program_rows(session.program), *settings, *usual_rows(settings)]
     out = session.out
     if as_json:
         out.json([row.as_json() for row in found])
