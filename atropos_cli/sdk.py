@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
+from atropos_cli.config.dotenv import from_dotenv
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, is_known, stop_reason_of
@@ -188,6 +189,7 @@ __all__ = [
     "find_model",
     "finish_in",
     "finish_of",
+    "from_dotenv",
     "gguf_folder",
     "gguf_header",
     "group_reward",

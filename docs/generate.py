@@ -17,7 +17,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
-PAGES = ("commands", "components", "exit_codes", "hooks", "schemas", "sdk", "servers", "settings")
+PAGES = ("commands", "components", "exit_codes", "hooks", "other_tools", "schemas", "sdk", "servers", "settings")
 
 
 def pages() -> Iterator[tuple[Path, str]]:

@@ -47,6 +47,10 @@ def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         "XDG_CACHE_HOME",
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
+        "OPENAI_API_BASE",
+        "WANDB_PROJECT",
+        "WANDB_NAME",
+        "_ATROPOS_DOTENV",
     ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(base / "home"))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import field_validator
 
 from atropos_cli.builtin.openai_plain import check_body, check_header, fill_header
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, learn_secret, learn_url_secret
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, from_dotenv, learn_secret, learn_url_secret
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
@@ -27,8 +27,8 @@ class OpenAIConfig(Config):
     )
     api_key_env: str | None = Field(
         default=None,
-        description="Environment variable that holds the API key; default: OPENAI_API_KEY for api.openai.com, "
-        "none for other hosts.",
+        description="Environment variable that holds the API key; default: OPENAI_API_KEY for api.openai.com "
+        "and for OPENAI_BASE_URL, none for other hosts.",
     )
     endpoint: Literal["chat", "completions"] = Field(
         default="chat", description="chat: the server applies its chat template; completions: we do."
@@ -116,9 +116,12 @@ def public_url(url: str) -> str:
 
 
 def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
-    """The key for a URL and the variable it stands in; (None, None) without. Raises ConfigError when it is not set."""
+    """The key for a URL and the variable it stands in; (None, None) without. Raises ConfigError when it is not set.
+
+    OPENAI_API_KEY goes to api.openai.com, and to the address that OPENAI_BASE_URL names beside it.
+    """
     name = config.api_key_env
-    if name is None and urlsplit(url).hostname == "api.openai.com":
+    if name is None and (urlsplit(url).hostname == "api.openai.com" or _goes_with_key(url)):
         name = "OPENAI_API_KEY"
     if name is None:
         return None, None
@@ -129,6 +132,23 @@ def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
         raise ConfigError(f"the environment variable {name} does not hold a valid API key")
     learn_secret(key)
     return key, name
+
+
+def _goes_with_key(url: str) -> bool:
+    """Does OPENAI_BASE_URL name this server, and may it have the key that is set?
+
+    An address out of a file .env is not sent a key of the environment itself: the two belong together.
+    """
+    if not os.environ.get("OPENAI_API_KEY", "").strip():
+        return False
+    for variable in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        try:
+            named = OpenAIConfig(base_url=os.environ.get(variable, "")).base_url  # type: ignore[arg-type]
+        except (ValueError, ConfigError):
+            continue
+        if url in named:
+            return from_dotenv(variable) is None or from_dotenv("OPENAI_API_KEY") is not None
+    return False
 
 
 def request_headers(config: OpenAIConfig, key: str | None) -> dict[str, str]:

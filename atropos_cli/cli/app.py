@@ -17,6 +17,7 @@ from atropos_cli import redaction
 from atropos_cli.cli.failure import report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
 from atropos_cli.cli.session import Session
+from atropos_cli.config import dotenv
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
 from atropos_cli.errors import ExitCode
@@ -69,6 +70,7 @@ COMMANDS: dict[str, LazyCommand] = {
 
 class RootGroup(LazyGroup):
     table = COMMANDS
+    first = "COMMAND"
 
 
 def _print_version(value: bool) -> None:
@@ -100,6 +102,7 @@ def root_group() -> Any:
 
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
+    from_dotenv = dotenv.load()
     session = Session(args)
     redaction.begin(args=args)
     plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
@@ -107,6 +110,8 @@ def run(args: Sequence[str]) -> int:
         return _run(args, session)
     finally:
         sys.stderr = plain
+        for name in from_dotenv:
+            os.environ.pop(name, None)
 
 
 def _run(args: Sequence[str], session: Session) -> int:

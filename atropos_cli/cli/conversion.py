@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,9 @@ from atropos_cli.cli.dataio import Reading
 from atropos_cli.cli.ending import end, shell
 from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import json_once, put_once
-from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.errors import DataError, ExitCode, UsageError
+from atropos_cli.io.sources import nearest
+from atropos_cli.paths import home
 
 if TYPE_CHECKING:
     from atropos_cli.engine.convert.rendering import Rendering
@@ -101,6 +104,29 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> Any:
             f"{name} {value!r} is not one of {', '.join(allowed)}", hint=f"did you mean {close[0]}?" if close else None
         )
     return value
+
+
+def default_output(inputs: Sequence[str], output: str | None, ending: str) -> str | None:
+    """INPUT.sft.jsonl in this folder for one input, where no output is named; None where one has to be.
+
+    Raises DataError for an input that is not there: other tools take the output as their first argument.
+    """
+    from atropos_cli.io.remote import is_remote
+
+    text = inputs[0] if len(inputs) == 1 else "-"
+    if output is not None or text == "-" or is_remote(text) or any(char in text for char in "*?["):
+        return output
+    path = Path(home(text))
+    if not path.exists():
+        near = nearest(path)
+        near = f"did you mean {near}? " if near else ""
+        raise DataError(
+            f"{text} does not exist",
+            hint=f"{near}what is read comes first, what is written is --output: "
+            f"atropos {ending}-gen RUN --output {text}",
+        )
+    stem = re.sub(r"\.(jsonl|json|ndjson|parquet)(\.(gz|zst))?$", "", path.resolve().name)
+    return f"{stem}.{ending}.jsonl"
 
 
 def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from atropos_cli.plugins.registry import Registration, Registry
 
 _HELP_WORDS = {"--help", "-h"}
+_WAITS = frozenset({"--dry-run", "--on"})
+"""With one of these no server is needed now."""
 _SECOND_NAME = re.compile(r", --(?:env|backend|reward)\.[\w.-]+")
 FOOTER = (
     "An option of the environment is also reachable as --env.NAME, and only so when a run option has its name. "
@@ -76,16 +78,20 @@ class EnvironmentCommand(Command):
 
 
 class EnvironmentGroup(Group):
-    """Subclasses give the action. `full`: run options and backend options are wanted too."""
+    """Subclasses give the action. full: run options and backend options are wanted too. looks: it only shows them."""
 
     action: Action
+    first = "ENV"
     full = True
+    looks = False
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
-        return name, build_command(session_of(ctx), name, args[1:], type(self).action, full=self.full), args[1:]
+        kind = type(self)
+        command = build_command(session_of(ctx), name, args[1:], kind.action, full=kind.full, looks=kind.looks)
+        return name, command, args[1:]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [registration.name for registration in session_of(ctx).registry.registrations("environment")]
@@ -100,9 +106,10 @@ class EnvironmentGroup(Group):
             formatter.write_dl(rows)
 
 
-def environment_app(action: Action, doc: str, *, full: bool = True) -> typer.Typer:
+def environment_app(action: Action, doc: str, *, full: bool = True, looks: bool = False) -> typer.Typer:
     """A command group with one command per environment."""
-    cls = type("_Environments", (EnvironmentGroup,), {"action": staticmethod(action), "full": full})
+    members = {"action": staticmethod(action), "full": full, "looks": looks}
+    cls = type("_Environments", (EnvironmentGroup,), members)
     app = new_app(cls=cls, subcommand_metavar="ENV [OPTIONS]", help=doc)
 
     def group() -> None:
@@ -112,7 +119,9 @@ def environment_app(action: Action, doc: str, *, full: bool = True) -> typer.Typ
     return app
 
 
-def build_command(session: Session, name: str, args: Sequence[str], action: Action, *, full: bool) -> Any:
+def build_command(
+    session: Session, name: str, args: Sequence[str], action: Action, *, full: bool, looks: bool = False
+) -> Any:
     """The command for one environment, its flags made from the models of the environment and the backend."""
     from atropos_cli.cli.options import all_flags, foreign_flags, signature_of
 
@@ -120,7 +129,12 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
     registration = registry.find("environment", name)
     environment = registration.load()
     lenient = not full or not _HELP_WORDS.isdisjoint(args)
-    picked = pick_backend(registry, args, lenient=lenient)
+    try:
+        picked = pick_backend(registry, args, lenient=lenient)
+    except UsageError:
+        if not looks:
+            raise
+        picked = pick_backend(registry, args, lenient=True)
     buckets = gen_buckets(registry, registration, environment, None if picked is None else picked.backend)
     of_backend = buckets[-1].label
     if full:
@@ -132,6 +146,8 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
 
     def call(**given: Any) -> int | None:
         from atropos_cli.cli.options import entries_of
+        from atropos_cli.cli.unnamed import check_default_server
+        from atropos_cli.config.problems import DEFAULT
 
         for flag in foreign:
             if given[flag] is not None:
@@ -144,6 +160,9 @@ def build_command(session: Session, name: str, args: Sequence[str], action: Acti
         resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
         if full and picked is not None and picked.note is not None:
             session.out.note(picked.note)
+        patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
+        if picked is not None and picked.must_answer and not patient and not looks:
+            check_default_server(registry, picked.backend, gen_settings(resolved).model)
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
     parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
@@ -187,8 +206,8 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings
-    from atropos_cli.config.sources import Entry, collect
-    from atropos_cli.engine.planner import SERVER_BACKEND, choose_backend
+    from atropos_cli.config.sources import Entry, collect, usual_address
+    from atropos_cli.engine.planner import SERVER_BACKEND, choose_backend, runs_here
 
     flags = []
     for name in ("backend", "model", "base-url"):
@@ -201,6 +220,9 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         buckets = [settings_bucket(), environment_bucket(None), backend_bucket(server.load().Config, _names(server))]
         said = collect(buckets, config=Path(configs[-1]) if configs else None, flags=flags)
         values = {(entry.bucket, entry.path): entry.value for entry in said.entries}
+        model = values.get(("settings", ("model",)))
+        if model is not None and usual_address(said.entries) and runs_here(str(model)):
+            del values[BACKEND, ("base_url",)]  # OPENAI_BASE_URL is for the models of that server
         wanted = {key: values.get(("settings", (key,))) for key in ("backend", "model")}
         url = values.get((BACKEND, ("base_url",)))
         settings = GenSettings(
@@ -211,7 +233,9 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         named = settings.backend != "auto" or settings.model is not None or url is not None
         if not named and not lenient and not glance(args, "models"):  # eval may name several
             return find_unnamed(registry, resumed_folder(args))
-        return Unnamed(choose_backend(settings, registry))
+        chosen = choose_backend(settings, registry)
+        waits = lenient or chosen.name != SERVER_BACKEND or url is not None
+        return Unnamed(chosen, must_answer=not waits and _WAITS.isdisjoint(map(_option, args)))
     except AtroposError:
         if lenient:
             return None
@@ -249,6 +273,10 @@ def _names(registration: Registration | None, environment: Any = None) -> tuple[
 
 def _installed(registry: Registry, kind: Any) -> frozenset[str]:
     return frozenset(name for item in registry.registrations(kind) for name in (item.name, item.qualified))
+
+
+def _option(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
 
 
 def _dashes(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from atropos_cli.cli import habits
 from atropos_cli.errors import UsageError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -25,7 +26,10 @@ def check_known(name: str) -> None:
     known = all_commands()
     if name not in known:
         close = get_close_matches(name, known, n=1)
-        raise UsageError(f"atropos has no command {name!r}", hint=f"did you mean {close[0]}?" if close else None)
+        words = habits.command_words("atropos", name)
+        hint = habits.command_hint("atropos", name) if words is None else f"atropos {' '.join(words)}"
+        hint = hint or (f"did you mean {close[0]}?" if close else None)
+        raise UsageError(f"atropos has no command {name!r}", hint=hint)
 
 
 def variable(text: str) -> tuple[str, str | None]:

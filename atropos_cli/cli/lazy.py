@@ -17,6 +17,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from atropos_cli.cli import habits
+from atropos_cli.cli.examples import write_examples
 from atropos_cli.cli.output import QUIET, VERBOSE
 from atropos_cli.errors import PluginError, UsageError
 from atropos_cli.paths import home
@@ -62,11 +64,23 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group that says what it offers when it is called alone or with an unknown command."""
+    """A group that says what it offers when it is called alone or with an unknown command.
+
+    first: what its commands are, where options stand behind that: "ENV".
+    """
+
+    first = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             raise Help(ctx.get_help())
+        known = {name for param in self.get_params(ctx) for name in param.opts}
+        given = args[0].partition("=")[0] if args else ""
+        elsewhere = self.first and given.startswith("-") and given not in known
+        if elsewhere and not _close(given.lstrip("-"), [name.lstrip("-") for name in known]):
+            raise UsageError(
+                f"{args[0]}: {self.first} comes first", hint=f"{ctx.command_path} {self.first} {args[0]} ..."
+            )
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -76,8 +90,14 @@ class Group(TyperGroup):
             return name, command, args[1:]
         if name.startswith("-"):
             raise UsageError(f"{name!r} is not an option of {ctx.command_path}", hint=f"{ctx.command_path} --help")
+        words = habits.command_words(ctx.command_path, name)
+        if words is not None:
+            ctx.find_root().obj.out.note(f"{name} is {' '.join(words)} here")
+            return self.resolve_command(ctx, [*words, *args[1:]])
         close = _close(name, self.list_commands(ctx))
-        hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help"
+        hint = habits.command_hint(ctx.command_path, name)
+        if hint is None:
+            hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help"
         raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
 
 
@@ -122,7 +142,7 @@ def plugin_commands(built_in: Collection[str]) -> dict[str, str]:
 def _close(name: str, names: Sequence[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(name, names, n=2)
+    return get_close_matches(name.lower().replace("_", "-"), names, n=2)
 
 
 def _load(target: str) -> Any:
@@ -261,7 +281,10 @@ def _common(
 
 
 def refuse_repeats(command: Any) -> None:
-    """Let an option with one value be given once: of two values the parser would take the last without a word."""
+    """Let an option with one value be given once: of two values the parser would take the last without a word.
+
+    Names that other tools have for an option are understood before.
+    """
     make_parser = command.make_parser
 
     def strict_parser(ctx: Any) -> Any:
@@ -269,7 +292,7 @@ def refuse_repeats(command: Any) -> None:
         parse_args = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
-            parsed = parse_args(args=args)
+            parsed = parse_args(args=habits.translated(ctx, args))
             if not ctx.resilient_parsing:
                 _check_once(parsed[2], ctx.command_path)
             return parsed
@@ -316,12 +339,18 @@ def _process_path(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> A
     return process(ctx, home(value) if isinstance(value, str) else value)
 
 
+def _epilog(own: Callable[[Any, Any], None], ctx: Any, formatter: Any) -> None:
+    write_examples(ctx, formatter)
+    own(ctx, formatter)
+
+
 def add_common(command: Any) -> None:
     """Let the command, and every command in it, take the common switches. Names it has already stay its own.
 
     Each option that takes one value can then be given once.
     """
     refuse_repeats(command)
+    command.format_epilog = functools.partial(_epilog, command.format_epilog)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)
     _expand_homes(command)

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from atropos_cli.cli.habits import spellings
 from atropos_cli.cli.lazy import SWITCHES
 from atropos_cli.cli.rewards import reward_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
@@ -194,12 +195,13 @@ def entries_of(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[Entry]:
 
 
 def glance(args: Sequence[str], name: str) -> list[str]:
-    """The values of a flag among arguments that are not parsed yet."""
+    """The values of a flag among arguments that are not parsed yet, whatever other tools call it."""
     found = []
+    names = {f"--{name}", *spellings(f"--{name}")}
     words = list(args[: args.index("--")] if "--" in args else args)
     for position, word in enumerate(words):
         head, equals, value = word.partition("=")
-        if head.replace("_", "-") == f"--{name}":
+        if head.replace("_", "-") in names:
             if equals:
                 found.append(value)
             elif position + 1 < len(words):

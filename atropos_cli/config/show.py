@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
+from atropos_cli.config import dotenv
 from atropos_cli.config.options import MASK, value_text
 from atropos_cli.config.problems import DEFAULT, Origin
 from atropos_cli.config.program import ProgramSettings
 from atropos_cli.config.resolve import Resolved
+from atropos_cli.config.sources import variable_origin
+from atropos_cli.redaction import names_a_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,26 @@ def program_rows(settings: ProgramSettings) -> list[Row]:
     def origin(source: str) -> Origin:
         if source == "default":
             return DEFAULT
-        return Origin(
-            "flag" if source.startswith("--") else "environment variable" if source.isupper() else "file", source
-        )
+        if source.startswith("--"):
+            return Origin("flag", source)
+        return variable_origin(source) if source.isupper() else Origin("file", source)
 
     folder = None if settings.cache_dir is None else str(settings.cache_dir)
     return [
         Row("offline", settings.offline, origin(settings.offline_source)),
         Row("cache_dir", folder, origin(settings.cache_source)),
     ]
+
+
+def usual_rows(settings: Sequence[Row]) -> list[Row]:
+    """The usual variables that are set, by their own names, but for those that are the source of a setting."""
+    found = []
+    shown = {row.origin for row in settings}
+    for name in (*dotenv.SETTINGS, *dotenv.READ_BY_LIBRARIES):
+        value = os.environ.get(name)
+        if value and variable_origin(name) not in shown:
+            found.append(Row(name, MASK if names_a_secret(name) else value, variable_origin(name)))
+    return found
 
 
 def rows(resolved: Resolved) -> list[Row]:

@@ -13,12 +13,15 @@ setup = ["module load cuda/12"]
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from atropos_cli.config.files import ConfigFile
-from atropos_cli.config.sources import explicit_file, load_files
+from atropos_cli.config.problems import Origin
+from atropos_cli.config.show import Row
+from atropos_cli.config.sources import explicit_file, load_files, variable_origin
 from atropos_cli.errors import ConfigError
 
 VARIABLE = "ATROPOS_SLURM_PROFILE"
@@ -55,6 +58,27 @@ def slurm_command(config: Path | None = None) -> str | None:
     for _, file in load_files(explicit_file(config)):
         found = _section(file).get("command", found)
     return found
+
+
+def slurm_rows(config: Path | None = None) -> list[Row]:
+    """Every key of [slurm] that a file has, the variable for the profile among them; later files win."""
+    found: dict[tuple[str, ...], Row] = {}
+    for kind, file in load_files(explicit_file(config)):
+        for keys, value in _leaves(_section(file)):
+            path = ("slurm", *keys)
+            found[path] = Row(".".join(path), value, Origin(kind, file.shown, file.line(path)))
+    if os.environ.get(VARIABLE):
+        key = ("slurm", "profile")
+        found[key] = Row(".".join(key), os.environ[VARIABLE], variable_origin(VARIABLE))
+    return list(found.values())
+
+
+def _leaves(tree: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
 
 
 def _section(file: ConfigFile) -> dict[str, Any]:

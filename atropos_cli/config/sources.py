@@ -1,6 +1,7 @@
 """Collect what files, environment variables and flags say, each value with its origin.
 
-Later sources win: the user's file, then ./atropos.toml or --config, then ATROPOS_* variables, then flags.
+Later sources win: variables that other tools share (OPENAI_BASE_URL), the user's file, ./atropos.toml or --config,
+ATROPOS_* variables, flags. The file .env counts as variables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from atropos_cli.config import dotenv
 from atropos_cli.config.explain import shown
 from atropos_cli.config.files import ConfigFile, read_config
 from atropos_cli.config.options import Option, options_of
@@ -26,7 +28,7 @@ from atropos_cli.errors import ConfigError
 
 CONTROL = frozenset(
     {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"}
-    | {"OFFLINE", "CACHE_DIR", "LOG_LEVEL"}
+    | {"OFFLINE", "CACHE_DIR", "DOTENV", "LOG_LEVEL"}
 )
 """ATROPOS_* variables that steer the program and are not settings."""
 OTHER_SECTIONS = frozenset(
@@ -74,13 +76,17 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value for one option. `text`: it came as text from a flag or a variable, and must be parsed."""
+    """One value for one option.
+
+    text: it came as text from a flag or a variable, and must be parsed. usual: a variable that other tools share.
+    """
 
     bucket: str
     path: tuple[str, ...]
     value: Any
     origin: Origin
     text: bool = False
+    usual: bool = False
 
 
 @dataclass
@@ -218,7 +224,7 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
         value = environ[variable]
         if name == variable or not value or name in CONTROL or name.startswith("TEST_"):
             continue
-        origin = Origin("environment variable", variable)
+        origin = variable_origin(variable)
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
         if inner is not None:
             _prefixed(inner, name, value, origin, into)
@@ -228,10 +234,31 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
             bucket, path = flat[name]
             if path in bucket.by_path:  # a shared name may say nothing to the component in use
                 into.entries.append(Entry(bucket.name, path, value, origin, text=True))
-        else:
+        elif origin.kind == "environment variable":  # what .env holds may be meant for another program
             close = suggest(name, [*flat, *CONTROL])
             hint = f"did you mean {PREFIX}{close}?" if close else "see the names with: atropos config show"
             into.problems.append(Problem(origin, "unknown variable", hint))
+
+
+def variable_origin(name: str) -> Origin:
+    """The variable itself, or the line of .env that set it."""
+    line = dotenv.from_dotenv(name)
+    return Origin("environment variable", name) if line is None else Origin("file", dotenv.FILE, line)
+
+
+def read_usual(environ: Mapping[str, str], buckets: Sequence[Bucket], into: Collected) -> None:
+    """Add what variables say that other tools share, where the component in use has such an option."""
+    by_name = {bucket.name: bucket for bucket in buckets}
+    for variable, (name, option) in dotenv.SETTINGS.items():
+        bucket, value = by_name.get(name), environ.get(variable)
+        if bucket is not None and value and (option,) in bucket.by_path:
+            into.entries.append(Entry(name, (option,), value, variable_origin(variable), text=True, usual=True))
+
+
+def usual_address(entries: Sequence[Entry]) -> bool:
+    """Does the address of the server come from a usual variable, and from no flag, file or variable of ours?"""
+    last = [entry for entry in entries if entry.path == ("base_url",)][-1:]
+    return any(entry.usual for entry in last)
 
 
 def _prefixed(bucket: Bucket, name: str, value: str, origin: Origin, into: Collected) -> None:
@@ -242,6 +269,8 @@ def _prefixed(bucket: Bucket, name: str, value: str, origin: Origin, into: Colle
         if [part.lower() for part in option.path] == wanted:
             into.entries.append(Entry(bucket.name, option.path, value, origin, text=True))
             return
+    if origin.kind != "environment variable":
+        return
     names = [bucket.prefix + "__".join(option.path).upper() for option in bucket.options]
     close = suggest(name, names)
     hint = f"did you mean {PREFIX}{close}?" if close else None
@@ -264,6 +293,7 @@ def collect(
     chosen = explicit_file(config)
     if preset is not None:
         FileReader(read_config(preset), "found", buckets, into).read()
+    read_usual(os.environ if environ is None else environ, buckets, into)
     for kind, file in load_files(chosen):
         FileReader(file, kind, buckets, into).read()
     if chosen is None and not Path(PROJECT_FILE).exists():

@@ -16,7 +16,9 @@ from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 from atropos_cli.engine.tasks import check_split
-from atropos_cli.errors import ConfigError, PluginError, UsageError
+from atropos_cli.errors import ComponentNotFound, ConfigError, PluginError, UsageError
+from atropos_cli.models.sources import names_a_path
+from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.backend import NoOptions
 from atropos_cli.ports.reward import Reward
@@ -118,9 +120,24 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
         known = registry.backend_for_model(model)
         if known is not None:
             return known
-        if Path(model).expanduser().exists() or model.endswith(".gguf"):
+        if model.casefold() in MODELS:
+            raise ComponentNotFound(
+                f"model {model!r} runs in this process, and the backend for that is missing",
+                hint=f"{pip_install(*MODELS[model.casefold()])}; for a server's model of that name: --base-url URL",
+            )
+        if Path(model).expanduser().exists():
             return registry.find("backend", LOCAL_BACKEND)
+        if names_a_path(model):
+            raise ConfigError(
+                f"model {model!r} not found: there is no such file or folder",
+                hint="check the path; for a server that has the model under this name: --base-url URL",
+            )
     return registry.find("backend", SERVER_BACKEND)
+
+
+def runs_here(model: str) -> bool:
+    """Does the name mean a model that a process of ours loads, whatever servers there are?"""
+    return model.casefold() in MODELS or names_a_path(model) or Path(model).expanduser().exists()
 
 
 def find_rewards(

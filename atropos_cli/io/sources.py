@@ -88,9 +88,25 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
             found = sorted(glob.glob(text, recursive=True)) if magic else []  # noqa: PTH207 - keeps the name as given
             if not found:
                 what = "matches nothing" if magic else "does not exist"
-                raise DataError(f"{text} {what}", hint="give a file, a run folder, a glob in quotes, or -")
+                near = None if magic else nearest(path)
+                raise DataError(
+                    f"{text} {what}",
+                    hint=f"did you mean {near}?" if near else "give a file, a run folder, a glob in quotes, or -",
+                )
             sources += find_sources(found)
     return sources
+
+
+def nearest(path: Path) -> str | None:
+    """The entry beside a path that does not exist whose name is most like it."""
+    from difflib import get_close_matches
+
+    try:
+        names = sorted(item.name for item in path.parent.iterdir())[:10_000]
+    except OSError:
+        return None
+    close = get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return str(path.parent / close[0]) if close else None
 
 
 def _folder(path: Path, name: str) -> list[Source]:

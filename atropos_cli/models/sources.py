@@ -62,12 +62,17 @@ def find_model(name: str, *, adapters: bool = False) -> ModelSource:
         return ModelSource("folder", str(path), path.resolve().name)
     if path.is_file():
         return ModelSource("gguf", str(path), path.name)
-    if name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf") or not _HUB_NAME.fullmatch(name):
+    if names_a_path(name) or not _HUB_NAME.fullmatch(name):
         raise ConfigError(
             f"model {name!r} not found: there is no such file or folder",
             hint="check the path, or give --model smollm2 or the OWNER/NAME of a Hugging Face model",
         )
     return ModelSource("hub", name, name)
+
+
+def names_a_path(name: str) -> bool:
+    """Can the name mean a file or a folder only?"""
+    return name.startswith(("/", "./", "../", "~")) or name in (".", "..") or name.endswith(("/", ".gguf"))
 
 
 def smollm2_file() -> Path | None:

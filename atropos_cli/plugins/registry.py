@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from atropos_cli.errors import ComponentClash, ComponentNotFound
+from atropos_cli.plugins import firstparty
 from atropos_cli.plugins.entrypoints import normalized
 from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.plugins.files import file_component, names_a_file
@@ -182,10 +184,16 @@ class Registry:
         items = self._by_kind[kind]
         full = "/" in name or ":" in name
         close = _close(name.replace(":", "/"), [item.qualified if full else item.name for item in items])
+        short = re.split("[/:]", name)[-1]
+        if full and not close and any(item.name == short for item in items):  # OWNER/NAME, as on a hub
+            close = [short]
         hints: list[str] = []
-        if close:
+        to_install = firstparty.missing(kind, name, [plugin.dist for plugin in self._plugins])
+        if to_install is not None:
+            hints.append(to_install)
+        if close and (to_install is None or "did you mean" not in to_install):
             hints.append(f"did you mean {' or '.join(close)}?")
-        else:
+        elif to_install is None:
             elsewhere = [other for other in KINDS if any(item.name == name for item in self._by_kind[other])]
             if elsewhere:
                 hints.append(f"{name!r} is a {elsewhere[0]}")

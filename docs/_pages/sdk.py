@@ -21,6 +21,7 @@ TITLES = {
     "isolation": "Isolated programs",
     "models": "Models on this machine",
     "redaction": "Secrets",
+    "config": "Secrets",
     "paths": "Paths and streams",
     "streams": "Paths and streams",
     "resources": "Templates",

@@ -15,6 +15,7 @@ CONTROL = {
     "SLURM_PROFILE": "Cluster profile of `atropos slurm`, as `--profile` says.",
     "OFFLINE": "`1`: use only what is on this machine, as `--offline` does; `offline = true` in a file.",
     "CACHE_DIR": "Folder for models and data of the hub (`hub`, `datasets` below it); `cache_dir` in a file.",
+    "DOTENV": "`0`: leave the file `.env` of the working folder alone. Cannot stand in that file.",
     "CONFIG": "Configuration file to read instead of `./atropos.toml`, as `--config` does.",
     "DEBUG": "`1`: show tracebacks, as `--debug` does.",
     "DISABLE_PLUGINS": "Plugins or distributions to leave out, separated by commas; `all`: every one but the built-in.",

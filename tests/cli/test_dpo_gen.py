@@ -362,7 +362,7 @@ def test_output_is_split_by_task(cli: Any) -> None:
         (("--policy", "best-wurst"), "did you mean best-worst?"),
         (("--tiebreak", "x"), "--tiebreak 'x' is not one of"),
         (("--max-tokens", "100"), "--max-tokens needs --tokenizer"),
-        (("--tokenizer", "smollm2"), "rows of messages are not rendered"),
+        (("--chat-template", "t.jinja"), "rows of messages are not rendered"),
     ],
 )
 def test_usage_errors(cli: Any, options: tuple[str, ...], message: str) -> None:

@@ -141,7 +141,7 @@ def test_plain_headers_and_fields_and_variables_are_sent(cli: Any, monkeypatch: 
     assert sent.json["top_k"] == 7
     assert sent.headers["authorization"] == "Token token=blue-42-route"
     assert "blue-42-route" not in everything(Path("run")) + got.stderr
-    assert cli("gen", "arithmetic", "--backend", "openai", "--backend.extra-body", '{"a": "${UNSET}"}').code == 3
+    assert cli("gen", "arithmetic", "--base-url", "h:1", "--backend.extra-body", '{"a": "${UNSET}"}').code == 3
 
 
 @pytest.mark.parametrize(

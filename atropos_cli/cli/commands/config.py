@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from atropos_cli.cli.commands.train import METHODS, TrainMethods
 from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.session import Session, session_of
+from atropos_cli.cli.training import TrainChosen
 
 if TYPE_CHECKING:
-    from atropos_cli.config.resolve import Resolved
+    from collections.abc import Sequence
+
+    from atropos_cli.config.show import Row
 
 app = new_app(help="Show each setting and where it comes from.")
-show = new_app(invoke_without_command=True, subcommand_metavar="[gen ENV [OPTIONS]]")
+show = new_app(invoke_without_command=True, subcommand_metavar="[COMMAND [OPTIONS]]")
 
 
 @app.callback()
@@ -27,30 +31,75 @@ def _config() -> None:
 
 @show.callback()
 def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print every setting with its source: flag, ATROPOS_* variable, file and line, or default.
+    """Print every setting with its source: flag, variable, file and line, or default.
 
-    `atropos config show gen ENV` takes the flags of `atropos gen ENV` and shows the environment's options too.
+    `atropos config show gen ENV` takes the flags of `atropos gen ENV` and shows the environment's options too; the
+    same goes for eval and train.
     """
+    from atropos_cli.config.show import rows
+
     if ctx.invoked_subcommand is not None:
         return
     session = session_of(ctx)
     args = ["--config", str(config)] if config else []
     backend = pick_backend(session.registry, args, lenient=True)
     buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
-    print_resolved(settle(buckets, config, ()), session, as_json=as_json)
+    print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
 
 
-def show_gen(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """What `atropos gen ENV` would use."""
-    print_resolved(chosen.resolved, chosen.session, as_json=as_json)
+def show_environment(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """What `atropos gen ENV` or `atropos eval ENV` would use."""
+    from atropos_cli.config.show import rows
+
+    print_rows(rows(chosen.resolved), chosen.session, as_json=as_json)
 
 
-def print_resolved(resolved: Resolved, session: Session, *, as_json: bool) -> None:
-    """One line per option: key, value, source."""
+def show_training(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """What `atropos train METHOD` would use."""
+    from atropos_cli.config.show import rows
+
+    print_rows(rows(chosen.resolved), chosen.session, as_json=as_json)
+
+
+class _ShowTraining(TrainMethods):
+    """Without a method, that of `train` with nothing but a method: grpo."""
+
+    action = staticmethod(show_training)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = any(word in METHODS or word in ("--help", "-h") for word in args)
+        start = [] if named or (args and not args[0].startswith("-")) else ["grpo"]
+        return super().parse_args(ctx, [*start, *args])
+
+
+def show_launch(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print section [launch], which launch-sglang and launch-vllm share."""
+    from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
+    from atropos_cli.config.resolve import resolve
+    from atropos_cli.config.serving import LAUNCH, launch_bucket
+    from atropos_cli.config.show import rows
+    from atropos_cli.config.sources import collect
+
+    buckets = [settings_bucket(), environment_bucket(None), backend_bucket(None), launch_bucket()]
+    resolved = resolve(buckets, collect(buckets, config=config))
+    found = [row for row in rows(resolved) if row.key.startswith(f"{LAUNCH}.")]
+    print_rows(found, session_of(ctx), as_json=as_json)
+
+
+def show_slurm(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print section [slurm]: profiles of clusters, and what `slurm submit` alone submits."""
+    from atropos_cli.config.slurm import slurm_rows
+
+    print_rows(slurm_rows(config), session_of(ctx), as_json=as_json)
+
+
+def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> None:
+    """One line per option: key, value, source; then the usual variables that are set, and what files were read."""
+    from atropos_cli.config import dotenv
     from atropos_cli.config.places import PROJECT_FILE, user_file
-    from atropos_cli.config.show import program_rows, rows
+    from atropos_cli.config.show import program_rows, usual_rows
 
-    found = [*program_rows(session.program), *rows(resolved)]
+    found = [*program_rows(session.program), *settings, *usual_rows(settings)]
     out = session.out
     if as_json:
         out.json([row.as_json() for row in found])
@@ -58,6 +107,10 @@ def print_resolved(resolved: Resolved, session: Session, *, as_json: bool) -> No
     out.table([(row.key, row.text, str(row.origin)) for row in found], header=("setting", "value", "source"))
     for path in (user_file(), Path(PROJECT_FILE)):
         out.note(f"{path}: {'read' if path.is_file() else 'not there'}")
+    lines = dotenv.read()
+    passed = sum(1 for line in lines if line.name is None or not dotenv.allowed(line.name))
+    if lines:
+        out.note(f"{dotenv.FILE}: read" + (f"; lines that are not for atropos: {passed}" if passed else ""))
     changed = sum(row.origin.kind != "default" for row in found)
     end(
         out,
@@ -66,5 +119,17 @@ def print_resolved(resolved: Resolved, session: Session, *, as_json: bool) -> No
     )
 
 
-show.add_typer(environment_app(show_gen, "What `atropos gen ENV` would use.", full=True), name="gen")
+for _name, _doc in (("gen", "What `atropos gen ENV` would use."), ("eval", "What `atropos eval ENV` would use.")):
+    show.add_typer(environment_app(show_environment, _doc, full=True, looks=True), name=_name)
+_training = new_app(cls=_ShowTraining, subcommand_metavar="[METHOD] [OPTIONS]")
+
+
+@_training.callback()
+def _show_training() -> None:
+    """What `atropos train METHOD` would use; METHOD is grpo where none is given."""
+
+
+show.add_typer(_training, name="train")
+show.command("launch")(show_launch)
+show.command("slurm")(show_slurm)
 app.add_typer(show, name="show")

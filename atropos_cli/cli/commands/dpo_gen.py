@@ -143,10 +143,13 @@ def dpo_gen(
     if max_tokens is not None and tokenizer is None:
         raise UsageError("--max-tokens needs --tokenizer to count with")
     if max_tokens is None and not as_text and (tokenizer or chat_template or template_arg):
-        raise UsageError(
-            "rows of messages are not rendered, so they take no tokenizer and no template",
-            hint="--text writes what they make; --max-tokens counts with them",
-        )
+        unneeded = "rows of messages are not rendered, so they take no tokenizer and no template"
+        hint = "--text writes what they make; --max-tokens counts with them"
+        if chat_template or template_arg:
+            raise UsageError(unneeded, hint=hint)
+        session.out.note(f"--tokenizer is not used: rows of messages are not rendered; {hint}")
+    if kind is None and not dry_run:
+        output = conversion.default_output(inputs, output, "dpo")
     reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
     target = None
     if not dry_run:

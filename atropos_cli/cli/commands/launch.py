@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from atropos_cli.engine.serving.state import ServerRecord
 
 HOW, WHICH = "How it runs", "Servers that run"
+_ANY = "MODEL"
 SHOWN = {"sglang": "SGLang", "vllm": "vLLM"}
 
 
@@ -160,13 +161,15 @@ def _run(engine: Engine, flags: list[Flag], given: dict[str, Any]) -> int:
         return servers.stop_server(session, name or given["model"], as_json=as_json)
     if given["held"] is not None:
         return servers.run_here(session, given["held"], as_json=as_json)
-    if given["model"] is None:
+    if given["model"] is None and given["dry_run"]:
+        session.out.note(f"{_ANY} stands for the model, which was not named")
+    elif given["model"] is None:
         raise UsageError(
             "the model is missing", hint=f"atropos launch-{engine} OWNER/NAME, or a folder; --status lists servers"
         )
     call = Given(
         engine=engine,
-        model=given["model"],
+        model=given["model"] or _ANY,
         extra=tuple(given["extra"] or ()),
         settings=_settings(given["config"], entries_of(flags, given)),
         name=name,
@@ -207,7 +210,7 @@ def prepare(
     """
     import atropos_cli
     from atropos_cli.domain.job import JobPlan, Resources
-    from atropos_cli.engine.serving.platforms import detect
+    from atropos_cli.engine.serving.platforms import Platform, detect
     from atropos_cli.engine.serving.prepare import check_ports, look_up
     from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
     from atropos_cli.engine.serving.state import default_name
@@ -216,6 +219,10 @@ def prepare(
     if place is None:
         machine = detect()
         place = (machine, 1, len(machine.gpus))
+        wanted = call.settings.gpus or 0
+        if dry_run and wanted > len(machine.gpus):
+            session.out.note(f"{len(machine.gpus)} of {wanted} GPUs are here: planned for a machine that has them")
+            place, here = (Platform("gpu"), 1, wanted), False
     platform, nodes, gpus = place
     request = ServerRequest(
         engine=call.engine,
@@ -225,7 +232,7 @@ def prepare(
         nodes=nodes,
         gpus_per_node=gpus,
         platform=platform,
-        info=look_up(call.model, offline=offline(), ask_hub=gpus > 0),
+        info=None if call.model == _ANY else look_up(call.model, offline=offline(), ask_hub=gpus > 0),
         program=_program(session, call, here=here, dry_run=dry_run),
     )
     planned = plan_servers(request, strict=call.strict)

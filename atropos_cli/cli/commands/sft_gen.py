@@ -148,12 +148,15 @@ def sft_gen(
     one_of("--thinking", thinking, ("auto", "tags", "field", "drop", "keep"))
     _check(options, top, tokenizer, chat_template)
     if not options.rendered and max_tokens is None and (tokenizer or chat_template or template_arg):
-        raise UsageError(
-            f"--format {form} is not rendered, so it takes no tokenizer and no template",
-            hint="--max-tokens counts with them; --format tokens or text writes what they make",
-        )
+        unneeded = f"--format {form} is not rendered, so it takes no tokenizer and no template"
+        hint = "--max-tokens counts with them; --format tokens or text writes what they make"
+        if chat_template or template_arg:
+            raise UsageError(unneeded, hint=hint)
+        session.out.note(f"--tokenizer is not used: --format {form} is not rendered; {hint}")
     if as_json and output == "-" and not dry_run:
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    if kind is None and not dry_run:
+        output = conversion.default_output(inputs, output, "sft")
     reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
     target = None
     if not dry_run:

@@ -14,7 +14,7 @@ from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import flattened, resuming
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.cli.training import TrainChosen, build_train_command
+from atropos_cli.cli.training import TrainAction, TrainChosen, build_train_command
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -198,8 +198,11 @@ def _following(plan: TrainPlan, model: str, folder: Path) -> str:
     return shell("eval", plan.suites[0].plan.environment.name if plan.suites else "ENV", "--model", Path(model))
 
 
-class _Methods(Group):
-    """One command per method, its flags made when it is called."""
+class TrainMethods(Group):
+    """One command per method, its flags made when it is called. Subclasses may give another action."""
+
+    first = "METHOD"
+    action: TrainAction = staticmethod(train)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return self._build(ctx, cmd_name, ["--help"]) if cmd_name in METHODS else None
@@ -217,11 +220,11 @@ class _Methods(Group):
             formatter.write_dl(list(METHODS.items()))
 
     def _build(self, ctx: Any, name: str, args: list[str]) -> Any:
-        return build_train_command(session_of(ctx), name, args, train, doc=METHODS[name])
+        return build_train_command(session_of(ctx), name, args, type(self).action, doc=METHODS[name])
 
 
 app = new_app(
-    cls=_Methods,
+    cls=TrainMethods,
     subcommand_metavar="METHOD [OPTIONS]",
     help="Train a model. `atropos train METHOD --help` lists all options, with --env NAME those of the environment.",
 )

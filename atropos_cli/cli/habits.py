@@ -1,0 +1,116 @@
+"""What users of other tools type: names that mean one of ours, and names that do not exist here but have an answer.
+
+A name stands for ours only where it means the same; the program then says ours in one line and goes on. For the rest
+there is a hint: what to type instead. A page of the reference lists the names, --help does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from atropos_cli.cli.peernames import COMMAND_HINTS, COMMANDS, IGNORED, OPTION_HINTS, OPTIONS, Words
+from atropos_cli.errors import UsageError
+
+
+def spellings(option: str) -> frozenset[str]:
+    """What other tools call an option of ours that is looked for before anything is parsed, e.g. --model."""
+    return frozenset(
+        name for family in ("gen", "eval", "train") for name, words in OPTIONS[family].items() if words == (option,)
+    )
+
+
+def command_words(path: str, name: str) -> Words | None:
+    """The words of ours that a foreign name stands for in the group at `path`."""
+    return COMMANDS.get(path, {}).get(name.lower().replace("_", "-"))
+
+
+def command_hint(path: str, name: str) -> str | None:
+    """What to type instead of a name that the group at `path` has not, and that stands for none of ours."""
+    return COMMAND_HINTS.get(path, {}).get(name.lower())
+
+
+def translated(ctx: Any, args: Sequence[str]) -> list[str]:
+    """The arguments with the names that a command knows; says which were replaced. Raises UsageError with a hint.
+
+    A name that the command has itself is its own, and so is whatever stands for a value or behind two dashes.
+    """
+    path = ctx.command_path.split()
+    family = path[1] if len(path) > 1 else ""
+    family = next((word for word in path[2:] if word in OPTIONS), family) if family == "config" else family
+    if family not in OPTIONS or ctx.resilient_parsing:
+        return list(args)
+    walk = _Walk(ctx, family)
+    done = list(walk.words(iter(args)))
+    session = ctx.find_root().obj
+    for note in dict.fromkeys(walk.notes):
+        session.out.note(note)
+    return done
+
+
+class _Walk:
+    """Goes over the arguments of one command, value by value."""
+
+    def __init__(self, ctx: Any, family: str) -> None:
+        self.ctx = ctx
+        self.known = {name: param for param in ctx.command.get_params(ctx) for name in _names(param)}
+        self.table = OPTIONS[family]
+        self.hints = OPTION_HINTS.get(family, {})
+        self.ignored = IGNORED.get(family, {})
+        self.notes: list[str] = []
+
+    def words(self, args: Iterator[str]) -> Iterator[str]:
+        for word in args:
+            if word == "--":
+                yield word
+                break
+            if word == "-" or not word.startswith("-"):
+                yield word
+                if self.ctx.allow_interspersed_args:
+                    continue
+                break
+            yield from self._option(word, args)
+        yield from args
+
+    def _option(self, word: str, args: Iterator[str]) -> Iterator[str]:
+        long = word.startswith("--")
+        given, equals, value = word.partition("=") if long else (word[:2], word[2:], word[2:])
+        dashed = given.replace("_", "-")
+        name = given if given in self.known or not long else dashed
+        if name not in self.known:
+            if name in self.ignored:
+                takes_value, why = self.ignored[name]
+                self.notes.append(f"{given} is left out: {why}")
+                if takes_value and not equals:
+                    next(args, None)
+                return
+            words = self._ours(given, name)
+            if words is None:  # the parser says that there is no such option
+                yield word
+                return
+            yield from words[:-1]
+            name = words[-1]
+        if equals:
+            yield f"{name}={value}" if name.startswith("--") else word
+        else:
+            yield name
+            if _takes_value(self.known[name]):
+                yield from (item for item in (next(args, None),) if item is not None)
+
+    def _ours(self, given: str, name: str) -> Words | None:
+        words = self.table.get(name)
+        if words is not None and words[-1] in self.known:
+            self.notes.append(f"{given} is {' '.join(words)} here")
+            return words
+        hint = self.hints.get(name)
+        if hint is not None:
+            raise UsageError(f"no such option: {given}", hint=hint)
+        return None
+
+
+def _names(param: Any) -> tuple[str, ...]:
+    return (*param.opts, *param.secondary_opts) if param.param_type_name == "option" else ()
+
+
+def _takes_value(param: Any) -> bool:
+    return not (param.is_flag or getattr(param, "count", False))

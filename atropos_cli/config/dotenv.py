@@ -1,0 +1,128 @@
+"""The file .env of the working folder: variables that are not set otherwise. Read at every start, so standard library.
+
+    OPENAI_BASE_URL=http://gpu1:8000/v1        a name of ours (ATROPOS_*), or one of those below
+    export WANDB_PROJECT="sums"                the word export, quotes and comments as in a shell; nothing is expanded
+
+It is believed as atropos.toml is, and may set no other variables: a line that is not understood, or that is meant
+for another program, is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = ".env"
+MARK = "_ATROPOS_DOTENV"
+"""Variable that says which variables come from the file, and from which line; programs we start inherit it."""
+SWITCH = "ATROPOS_DOTENV"
+MAX_BYTES = 1 << 16
+READ_BY_LIBRARIES = (
+    "OPENAI_API_KEY",
+    "HF_TOKEN",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "HF_DATASETS_CACHE",
+    "HF_DATASETS_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "WANDB_API_KEY",
+    "WANDB_DIR",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_NOTES",
+    "WANDB_RUN_GROUP",
+    "WANDB_TAGS",
+)
+"""Usual variables that need nothing of us but to be there when the library starts."""
+SETTINGS = {
+    "OPENAI_API_BASE": ("backend", "base_url"),
+    "OPENAI_BASE_URL": ("backend", "base_url"),
+    "WANDB_PROJECT": ("train", "project"),
+    "WANDB_NAME": ("train", "run_name"),
+}
+"""Usual variables that stand for a setting of ours, as (bucket, option); of two for one setting the last wins."""
+_ALLOWED = frozenset(READ_BY_LIBRARIES) | SETTINGS.keys()
+# Not the addresses that keys of the real environment are sent to by themselves: HF_ENDPOINT, WANDB_BASE_URL.
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", re.DOTALL)
+_QUOTED = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One assignment. name None: the line is none."""
+
+    number: int
+    name: str | None
+    value: str = ""
+
+
+def parse(text: str) -> list[Line]:
+    """The lines that are neither empty nor comments."""
+    found = []
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            match = _LINE.fullmatch(line)
+            value = None if match is None else _value(match[2])
+            found.append(Line(number, None) if match is None or value is None else Line(number, match[1], value))
+    return found
+
+
+def _value(text: str) -> str | None:
+    """What stands behind the equals sign, without quotes and comment. None: quotes that do not close."""
+    if text[:1] in ("'", '"'):
+        match = _QUOTED.match(text)
+        if match is None or text[match.end() :].strip()[:1] not in ("", "#"):
+            return None
+        if match[1] is not None:
+            return match[1]
+        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), match[2])
+    return re.split(r"(?:^|\s+)#", text, maxsplit=1)[0].strip()
+
+
+def allowed(name: str) -> bool:
+    """May the file set a variable of this name?"""
+    ours = name.startswith("ATROPOS_") and name != SWITCH
+    return ours or name in _ALLOWED or re.fullmatch(r"[A-Z0-9_]+_API_KEY", name) is not None
+
+
+def read() -> list[Line]:
+    """The lines of the file in the working folder; none when it cannot be read."""
+    try:
+        path = Path(FILE)
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return []
+        return parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return []
+
+
+def load(environ: MutableMapping[str, str] | None = None) -> tuple[str, ...]:
+    """Set the file's variables where they are not set, and say in MARK which these are. Returns the names set."""
+    env = os.environ if environ is None else environ
+    if env.get(SWITCH, "").strip().lower() in ("0", "false", "no", "off"):
+        return ()
+    lines: dict[str, Line] = {}
+    for line in read():
+        if line.name is not None and line.value and "\0" not in line.value and allowed(line.name):
+            lines[line.name] = line  # the last one, as in a shell
+    new = {name: line for name, line in lines.items() if not env.get(name)}
+    if not new:
+        return ()
+    env.update({name: line.value for name, line in new.items()})
+    earlier = [env[MARK]] if env.get(MARK) else []
+    env[MARK] = ",".join([*earlier, *(f"{name}:{line.number}" for name, line in new.items())])
+    return (*new, MARK)
+
+
+def from_dotenv(name: str) -> int | None:
+    """The line of .env that a variable comes from, None when it comes from the environment itself."""
+    for item in os.environ.get(MARK, "").split(","):
+        known, _, line = item.partition(":")
+        if known == name and line.isdigit():
+            return int(line)
+    return None
