@@ -44,7 +44,11 @@ def count_groups(folder: Path, summary_at: float | None) -> int:
     return 0
 
 
-def metric_ends(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+Ends = dict[str, tuple[Any, Any]]
+"""By metric: a value, and the line it comes from (its step and kind)."""
+
+
+def metric_ends(folder: Path) -> tuple[Ends, Ends]:
     """(the first value of each metric of a training run, the last one), from both ends of metrics.jsonl."""
     with contextlib.suppress(OSError), open_file(folder / "metrics.jsonl") as file:
         head = file.read(_END)
@@ -53,21 +57,22 @@ def metric_ends(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         if size > _END:
             file.seek(-_END, 2)
             tail = file.read(_END).partition(b"\n")[2]
-        first: dict[str, Any] = {}
+        first: Ends = {}
         for row in _rows(head):
             first = row | first
-        last: dict[str, Any] = {}
+        last: Ends = {}
         for row in _rows(tail):
             last |= row
         return first, last
     return {}, {}
 
 
-def _rows(text: bytes) -> list[dict[str, Any]]:
+def _rows(text: bytes) -> list[Ends]:
     found = []
     for line in text.splitlines():
         with contextlib.suppress(NotJson):
             value, _ = parse(line)
             if isinstance(value, dict):
-                found.append({str(name): item for name, item in value.items() if item is not None})
+                place = (value.get("step"), value.get("kind"))
+                found.append({str(name): (item, place) for name, item in value.items() if item is not None})
     return found

@@ -159,7 +159,7 @@ def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
     told = _object(folder / TRAIN_FILE)
     begin = _started(folder)
     first, last = metric_ends(folder)
-    done = max(_whole(told.get("steps")) or _whole(told.get("step")) or 0, _whole(last.get("step")) or 0)
+    done = max(_whole(told.get("steps")) or _whole(told.get("step")) or 0, _whole(last.get("step", (0,))[0]) or 0)
     total = _whole(plan.get("steps"))
     complete = total is not None and done >= total
     state = state_of(folder, told.get("state"), complete=complete, begun=bool(begin) or bool(told))
@@ -179,13 +179,18 @@ def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
         done=done,
         total=total,
         unit="steps",
-        reward=_number(last.get("reward")),
-        reward_first=_number(first.get("reward")),
-        accuracy=_number(last.get(accuracy)),
-        accuracy_first=_number(first.get(accuracy)),
+        **_from_to("reward", first.get("reward"), last.get("reward")),
+        **_from_to("accuracy", first.get(accuracy), last.get(accuracy)),
         error=(_text(told.get("error")) or _text(told.get("stopped"))) if state != "running" else None,
         **_common(folder, plan, begin, state, "train"),
     )
+
+
+def _from_to(name: str, first: tuple[Any, Any] | None, last: tuple[Any, Any] | None) -> dict[str, Any]:
+    """The last value, and the first one where that is of another step."""
+    if last is None or first is None:
+        return {}
+    return {name: _number(last[0]), f"{name}_first": _number(first[0]) if first[1] != last[1] else None}
 
 
 def _sharded(folder: Path, parts: list[Path]) -> RunEntry:

@@ -120,11 +120,14 @@ def what(entry: RunEntry, options: Mapping[str, str]) -> str:
 
 
 def result(entry: RunEntry) -> str:
-    """Its one number: accuracy where there is one, else the reward; of training from the first to the last."""
-    for name, last, first in (
-        ("accuracy", entry.accuracy, entry.accuracy_first),
-        ("reward", entry.reward, entry.reward_first),
-    ):
+    """Its one number: accuracy where there is one, else the reward; of training from the first to the last.
+
+    A training run that was evaluated only once so far tells more by its reward.
+    """
+    pairs = [("accuracy", entry.accuracy, entry.accuracy_first), ("reward", entry.reward, entry.reward_first)]
+    if entry.kind == "train" and entry.accuracy_first is None:
+        pairs.reverse()
+    for name, last, first in pairs:
         if last is not None:
             return f"{name} " + (f"{first:.3f} -> " if first is not None else "") + f"{last:.3f}"
     return "-"
@@ -134,7 +137,9 @@ def progress(entry: RunEntry) -> str:
     """`4/8 groups`."""
     if entry.done is None:
         return "-"
-    return f"{entry.done}{'' if entry.total is None else f'/{entry.total}'} {entry.unit}"
+    if entry.total is None:
+        return f"{entry.done} {entry.unit if entry.done != 1 else entry.unit.removesuffix('s')}"
+    return f"{entry.done}/{entry.total} {entry.unit}"
 
 
 def _any(patterns: Sequence[str], texts: Sequence[str | None]) -> bool:
