@@ -65,13 +65,14 @@ class RunIndex:
 
     def curves(self, key: str) -> bytes | None:
         """The learning curves of a training run as far as it is; a page that stands by itself."""
-        from atropos_cli.engine.training.records.curves import charts_of, page
+        from atropos_cli.engine.training.records.curves import drawn, page
         from atropos_cli.engine.training.records.metrics import read_metrics
 
         entry = self._entry(key)
         if entry is None or entry.kind != "train" or not (rows := read_metrics(Path(entry.run))):
             return None
-        return page(charts_of(rows), Path(entry.run).name, rows).encode("utf-8", "replace")
+        charts, remarks = drawn(rows)
+        return page(charts, Path(entry.run).name, rows, remarks).encode("utf-8", "replace")
 
     def library(self, key: str) -> Library | None:
         """The run behind a link. Raises DataError when it holds nothing to show."""
