@@ -70,7 +70,7 @@ def drawn(rows: Sequence[tuple[int, Values]]) -> tuple[list[Chart], dict[str, li
         if twin == name:
             charts.append(Chart(name, name, _STEP, "", lines=(line,), note=_note(rows, name)))
         else:
-            remarks["the same"].append(f"{name} and {twin}")
+            remarks["the same"].append(f"{name} = {twin}")
     return charts, {kind: told for kind, told in remarks.items() if told}
 
 

@@ -104,7 +104,7 @@ def test_many_suites_with_long_names_one_step_and_twins(tmp_path: Path) -> None:
     assert not any("suite" in (mark.text or "") for mark in body.iter("text"))
     both = [(step, {"reward": step / 10, "rewards/env/mean": step / 10}) for step in range(4)]
     charts, remarks = drawn(both)
-    assert ([chart.name for chart in charts], remarks) == (["reward"], {"the same": ["rewards/env/mean and reward"]})
+    assert ([chart.name for chart in charts], remarks) == (["reward"], {"the same": ["rewards/env/mean = reward"]})
 
 
 def test_a_run_without_steps(tmp_path: Path) -> None:
