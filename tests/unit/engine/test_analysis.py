@@ -338,8 +338,8 @@ def test_every_chart_becomes_svg_without_markup_of_strangers() -> None:
         native(
             str(i),
             [
-                {"reward": float(i % 3), "stop_reason": evil * (1 + i % 2), "rewards": {evil: 1.0, "b": float(i)}}
-                for _ in range(4)
+                {"reward": float((i + j) % 3), "stop_reason": evil * (1 + i % 2), "rewards": {evil: 1.0, "b": float(i)}}
+                for j in range(4)
             ],
         )
         for i in range(20)
