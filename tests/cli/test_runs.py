@@ -237,3 +237,29 @@ def test_a_thousand_runs_and_huge_files_take_no_time(isolation: Path) -> None:
     before = time.process_time()
     assert list_runs([root], reader) == first
     assert time.process_time() - before < took
+
+
+def test_odd_names_and_values(isolation: Path, cli: Any) -> None:
+    root = os.fsencode(isolation / "runs")
+    for name in (b"bad-\xff", b"new\nline", b"with 'quote", b"-rf"):
+        os.makedirs(os.path.join(root, name))
+        Path(os.fsdecode(os.path.join(root, name, b"plan.json"))).write_text(
+            '{"environment": {"name": "e", "config": {"a": NaN, "b": "x"}}, "model": "\\ud800m"}'
+        )
+    for name, time_text in (("early", "0001-01-01T00:00:00+23:59"), ("late", "9999-12-31T23:59:59-23:59"), ("no", "x")):
+        make(isolation / "runs" / name)
+        (isolation / "runs" / name / "log.jsonl").write_text(json.dumps({"time": time_text, "event": "started"}) + "\n")
+    (isolation / "runs" / "deep").mkdir()
+    (isolation / "runs" / "deep" / "plan.json").write_text('{"a":' * 5000 + "1" + "}" * 5000)
+    for args in ((), ("--json",)):
+        assert cli("runs", *args).code == 0
+    os.chdir(isolation / "runs")
+    runs = {run["run"]: run for run in cli("runs", ".", "--json").json["runs"]}
+    assert runs["-rf"]["next"] == "atropos run ./-rf"
+    assert runs["with 'quote"]["next"] == "atropos run 'with '\"'\"'quote'"
+    assert runs["-rf"]["options"] == {"a": None, "b": "x"}
+    assert runs["deep"]["state"] == "unreadable"
+    os.chdir(isolation)
+    for option in (("--export", "x.html"), ("--diff", "runs")):
+        got = cli("view", "runs", *option)
+        assert (got.code, "folder of runs" in got.stderr) == (2, True)

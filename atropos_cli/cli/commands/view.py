@@ -88,7 +88,13 @@ def view(
     session = session_of(ctx)
     if export is not None and export.exists() and not overwrite:
         raise DataError(f"{export} is already there", hint="--overwrite replaces it")
-    if diff is None and export is None and _lists_runs(run):
+    listed = _lists_runs(run)
+    if listed and (diff is not None or export is not None):
+        option = "--diff" if export is None else "--export"
+        raise UsageError(
+            f"{option} is of one run, and {run} is a folder of runs", hint=f"atropos runs {run} lists them"
+        )
+    if listed:
         with closing(_index(run, tokenizer, group, form)) as index:
             _serve(index, host, port, session)
         return

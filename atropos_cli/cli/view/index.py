@@ -22,6 +22,9 @@ LINES = 2000
 
 _OPEN = 16
 _FRESH_S = 0.5
+_SHARE = 0.1
+"""Share of the time that may go into looking at the folders, however many pages ask: huge trees are looked at less."""
+
 _TEXT = 300
 
 Content = tuple[int, str, bytes]
@@ -41,16 +44,18 @@ class RunIndex:
         self._opening = threading.Lock()
         self._listing = Listing([])
         self._by_key: dict[str, RunEntry] = {}
-        self._listed_at = -_FRESH_S
+        self._stale_at = 0.0
         self._libraries: OrderedDict[str, tuple[object, Library]] = OrderedDict()
 
     def entries(self) -> Listing:
         """The runs as they stand now; asked by several pages at once, they are read once."""
         with self._lock:
-            if time.monotonic() - self._listed_at >= _FRESH_S:
+            begin = time.monotonic()
+            if begin >= self._stale_at:
                 self._listing = list_runs(self._folders, self._reader)
                 self._by_key = {key_of(entry): entry for entry in self._listing.entries}
-                self._listed_at = time.monotonic()
+                end = time.monotonic()
+                self._stale_at = end + max(_FRESH_S, (end - begin) / _SHARE)
             return self._listing
 
     def content(self, name: str) -> Content | None:

@@ -21,7 +21,7 @@ from atropos_cli.engine.runindex.counting import count_groups, metric_ends, open
 from atropos_cli.engine.runindex.find import EVALUATION, PLAN, shards
 from atropos_cli.engine.runindex.state import SETTLED, State, state_of, written_at
 from atropos_cli.engine.training.records.summary import FILE as TRAIN_FILE
-from atropos_cli.io.jsonvalue import NotJson, parse
+from atropos_cli.io.jsonvalue import NotJson, dump, parse
 
 Kind = Literal["gen", "eval", "train"]
 KINDS: tuple[Kind, ...] = ("gen", "eval", "train")
@@ -239,7 +239,8 @@ def _common(
 
 def next_step(folder: Path, state: State, kind: Kind) -> str | None:
     """What to type next. An evaluation is gone on with by its own command, which counts it in the end."""
-    name = shlex.quote(str(folder))
+    text = str(folder)
+    name = shlex.quote(text if not text.startswith("-") else f"./{text}")
     if state in ("interrupted", "lost", "planned") and kind != "eval":
         return f"atropos run {name}"
     if state in ("interrupted", "lost", "planned"):
@@ -302,7 +303,10 @@ def _name(component: object) -> str | None:
 
 def _options(component: object) -> JsonDict:
     config = component.get("config") if isinstance(component, dict) else None
-    return dict(list(config.items())[:_OPTIONS]) if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        return {}
+    options, _ = parse(dump(dict(list(config.items())[:_OPTIONS])))  # without values that are not finite
+    return dict(options)
 
 
 def _text(value: object) -> str | None:

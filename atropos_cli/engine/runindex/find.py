@@ -52,6 +52,8 @@ def find_runs(folders: Iterable[Path]) -> Found:
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as listing:
                 inside = [(entry.name, _is_folder(entry)) for entry in listing]
+        except FileNotFoundError:
+            continue  # removed while we looked
         except OSError as error:
             found.problems.append(f"{folder}: {error.strerror or error}")
             continue

@@ -20,6 +20,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 _TOLD = 4
 _PLAIN = 2
 _VALUE = 24
+_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def list_runs(folders: Sequence[Path], reader: RunReader | None = None) -> Listi
     reader = reader or RunReader()
     found = find_runs(folders)
     entries = sorted((reader.read(folder) for folder in found.runs), key=lambda e: (moment(e), e.run), reverse=True)
-    notes = [f"not read: {problem}" for problem in found.problems]
+    notes = [f"not read: {problem}" for problem in found.problems[:_PROBLEMS]]
+    if len(found.problems) > _PROBLEMS:
+        notes.append(f"not read: {len(found.problems) - _PROBLEMS} folders more")
     if found.jobs:
         notes.append(f"{len(found.jobs)} jobs that hold no run (yet): see atropos slurm list")
     if found.stopped:

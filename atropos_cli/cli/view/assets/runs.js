@@ -122,6 +122,7 @@ function ago(time) {
 }
 
 function stamp(time) {
+  if (!time) return "";
   const moment = new Date(time);
   return Number.isNaN(moment.getTime()) ? "" : moment.toLocaleString("sv-SE").slice(0, 16);
 }
