@@ -436,7 +436,8 @@ def test_a_list_of_runs_is_live(browser: Browser, run: Path, tmp_path: Path) -> 
     begin("a", "finished", 3, level="<script>document.title='bad'</script>")
     (root / "c").mkdir()
     (root / "c" / "train.json").write_text('{"state": "finished", "method": "grpo"}')
-    (root / "c" / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "reward": 0.5}\n')
+    rows = [{"step": step, "kind": "train", "reward": step / 2} for step in (1, 2)]
+    (root / "c" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     going = begin("b", "running", 1, level="easy")
     (going / "lock").touch()
     holder = (going / "lock").open("rb")
@@ -451,7 +452,7 @@ def test_a_list_of_runs_is_live(browser: Browser, run: Path, tmp_path: Path) -> 
             tuple(browser.texts(f"#rows tr:nth-child({i}) td.{name}")[0] for name in ("state", "progress"))
             for i in (1, 2, 3)
         }
-        assert cells == {("running", "1/3 groups"), ("finished", "3/3 groups"), ("finished", "1 step")}
+        assert cells == {("running", "1/3 groups"), ("finished", "3/3 groups"), ("finished", "2 steps")}
         begin("b", "running", 2, level="easy")
         browser.until(lambda: "2/3 groups" in browser.texts("td.progress"))
         holder.close()
