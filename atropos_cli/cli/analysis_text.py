@@ -59,15 +59,21 @@ def analysis_end(report: Report, inputs: Sequence[str]) -> tuple[str, str]:
 
 
 def _print_environment(data: dict[str, Any], out: Output) -> None:
-    from atropos_cli.engine.analysis.page import COLUMNS, summaries, summary_cells
+    from atropos_cli.engine.analysis.summaries import COLUMNS, difference_rows, ranked_tasks, summary_cells, told
 
     out.details({name: text for name, text in _facts(data).items() if text})
-    rows = [[name, *summary_cells(row)] for name, row in summaries(data)]
-    if rows:
+    for difference in data["differences"]:
+        header, rows = difference_rows(difference)
         out.data("")
-        out.table(rows, header=("", *COLUMNS))
-    if any("quantiles" in row and not row["quantiles_from"].startswith("all") for _, row in summaries(data)):
+        out.table(rows, header=header)
+    found = told(data)
+    if found.varying:
+        out.data("")
+        out.table([[name, *summary_cells(row)] for name, row in found.varying], header=("", *COLUMNS))
+    if any("quantiles" in row and not row["quantiles_from"].startswith("all") for _, row in found.varying):
         out.data("quantiles are from a random sample of 10000 values")
+    for name, text in found.remarks.items():
+        out.data(f"{name}: {text}")
     _print_shares(data, out)
     failed = data["tasks"]["failed"]
     if failed:
@@ -76,31 +82,31 @@ def _print_environment(data: dict[str, Any], out: Output) -> None:
             [(str(task["failed"]), task["task"]) for task in failed],
             header=("failed", f"tasks of which nothing succeeded ({data['tasks']['all_failed']})"),
         )
-    for title, tasks in (("best tasks", data["tasks"]["best"]), ("worst tasks", data["tasks"]["worst"])):
-        if tasks and data["tasks"]["count"] > 1:
-            out.data("")
-            out.table(
-                [
-                    (f"{task['reward_mean']:.4g}", f"{task['scored']}", f"{task['failed']}", task["task"])
-                    for task in tasks
-                ],
-                header=("mean", "scored", "failed", title),
-            )
+    for title, tasks in ranked_tasks(data):
+        out.data("")
+        out.table(
+            [(f"{task['reward_mean']:.4g}", f"{task['scored']}", f"{task['failed']}", task["task"]) for task in tasks],
+            header=("mean", "scored", "failed", title),
+        )
 
 
 def _facts(data: dict[str, Any]) -> dict[str, str]:
+    """The headline first: mean reward, spread, success, failures."""
+    from atropos_cli.engine.analysis.summaries import interval
+
     rollouts, stats, success = data["rollouts"], data["group_stats"], data["success"]
     lost = f"; {data['groups_lost']} more failed as a whole" if data["groups_lost"] else ""
     non_finite = f" ({rollouts['non_finite']} not finite)" if rollouts["non_finite"] else ""
-    facts = {
-        "rollouts": f"{rollouts['scored']} scored, {rollouts['failed']} failed, "
-        f"{rollouts['unscored']} without a reward{non_finite}, of {rollouts['total']}",
-        "groups": f"{data['groups']}, of {data['tasks']['count']} tasks{lost}",
-    }
+    ci = data["reward"]["ci95_over_tasks"]
+    over = f" (95 % interval over {ci['tasks']} tasks)" if ci is not None else ""
+    facts = {"mean reward": interval(data) + over if data["reward"]["count"] else ""}
     if stats["groups"]:
+        differing = round((1 - stats["frac_reward_zero_std"]) * stats["groups"])
         high, low = _percent(stats["frac_all_max"]), _percent(stats["frac_all_min"])
-        extremes = f" (all at the maximum: {high}, at the minimum: {low})" if stats["frac_all_max"] is not None else ""
-        facts["equal rewards"] = f"{_percent(stats['frac_reward_zero_std'])} of {stats['groups']} groups{extremes}"
+        extremes = (
+            f" (all rewards at the maximum: {high}, at the minimum: {low})" if stats["frac_all_max"] is not None else ""
+        )
+        facts["with spread"] = f"{differing} of {stats['groups']} groups{extremes}"
     if success["of"]:
         facts["success"] = (
             f"{share(success['count'], success['of'])}, by {success['rule']}; "
@@ -108,9 +114,15 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
         )
     elif data["episodes"]:
         facts["success"] = success["rule"]
+    facts["failures"] = _counts(data["failures"])
+    facts["rollouts"] = (
+        f"{rollouts['scored']} scored, {rollouts['failed']} failed, "
+        f"{rollouts['unscored']} without a reward{non_finite}, of {rollouts['total']}"
+    )
+    facts["groups"] = f"{data['groups']}, of {data['tasks']['count']} tasks{lost}"
     truncated = data["truncated"]
     facts["truncated"] = share(truncated["count"], truncated["of"]) if truncated["count"] else ""
-    for name in ("stop_reasons", "finish_reasons", "failures", "labels"):
+    for name in ("stop_reasons", "finish_reasons", "labels"):
         facts[name.replace("_", " ")] = _counts(data.get(name, {}))
     facts["replies"] = _counts({name.replace("_", " "): n for name, n in data["replies"].items() if n})
     correlation = data["length"]["correlation_with_reward"]
@@ -121,20 +133,27 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
 
 
 def _print_shares(data: dict[str, Any], out: Output) -> None:
+    from atropos_cli.engine.analysis.summaries import no_pass, retention_rows, succeeded_and_failed
+
     ks = list(data["pass_at_k"])
-    if ks:
-        out.data("")
+    best = data["best_of_k"]
+    rows = []
+    if ks and succeeded_and_failed(data):
         rows = [
             [name, *(_with_error(point) for point in data[key].values())]
             for name, key in (("pass@k (one of k succeeds)", "pass_at_k"), ("pass^k (all k succeed)", "pass_hat_k"))
         ]
-        best = data["best_of_k"]
-        if best and list(best) == ks:
-            rows.append(["best reward of k", *(_with_error(point) for point in best.values())])
+    if best and (list(best) == ks or not rows) and len({point["mean"] for point in best.values()}) > 1:
+        ks = list(best)
+        rows.append(["best reward of k", *(_with_error(point) for point in best.values())])
+    if rows:
+        out.data("")
         out.table(rows, header=("mean over tasks", *(f"k={k}" for k in ks)))
+    if no_pass(data):
+        out.data(no_pass(data))
     for note in data["left_out"]:
         out.data(f"left out: {note}")
-    kept = [row for row in data["retention"] if row["total"]]
+    kept = retention_rows(data)
     if kept:
         out.data("")
         out.table(

@@ -34,6 +34,7 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "eval": LazyCommand(f"{_COMMANDS}.eval:app", "Evaluate a model on an environment: accuracy, pass@k.", ROLLOUTS),
     "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
+    "runs": LazyCommand(f"{_COMMANDS}.runs:runs", "List runs: when, what, reward, and how each stands.", ROLLOUTS),
     "analyze": LazyCommand(
         f"{_COMMANDS}.analyze:analyze", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA
     ),

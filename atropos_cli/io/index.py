@@ -35,6 +35,14 @@ def checksum(task: int, data: bytes, before: int = 0) -> int:
     return crc32(_TASK.pack(task), crc32(data, before))
 
 
+def records_in(path: Path) -> int:
+    """How many tasks an index names, by its size; the last few may not be in it yet. 0 without an index."""
+    try:
+        return max(0, path.stat().st_size - _HEADER.size) // _RECORD.size
+    except OSError:
+        return 0
+
+
 class OffsetIndex:
     """Records of (task, byte offset behind the task's last group, checksum). `begin` comes before the first `add`."""
 

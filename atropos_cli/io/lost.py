@@ -53,12 +53,14 @@ class RunFacts:
     """What plan.json and summary.json say of a run.
 
     prefix: how its group ids begin. full_marks: the reward of a perfect attempt. None where the plan does not say.
+    options: those of the environment.
     """
 
     env: str
     group_size: int
     prefix: str | None = None
     full_marks: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def run_facts(run: Path) -> RunFacts | None:
@@ -76,7 +78,9 @@ def run_facts(run: Path) -> RunFacts | None:
     prefix = digest[:10] if isinstance(digest, str) else None
     if not 1 <= size <= _MOST_ROLLOUTS:
         return None
-    return RunFacts(stored if isinstance(stored, str) else env, size, prefix, marks)
+    options = plan["environment"].get("config")
+    name = stored if isinstance(stored, str) else env
+    return RunFacts(name, size, prefix, marks, options if isinstance(options, dict) else {})
 
 
 def lost_tasks(run: Path, facts: RunFacts, written: Callable[[int], bool]) -> Iterator[LostTask]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import shutil
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -19,10 +16,11 @@ from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
-from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
+from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import AppendLog, atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.remote import make_folder
+from atropos_cli.io.runlock import guards, lock, lock_state, unlock
 from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted, redacted_json
 
@@ -100,7 +98,7 @@ class RunDir:
 
     def check_present(self) -> None:
         """Raise DataError when the folder is no longer where it was: what is written goes to files nobody finds."""
-        if self._lock_fd >= 0 and not _guards(self._lock_fd, self.folder / "lock"):
+        if self._lock_fd >= 0 and not guards(self._lock_fd, self.folder / "lock"):
             raise DataError(
                 f"{self.folder} was moved or removed while the run wrote into it",
                 hint="if it was moved, go on there with --resume --output FOLDER; what was removed is lost",
@@ -128,10 +126,10 @@ class RunDir:
         if self._lock_fd >= 0:
             if not holds_run(self.folder):
                 self._remove_empty()
-            _unlock(self._lock_fd)
+            unlock(self._lock_fd)
             self._lock_fd = -1
         if self._old_lock_fd >= 0:
-            _unlock(self._old_lock_fd)
+            unlock(self._old_lock_fd)
             self._old_lock_fd = -1
 
     def _remove_empty(self) -> None:
@@ -165,20 +163,20 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     elif not resume and folder.exists() and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir()):
         raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
     _make(folder)
-    lock = _lock(folder)
+    held = lock(folder)
     if holds_run(folder) and not resume:
-        os.close(lock)
+        os.close(held)
         raise RunExists(f"{folder} already holds a run", hint="another process was faster; --resume goes on with it")
-    return RunDir(folder, lock)
+    return RunDir(folder, held)
 
 
 def _open_beside(final: Path) -> RunDir:
     """A run that will replace the one in `final`, whose lock is held as long as this one is open."""
-    old = _lock(final)
+    old = lock(final)
     try:
         folder = replacement(final)
         if (folder / "plan.json").exists():
-            os.close(_lock(folder))
+            os.close(lock(folder))
         if holds_training(folder):
             raise RunExists(
                 f"{folder} holds an unfinished run that an earlier --overwrite began",
@@ -186,9 +184,9 @@ def _open_beside(final: Path) -> RunDir:
             )
         shutil.rmtree(folder, ignore_errors=True)
         _make(folder)
-        return RunDir(folder, _lock(folder), final, old)
+        return RunDir(folder, lock(folder), final, old)
     except BaseException:
-        _unlock(old)
+        unlock(old)
         raise
 
 
@@ -238,14 +236,7 @@ def holds_training(folder: Path) -> bool:
 
 def being_written(folder: Path) -> bool:
     """Does a process hold the run's lock? True as well where the file system does not tell."""
-    try:
-        with (folder / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+    return lock_state(folder) in ("held", "unknown")
 
 
 def _holds_groups(folder: Path) -> bool:
@@ -314,54 +305,6 @@ def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]
             found += _differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
         return found
     return [] if old == new else [(key, old, new)]
-
-
-def _lock(folder: Path) -> int:
-    """Take the lock of a folder. Raises RunLocked when another process holds it, DataError when it cannot be had."""
-    path = folder / "lock"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)  # the holder of a run that never began removed it
-        return _lock(folder)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}", hint="give another --output") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(fd, 300, 0).decode(errors="replace").strip() or "another process"
-        os.close(fd)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise DataError(
-                f"{path} cannot be locked: {error.strerror or error}",
-                hint="two processes would spoil each other's run; give an --output on a file system that has locks",
-            ) from error
-        raise RunLocked(
-            f"{folder} is being written by {holder}", hint=f"wait for it, or give another --output (lock: {path})"
-        ) from error
-    if not _guards(fd, path):
-        # The holder removed it between our open and our lock: this lock guards nothing.
-        os.close(fd)
-        folder.mkdir(parents=True, exist_ok=True)
-        return _lock(folder)
-    with contextlib.suppress(OSError):  # on a full disk: who holds it is good to know, no more
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()} since {now()}\n".encode(), 0)
-    return fd
-
-
-def _guards(fd: int, path: Path) -> bool:
-    """Is this the lock file that stands at `path`?"""
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except OSError:
-        return False
-
-
-def _unlock(fd: int) -> None:
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-    os.close(fd)
 
 
 def _end_line(path: Path) -> None:

@@ -18,12 +18,14 @@ def pages() -> Iterator[tuple[str, str]]:
     from atropos_cli.domain.group import ScoredGroup
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import FailureRecord, RunSummary
+    from atropos_cli.engine.runindex.entry import RunEntry
 
     documents = {
         ScoredGroup: "One line of `groups.jsonl`.",
         Plan: "`plan.json`, beside its `digest`; what `--dry-run --json` prints.",
         RunSummary: "`summary.json`; what `atropos gen --json` prints, beside `run`.",
         FailureRecord: "One line of `failures.jsonl`.",
+        RunEntry: "One of `runs` in what `atropos runs --json` prints.",
     }
     parts = []
     for model, where in documents.items():

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from atropos_cli.cli.view.index import RunIndex
 from atropos_cli.cli.view.page import script_json
 from atropos_cli.cli.view.server import ViewServer
 
@@ -46,6 +47,43 @@ def fetch(
     body = answer.read()
     connection.close()
     return answer.status, dict(answer.getheaders()), body
+
+
+def test_a_list_of_runs_and_the_runs_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    (root / "a").mkdir(parents=True)
+    (root / "a" / "plan.json").write_text("{}")
+    write(root / "a" / "groups.jsonl", native("alpha", [{"reward": 0.2}]))
+    (root / "bare").mkdir()
+    (root / "bare" / "plan.json").write_text('{"environment": {"name": "sums"}}')
+    index = RunIndex([root], lambda folder: opened(folder))
+    found = ViewServer(index)
+    threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        base = f"/{found.secret}/"
+        for name in ("", "runs.js", "runs.css", "style.css", "dom.js"):
+            assert fetch(found, base + name)[0] == 200
+        status, headers, body = fetch(found, f"{base}api/runs")
+        runs = {Path(run["run"]).name: run for run in json.loads(body)["runs"]}
+        assert (status, list(runs["a"]), runs["bare"]["state"]) == (200, list(runs["bare"]), "planned")
+        connection = http.client.HTTPConnection("127.0.0.1", found.server_port, timeout=5)
+        connection.request("GET", f"{base}api/runs", headers={"If-None-Match": headers["ETag"]})
+        unchanged = connection.getresponse()
+        assert (unchanged.status, unchanged.read()) == (304, b"")
+        connection.close()
+        page = f"{base}run/{runs['a']['key']}/"
+        assert b'<a id="back" href="../../">' in fetch(found, page)[2]
+        assert json.loads(fetch(found, f"{page}api/group?n=0")[2])["task"] == "alpha"
+        for path in ("run/", "run/x", "run/x/", "run/x/api/run", "api/group?n=0", "app.js", f"run/{'.' * 2}/a/"):
+            assert fetch(found, base + path)[0] == 404
+        assert fetch(found, f"{page}curves")[0] == 404
+        status, _, text = fetch(found, f"{base}run/{runs['bare']['key']}/")
+        assert (status, b"Traceback" in text) == (404, False)
+        assert fetch(found, f"/wrong/run/{runs['a']['key']}/api/run")[0] == 404
+    finally:
+        found.shutdown()
+        found.server_close()
+        index.close()
 
 
 def test_the_server_listens_on_this_machine_only(server: ViewServer) -> None:

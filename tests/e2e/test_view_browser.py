@@ -5,6 +5,7 @@ Needs selenium and Debian's chromium and chromium-driver; skipped without them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import threading
@@ -416,3 +417,59 @@ def test_nothing_is_loaded_from_elsewhere(browser: Browser, show: Serve, run: Pa
     assert all(name.startswith(url) for name in names)
     if url.startswith("file:"):
         assert names == []
+
+
+def test_a_list_of_runs_is_live(browser: Browser, run: Path, tmp_path: Path) -> None:
+    from atropos_cli.cli.view.index import RunIndex
+
+    root = tmp_path / "runs"
+
+    def begin(name: str, state: str, done: int, **plan: Any) -> Path:
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "plan.json").write_text(json.dumps({"environment": {"name": "sums", "config": plan}, "model": "m"}))
+        (folder / "groups.jsonl").write_text(run.read_text())
+        told = {"state": state, "groups_done": done, "groups_total": 3, "reward_mean": done / 10}
+        (folder / "summary.json").write_text(json.dumps(told))
+        return folder
+
+    begin("a", "finished", 3, level="<script>document.title='bad'</script>")
+    (root / "c").mkdir()
+    (root / "c" / "train.json").write_text('{"state": "finished", "method": "grpo"}')
+    rows = [{"step": step, "kind": "train", "reward": step / 2} for step in (1, 2)]
+    (root / "c" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    going = begin("b", "running", 1, level="easy")
+    (going / "lock").touch()
+    holder = (going / "lock").open("rb")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    index = RunIndex([root], lambda folder: Library([Run(folder.name, find_sources([str(folder)]))]))
+    server = ViewServer(index)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        browser.open(server.url)
+        assert browser.texts("#about") == ["3 runs, 1 running"]
+        cells = {
+            tuple(browser.texts(f"#rows tr:nth-child({i}) td.{name}")[0] for name in ("state", "progress"))
+            for i in (1, 2, 3)
+        }
+        assert cells == {("running", "1/3 groups"), ("finished", "3/3 groups"), ("finished", "2 steps")}
+        begin("b", "running", 2, level="easy")
+        browser.until(lambda: "2/3 groups" in browser.texts("td.progress"))
+        holder.close()
+        begin("d", "finished", 3, level="late")
+        browser.until(lambda: browser.texts("#about") == ["4 runs"])
+        assert sorted(browser.texts("td.state")) == ["finished", "finished", "finished", "interrupted"]
+        browser.type("#q", "level=late")
+        browser.until(lambda: len(browser.all("#rows tr")) == 1)
+        browser.all("td.what a")[0].click()
+        browser.until(lambda: browser.texts("#about") == ["3 groups"])
+        browser.all("#back")[0].click()
+        browser.until(lambda: len(browser.all("#rows tr")) == 4)
+        browser.all("a.curves")[0].click()
+        browser.until(lambda: browser.all("svg"))
+        assert browser.complaints() == []
+    finally:
+        holder.close()
+        server.shutdown()
+        server.server_close()
+        index.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -15,17 +16,23 @@ from atropos_cli.cli import dataio
 from atropos_cli.cli.ending import end
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.io.remote import is_remote
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.view.index import RunIndex
     from atropos_cli.cli.view.library import Library
+
+_ROWS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 
 SERVER, PAGE = "Server", "Page without a server"
 
 
 def view(
     ctx: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, a file, or a glob.", show_default=False)],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run folder, a folder of runs, a file, or a glob.")
+    ] = "runs",
     diff: Annotated[
         str | None,
         typer.Option("--diff", metavar="OTHER", show_default=False, help="Compare with this run on the same tasks."),
@@ -74,20 +81,48 @@ def view(
 ) -> None:
     """Show the groups of a run in the browser: rollouts side by side, rewards, tokens, filters, search.
 
+    Of a folder of runs (such as runs) it shows the list of them, live while they run, with a link to each.
+
     The address is printed on standard output; it holds a secret, so that nobody else on this machine can use it.
     Ctrl-C ends the server. Rows are read when they are looked at, so a file of any size opens at once.
     """
     session = session_of(ctx)
     if export is not None and export.exists() and not overwrite:
         raise DataError(f"{export} is already there", hint="--overwrite replaces it")
-    library = _open(run, diff, tokenizer, group, form)
-    try:
+    listed = _lists_runs(run)
+    if listed and (diff is not None or export is not None):
+        option = "--diff" if export is None else "--export"
+        raise UsageError(
+            f"{option} is of one run, and {run} is a folder of runs", hint=f"atropos runs {run} lists them"
+        )
+    if listed:
+        with closing(_index(run, tokenizer, group, form)) as index:
+            _serve(index, host, port, session)
+        return
+    with closing(_open(run, diff, tokenizer, group, form)) as library:
         if export is not None:
             _export(library, export, limit, session)
         else:
             _serve(library, host, port, session)
-    finally:
-        library.close()
+
+
+def _lists_runs(name: str) -> bool:
+    """Is it a folder of runs, and neither a run nor a folder of data files?"""
+    from atropos_cli.engine.runindex.find import is_run
+    from atropos_cli.paths import home
+
+    folder = Path(home(name))
+    if is_remote(name) or not folder.is_dir():
+        return False
+    names = [path.name for path in folder.iterdir()]
+    return not is_run(names) and not any(name.endswith(_ROWS) for name in names)
+
+
+def _index(run: str, tokenizer: str | None, group: bool | None, form: str) -> RunIndex:
+    from atropos_cli.cli.view.index import RunIndex
+    from atropos_cli.paths import home
+
+    return RunIndex([Path(home(run))], lambda folder: _open(str(folder), None, tokenizer, group, form))
 
 
 def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None, form: str) -> Library:
@@ -119,7 +154,7 @@ def _export(library: Library, path: Path, limit: int, session: Session) -> None:
     end(session.out, f"wrote {path}: {made.groups} {kind}{more}", "open it in a browser")
 
 
-def _serve(library: Library, host: str, port: int, session: Session) -> None:
+def _serve(library: Library | RunIndex, host: str, port: int, session: Session) -> None:
     """Serve until Ctrl-C or SIGTERM, which end it well: there is no other way to end it."""
     from atropos_cli.cli.view.server import ViewServer, is_loopback
 

@@ -21,10 +21,22 @@ def asset(name: str) -> str:
     return files("atropos_cli.cli.view").joinpath("assets", name).read_text("utf-8")
 
 
-def served_page(title: str) -> str:
-    """The page that fetches what it shows."""
+def index_page(title: str) -> str:
+    """The page that lists runs."""
+    styles = "".join(f'<link rel="stylesheet" href="{name}">' for name in (STYLE, "runs.css"))
+    scripts = "".join(f'<script src="{name}" defer></script>' for name in ("dom.js", "runs.js"))
+    return _filled(title, styles, scripts, template="runs.html")
+
+
+def served_page(title: str, *, listed: bool = False) -> str:
+    """The page that fetches what it shows. listed: it was opened from a list of runs, two levels above."""
     scripts = "".join(f'<script src="{name}" defer></script>' for name in SCRIPTS)
-    return _filled(title, f'<link rel="stylesheet" href="{STYLE}">', scripts)
+    return _filled(
+        title,
+        f'<link rel="stylesheet" href="{STYLE}">',
+        scripts,
+        back='<a id="back" href="../../">Runs</a>' if listed else "",
+    )
 
 
 def exported_page(title: str, data: dict[str, Any]) -> str:
@@ -52,11 +64,11 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _filled(title: str, head: str, scripts: str) -> str:
-    page = asset("page.html")
+def _filled(title: str, head: str, scripts: str, *, back: str = "", template: str = "page.html") -> str:
+    page = asset(template)
     shown = "".join(char if char.isprintable() else "?" for char in title)
     # One pass over the template, so that nothing in a title is taken for a place to fill.
-    parts = {"title": escape(shown), "head": head, "scripts": scripts}
+    parts = {"title": escape(shown), "head": head, "scripts": scripts, "back": back}
     out, rest = [], page
     while "{{" in rest:
         before, _, rest = rest.partition("{{")

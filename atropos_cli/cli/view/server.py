@@ -6,6 +6,7 @@ whose Host is not this machine is refused: a web site whose name was made to poi
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import json
@@ -15,16 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from atropos_cli.cli.view.index import RunIndex
 from atropos_cli.cli.view.library import BadRequest, Library
 from atropos_cli.cli.view.page import SCRIPTS, STYLE, TYPES, asset, served_page
-from atropos_cli.errors import UsageError
+from atropos_cli.errors import AtroposError, UsageError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+ALONE = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; sandbox"
+"""The policy of a page that holds its style itself, and no scripts."""
+
 HEADERS = {
-    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -45,12 +49,12 @@ def is_loopback(host: str) -> bool:
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves a library until `shutdown`. `url` is the page's address."""
+    """Serves a library, or a list of runs with a library of each, until `shutdown`. `url` is the page's address."""
 
     daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, library: Library, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, library: Library | RunIndex, host: str = "127.0.0.1", port: int = 0) -> None:
         self.library = library
         self.secret = secrets.token_urlsafe(16)
         self.host = host
@@ -94,6 +98,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "atropos"
     sys_version = ""
     timeout = 60
+    policy = POLICY
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -102,6 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
+        self.policy = POLICY
         try:
             if not self.server.knows_host(self.headers.get("Host")):
                 status, kind, body = 421, "text/plain", b"this server answers to this machine only\n"
@@ -109,9 +115,15 @@ class Handler(BaseHTTPRequestHandler):
                 status, kind, body = self._content()
         except ValueError:  # a Host or path that is none
             status, kind, body = 400, "text/plain", b"not understood\n"
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"' if kind == "application/json" else None
+        if status == 200 and tag is not None and self.headers.get("If-None-Match") == tag:
+            status, body = 304, b""
         self.send_response(status)
+        self.send_header("Content-Security-Policy", self.policy)
         for name, value in HEADERS.items():
             self.send_header(name, value)
+        if tag is not None:
+            self.send_header("ETag", tag)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -124,19 +136,38 @@ class Handler(BaseHTTPRequestHandler):
         missing = (404, "text/plain", b"not here; the address that was printed has a secret part\n")
         if not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
             return missing
-        name = "/".join(rest)
+        library, name = self.server.library, "/".join(rest)
+        given = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if isinstance(library, Library):
+            return self._of_library(library, name, given) or missing
+        if not name.startswith("run/"):
+            return library.content(name) or missing
+        key, _, name = name.removeprefix("run/").partition("/")
+        if name == "curves":
+            self.policy = ALONE
+            page = library.curves(key)
+            return missing if page is None else (200, "text/html; charset=utf-8", page)
+        try:
+            found = library.library(key)
+        except AtroposError as error:
+            return 404, "text/plain; charset=utf-8", f"{error}\n".encode()
+        return missing if found is None else self._of_library(found, name, given, listed=True) or missing
+
+    def _of_library(
+        self, library: Library, name: str, given: dict[str, str], *, listed: bool = False
+    ) -> tuple[int, str, bytes] | None:
         if name == "":
-            title = " and ".join(run.name for run in self.server.library.runs)
-            return 200, "text/html; charset=utf-8", served_page(title).encode("utf-8", "replace")
+            title = " and ".join(run.name for run in library.runs)
+            return 200, "text/html; charset=utf-8", served_page(title, listed=listed).encode("utf-8", "replace")
         if name in SCRIPTS or name == STYLE:
             return 200, TYPES[name[name.rindex(".") :]], asset(name).encode()
         if not name.startswith("api/"):
-            return missing
-        return self._data(name.removeprefix("api/"), dict(parse_qsl(parts.query, keep_blank_values=True)))
+            return None
+        return self._data(library, name.removeprefix("api/"), given)
 
-    def _data(self, what: str, given: dict[str, str]) -> tuple[int, str, bytes]:
+    def _data(self, library: Library, what: str, given: dict[str, str]) -> tuple[int, str, bytes]:
         try:
-            answer = self.server.library.answer(what, given)
+            answer = library.answer(what, given)
         except BadRequest as error:
             return 400, "application/json", json.dumps({"error": str(error)}).encode()
         if answer is None:

@@ -103,6 +103,8 @@ class Analysis:
             self.others += len(record.attempts)
             return
         environment.add(record)
+        facts = self._lost.facts(record.source)
+        environment.differences.add(record, facts.options if facts is not None else None)
         if environment.plugged is not None:
             environment.plugged.add(record)
         self._count(record, environment)

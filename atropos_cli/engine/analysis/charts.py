@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.streaming import SAMPLE, Moments, Series
+from atropos_cli.engine.analysis.summaries import succeeded_and_failed
 
 if TYPE_CHECKING:
     from atropos_cli.engine.analysis.report import EnvironmentReport
@@ -17,7 +18,21 @@ _CATEGORIES = 12
 
 
 def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
-    """The charts of an environment that have something to show."""
+    """The charts of an environment that show more than one value."""
+    yield from filter(tells, _charts(report))
+    yield from filter(tells, report.charts)
+
+
+def tells(chart: Chart) -> bool:
+    """Is there something to compare?"""
+    if chart.categories:
+        return len(chart.categories) > 1 and any(value for _, value in chart.categories)
+    if chart.bars:
+        return sum(height > 0 for _, _, height in chart.bars) > 1
+    return any(len(set(line.ys)) > 1 for line in chart.lines)
+
+
+def _charts(report: EnvironmentReport) -> Iterator[Chart]:
     env = report.environment
     yield from _distribution("reward", "Reward", "reward", env.reward)
     yield from _distribution("task-means", "Mean reward of each task", "mean reward", report.task_means, "tasks")
@@ -25,6 +40,8 @@ def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
     yield from _pass_at_k(data)
     if len(env.rewards) > 1:
         for i, (name, series) in enumerate(list(env.rewards.items())[:_NAMED_REWARDS]):
+            if series.sample == env.reward.sample:
+                continue
             yield from _distribution(f"reward-{i}", f"Reward {name!r}", "value", series)
     yield from _distribution("tokens", "Length in tokens", "sampled tokens", env.tokens)
     yield from _distribution("characters", "Length in characters", "characters", env.characters)
@@ -39,7 +56,6 @@ def charts_of(report: EnvironmentReport) -> Iterator[Chart]:
         if counts:
             top = tuple((label, float(count)) for label, count in counts.most_common(_CATEGORIES))
             yield Chart(name, title, "", "rollouts", categories=top)
-    yield from report.charts
 
 
 def _distribution(name: str, title: str, x_label: str, series: Series, what: str = "rollouts") -> Iterator[Chart]:
@@ -51,6 +67,8 @@ def _distribution(name: str, title: str, x_label: str, series: Series, what: str
 
 def _pass_at_k(data: dict[str, Any]) -> Iterator[Chart]:
     lines = []
+    if not succeeded_and_failed(data):
+        return
     for key, label in (("pass_at_k", "pass@k: one of k succeeds"), ("pass_hat_k", "pass^k: all k succeed")):
         points = data[key]
         if len(points) > 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.thinking import split_thinking
+from atropos_cli.engine.analysis.differences import Differences
 from atropos_cli.engine.analysis.estimators import Threshold, expected_best_of_k
 from atropos_cli.engine.analysis.groups import GroupTally, Retention
 from atropos_cli.engine.analysis.plugged import Plugged
@@ -60,7 +61,7 @@ class Environment:
         self.own_fields: Counter[str] = Counter()
         self.reward = Series()
         self.rewards = Table(Series)
-        self.metrics = Table(Moments)
+        self.metrics = Table(Series)
         self.task_names = Table(Moments)
         self.characters = Series()
         self.tokens = Series()
@@ -75,6 +76,7 @@ class Environment:
         self.lost_rollouts = 0
         self.turn_groups = 0
         self.row_tasks = 0
+        self.differences = Differences()
         self.plugged: Plugged | None = None
 
     def add(self, record: Record) -> None:

@@ -13,7 +13,18 @@ from atropos_cli.engine.analysis.analysis import Report
 from atropos_cli.engine.analysis.charts import charts_of
 from atropos_cli.engine.analysis.plugged import cell_texts
 from atropos_cli.engine.analysis.report import EnvironmentReport
-from atropos_cli.engine.analysis.svg import escape, number, svg
+from atropos_cli.engine.analysis.summaries import (
+    COLUMNS,
+    difference_rows,
+    interval,
+    no_pass,
+    ranked_tasks,
+    retention_rows,
+    succeeded_and_failed,
+    summary_cells,
+    told,
+)
+from atropos_cli.engine.analysis.svg import escape, figure
 from atropos_cli.ports.analyzer import AnalysisTable
 
 
@@ -37,15 +48,10 @@ def page(report: Report, title: str, read: Sequence[str]) -> str:
 
 def _environment(name: str, report: EnvironmentReport, charts: Iterable[Chart]) -> str:
     data = report.as_json()
-    figures = "".join(
-        f"<figure><figcaption>{_text(chart.title)}"
-        + (f" <small>{_text(chart.note)}</small>" if chart.note else "")
-        + f"</figcaption>{svg(chart)}</figure>"
-        for chart in charts
-    )
     return (
-        f"<section><h2>{_text(name)}</h2>{_headlines(data)}{_distributions(data)}{_shares(data)}"
-        f'<div class="charts">{figures}</div>{"".join(map(_plugin_table, report.tables))}{_tasks(data)}</section>'
+        f"<section><h2>{_text(name)}</h2>{_headlines(data)}{_differences(data)}{_distributions(data)}{_shares(data)}"
+        f'<div class="charts">{"".join(map(figure, charts))}</div>{"".join(map(_plugin_table, report.tables))}'
+        f"{_tasks(data)}</section>"
     )
 
 
@@ -56,17 +62,29 @@ def _plugin_table(table: AnalysisTable) -> str:
 
 def _headlines(data: dict[str, Any]) -> str:
     rollouts, stats, success = data["rollouts"], data["group_stats"], data["success"]
-    cards = [
-        ("rollouts", f"{rollouts['total']}", _rollouts_text(rollouts)),
-        ("groups", f"{data['groups']}", _share_text(stats["frac_reward_zero_std"], "of equal rewards")),
-    ]
+    cards = []
     if data["reward"]["mean"] is not None:
-        cards.append(("mean reward", number(data["reward"]["mean"]), f"over {rollouts['scored']} scored rollouts"))
+        ci = data["reward"]["ci95_over_tasks"]
+        over = f"95 % interval over {ci['tasks']} tasks; " if ci is not None else ""
+        cards.append(("mean reward", interval(data), f"{over}{rollouts['scored']} scored rollouts"))
+    if stats["groups"]:
+        differing = round((1 - stats["frac_reward_zero_std"]) * stats["groups"])
+        at = [
+            f"{100 * share:.0f} % all at the {end}"
+            for end, share in (("maximum", stats["frac_all_max"]), ("minimum", stats["frac_all_min"]))
+            if share
+        ]
+        detail = "; ".join(at) or "rewards that differ within the group"
+        cards.append(("groups with spread", f"{differing} of {stats['groups']}", detail))
     if success["of"]:
         detail = f"{success['count']} of {success['of']}; {success['rule']}; failed: {success['failed_attempts']}"
         cards.append(("success", f"{100 * success['rate']:.1f} %", detail))
     elif data["episodes"]:
         cards.append(("success", "-", success["rule"]))
+    cards.append(("rollouts", f"{rollouts['total']}", _rollouts_text(rollouts)))
+    if data["failures"]:
+        stages = ", ".join(f"{name} {count}" for name, count in list(data["failures"].items())[:4])
+        cards.append(("failed rollouts", str(rollouts["failed"]), stages))
     if data["groups_lost"]:
         cards.append(("failed as a whole", str(data["groups_lost"]), "groups that were not written"))
     return (
@@ -78,41 +96,28 @@ def _headlines(data: dict[str, Any]) -> str:
     )
 
 
+def _differences(data: dict[str, Any]) -> str:
+    """Tables of where rewards differ, the most telling first."""
+    tables = []
+    for difference in data["differences"]:
+        header, rows = difference_rows(difference)
+        share = difference["explained"]
+        note = f"explains {100 * share:.0f} % of the variance of rewards" if share is not None else "no difference"
+        tables.append(f"<div>{_table(header, rows)}<p>{note}</p></div>")
+    return f'<h3>Differences</h3><div class="tables">{"".join(tables)}</div>' if tables else ""
+
+
 def _rollouts_text(rollouts: dict[str, Any]) -> str:
-    return f"{rollouts['scored']} scored, {rollouts['failed']} failed, {rollouts['unscored']} without a reward"
-
-
-def _share_text(share: float | None, text: str) -> str:
-    return "" if share is None else f"{100 * share:.1f} % {text}"
-
-
-def summaries(data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(name, summary) of everything that has a distribution; metrics have no quantiles."""
-    rows = [("reward", data["reward"]), *((f"reward {name}", value) for name, value in data["rewards"].items())]
-    rows += [(name, data["length"][name]) for name in ("characters", "tokens", "turns") if data["length"][name]]
-    rows += [(f"metric {name}", value) for name, value in data["metrics"].items()]
-    if data["episodes"]:
-        rows += [
-            ("turns of an episode", data["episodes"]["turns"]),
-            ("reward of an episode", data["episodes"]["reward"]),
-        ]
-    if len(data["task_names"]) > 1:
-        rows += [(f"reward of {name}", value) for name, value in data["task_names"].items()]
-    return [(name, row) for name, row in rows if row["count"]]
-
-
-COLUMNS = ("count", "mean", "std", "min", "5 %", "25 %", "50 %", "75 %", "95 %", "max")
-
-
-def summary_cells(row: dict[str, Any]) -> list[str]:
-    """A summary as texts for COLUMNS."""
-    quantiles = row.get("quantiles") or {}
-    values = [row["mean"], row["std"], row["min"], *(quantiles.get(q) for q in ("0.05", "0.25", "0.5", "0.75", "0.95"))]
-    return [str(row["count"]), *("" if value is None else f"{value:.4g}" for value in [*values, row["max"]])]
+    parts = [("scored", rollouts["scored"]), ("failed", rollouts["failed"]), ("without a reward", rollouts["unscored"])]
+    return ", ".join(f"{count} {name}" for name, count in parts if count) or "none"
 
 
 def _distributions(data: dict[str, Any]) -> str:
-    return _table(("", *COLUMNS), [[name, *summary_cells(row)] for name, row in summaries(data)])
+    found = told(data)
+    rows = [[name, *summary_cells(row)] for name, row in found.varying]
+    lines = "".join(f"<li><b>{name}:</b> {_text(text)}</li>" for name, text in found.remarks.items())
+    remarks = f'<ul class="remarks">{lines}</ul>' if lines else ""
+    return (_table(("", *COLUMNS), rows) if rows else "") + remarks
 
 
 def _shares(data: dict[str, Any]) -> str:
@@ -123,14 +128,13 @@ def _shares(data: dict[str, Any]) -> str:
             ("pass@k: at least one of k succeeds", data["pass_at_k"].values()),
             ("pass^k: all k succeed", data["pass_hat_k"].values()),
         )
-        if points
+        if points and succeeded_and_failed(data)
     ]
     if ks:
         blocks.append(_table(("", *(f"k = {k}" for k in data["pass_at_k"])), ks))
     kept = [
         [f"reward {row['threshold']}", f"{row['kept']} of {row['total']}", f"{row['groups_kept']} of {row['groups']}"]
-        for row in data["retention"]
-        if row["total"]
+        for row in retention_rows(data)
     ]
     if kept:
         blocks.append(_table(("kept by", "rollouts", "groups"), kept))
@@ -140,7 +144,7 @@ def _shares(data: dict[str, Any]) -> str:
     if facts:
         of = data["truncated"]["of"]
         blocks.append(_table(("replies", f"of {of}"), [[name, str(count)] for name, count in facts]))
-    notes = "".join(f"<p>{_text(note)}</p>" for note in data["left_out"])
+    notes = "".join(f"<p>{_text(note)}</p>" for note in [no_pass(data), *data["left_out"]] if note)
     return f'<div class="tables">{"".join(blocks)}</div>{notes}'
 
 
@@ -150,10 +154,10 @@ def _tasks(data: dict[str, Any]) -> str:
     if failed:
         title = f"Tasks of which nothing succeeded ({data['tasks']['all_failed']})"
         blocks.append(f"<div><h3>{title}</h3>{_table(('task', 'failed'), failed)}</div>")
-    for title, rows in (("Best tasks", data["tasks"]["best"]), ("Worst tasks", data["tasks"]["worst"])):
-        if rows:
-            cells = [[row["task"], f"{row['reward_mean']:.4g}", str(row["scored"]), str(row["failed"])] for row in rows]
-            blocks.append(f"<div><h3>{title}</h3>{_table(('task', 'mean reward', 'scored', 'failed'), cells)}</div>")
+    for title, rows in ranked_tasks(data):
+        cells = [[row["task"], f"{row['reward_mean']:.4g}", str(row["scored"]), str(row["failed"])] for row in rows]
+        table = _table(("task", "mean reward", "scored", "failed"), cells)
+        blocks.append(f"<div><h3>{title.capitalize()}</h3>{table}</div>")
     return f'<div class="tables">{"".join(blocks)}</div>'
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from atropos_cli.engine.analysis.analysis import AnalysisOptions
 
 
+_NORMAL_95 = 1.96
+
+
 class EnvironmentReport:
     """Takes the tasks and episodes of an environment once its stream has ended."""
 
@@ -93,6 +96,7 @@ class EnvironmentReport:
             | {
                 "mean_over_tasks": finite(self.task_means.mean) if self.task_means.n else None,
                 "stderr_over_tasks": self.task_means.stderr,
+                "ci95_over_tasks": self._interval(),
             },
             "rewards": env.rewards.as_json(),
             "metrics": env.metrics.as_json(),
@@ -119,6 +123,7 @@ class EnvironmentReport:
                 "worst": [_task_row(task) for _, _, task in sorted(self._worst, reverse=True)],
             },
             "task_names": env.task_names.as_json(),
+            "differences": env.differences.as_json(),
             "episodes": self._episodes(),
         }
         if self.tables:
@@ -126,6 +131,19 @@ class EnvironmentReport:
         if env.labels:
             data["labels"] = dict(env.labels)
         return data
+
+    def _interval(self) -> dict[str, Any] | None:
+        """The 95 % interval of the mean over tasks, by the normal approximation."""
+        mean, stderr = self.task_means.mean, self.task_means.stderr
+        if stderr is None or finite(mean) is None:
+            return None
+        half = _NORMAL_95 * stderr
+        return {
+            "low": finite(mean - half),
+            "high": finite(mean + half),
+            "half": finite(half),
+            "tasks": self.task_means.n,
+        }
 
     def _successes(self, task: TaskTotal) -> int:
         if self._options.success.threshold is not None:

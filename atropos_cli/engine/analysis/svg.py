@@ -10,8 +10,12 @@ from atropos_cli.domain.charts import Chart, Line
 
 WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
+COLORS = 8
+"""Lines that the style sheet tells apart, by colour and dashes."""
+
 _LABEL = 28
-_ROW = 17
+_TICK_GAP = 30
+"""Least distance of two labels on the axis below."""
 
 
 def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
@@ -40,16 +44,32 @@ def escape(text: str) -> str:
     return escape_markup("".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text))
 
 
+def figure(chart: Chart) -> str:
+    """The chart under its title. Names of lines stand in a list below it, where they have room at any length."""
+    picture = svg(chart)
+    if not picture:
+        return ""
+    note = f" <small>{escape(chart.note)}</small>" if chart.note else ""
+    names = "".join(
+        f'<li><i class="swatch swatch{i % COLORS}"></i><bdi>{escape(line.label)}</bdi> <b>{_last(line)}</b></li>'
+        for i, line in enumerate(chart.lines)
+    )
+    legend = f'<ul class="legend">{names}</ul>' if len(chart.lines) > 1 else ""
+    return f"<figure><figcaption>{escape(chart.title)}{note}</figcaption>{picture}{legend}</figure>"
+
+
+def _last(line: Line) -> str:
+    finite = [y for y in line.ys if math.isfinite(y)]
+    return number(finite[-1]) if finite else ""
+
+
 class _Axes:
     """Maps values to places in the picture."""
 
-    def __init__(
-        self, x: tuple[float, float], y: tuple[float, float], *, top: float = TOP, log_x: bool = False
-    ) -> None:
-        self._top = top
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False) -> None:
         self._log = log_x and x[0] > 0
         low, high = (math.log(x[0]), math.log(x[1])) if self._log else x
-        self._x = (low, high if high > low else low + 1)
+        self._x = (low, high) if high > low else (low - 1, low + 1)
         self._y = (y[0], y[1] if y[1] > y[0] else y[0] + 1)
 
     def x(self, value: float) -> float:
@@ -59,22 +79,22 @@ class _Axes:
 
     def y(self, value: float) -> float:
         low, high = self._y
-        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - self._top - BOTTOM)
+        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
 
 def svg(chart: Chart) -> str:
-    """The chart as an <svg> element with a title for screen readers."""
+    """The chart as an <svg> element with a title for screen readers; points that are not finite are gaps in a line."""
     if chart.categories:
         return _categories(chart)
     xs = [edge for low, high, _ in chart.bars for edge in (low, high)] + [x for line in chart.lines for x in line.xs]
     ys = [height for _, _, height in chart.bars] + [y for line in chart.lines for y in _reach(line)]
-    if not xs:
+    if not xs or not ys:
         return ""
-    bottom = min(0.0, *ys) if len(ys) > 1 else min(0.0, ys[0])
-    named = len(chart.lines) > 1
-    top = TOP + _ROW * len(chart.lines) if named else TOP
-    axes = _Axes((min(xs), max(xs)), (bottom, max(ys) * 1.05 or 1.0), top=top, log_x=chart.log_x)
-    parts = [*_grid(axes, bottom, max(ys)), *_x_ticks(chart, axes, min(xs), max(xs))]
+    bottom, top = min(0.0, *ys), max(ys)
+    if not math.isfinite(2 * (top - bottom)) or not math.isfinite(2 * (max(xs) - min(xs))):
+        return ""  # beyond what can be computed with
+    axes = _Axes((min(xs), max(xs)), (bottom, top + 0.05 * (top - bottom)), log_x=chart.log_x)
+    parts = [*_grid(axes, bottom, top), *_x_ticks(chart, axes, min(xs), max(xs))]
     for low, high, height in chart.bars:
         x, y = axes.x(low), axes.y(height)
         width = max(0.5, axes.x(high) - x - 1)
@@ -83,18 +103,16 @@ def svg(chart: Chart) -> str:
             f"<title>{number((low + high) / 2)}: {number(height)}</title></rect>"
         )
     for i, line in enumerate(chart.lines):
-        parts += _line(line, axes, i)
-        if named:
-            y = TOP + _ROW * i
-            parts.append(f'<text class="name name{i % 4}" x="{LEFT}" y="{y}">{escape(line.label)}</text>')
+        parts += _line(line, axes, i % COLORS)
     parts += _axis_labels(chart)
     return _wrapped(chart, parts, HEIGHT)
 
 
 def _reach(line: Line) -> list[float]:
-    if line.errors is None:
-        return list(line.ys)
-    return [y + sign * error for y, error in zip(line.ys, line.errors, strict=True) for sign in (-1, 1)]
+    """The finite values, with their errors."""
+    errors = line.errors or (0.0,) * len(line.ys)
+    reach = [y + sign * error for y, error in zip(line.ys, errors, strict=True) for sign in (-1, 1)]
+    return [y for y in reach if math.isfinite(y)]
 
 
 def _wrapped(chart: Chart, parts: Sequence[str], height: float) -> str:
@@ -116,40 +134,61 @@ def _grid(axes: _Axes, low: float, high: float) -> list[str]:
 
 def _x_ticks(chart: Chart, axes: _Axes, low: float, high: float) -> list[str]:
     if chart.log_x:
-        ticks = list(chart.lines[0].xs)
+        ticks = sorted({x for line in chart.lines for x in line.xs})
     elif len(chart.bars) <= 6 and chart.bars:
         ticks = [(a + b) / 2 for a, b, _ in chart.bars]
     else:
         ticks = nice_ticks(low, high, 6)
+        if all(x == int(x) for line in chart.lines for x in line.xs) and not chart.bars:
+            ticks = [tick for tick in ticks if abs(tick - round(tick)) < 1e-6]  # there is no half step
     y = HEIGHT - BOTTOM + 16
-    return [f'<text class="tick" x="{axes.x(t):.1f}" y="{y}" text-anchor="middle">{number(t)}</text>' for t in ticks]
+    parts, before = [], -math.inf
+    for tick in ticks:
+        x = axes.x(tick)
+        if x - before >= _TICK_GAP:
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="middle">{number(tick)}</text>')
+            before = x
+    return parts
 
 
 def _axis_labels(chart: Chart) -> list[str]:
     middle = (LEFT + WIDTH - RIGHT) / 2
     across = (TOP + HEIGHT - BOTTOM) / 2
-    place = f'transform="translate(12 {across:.0f}) rotate(-90)"'
-    return [
-        f'<text class="label" x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(chart.x_label)}</text>',
-        f'<text class="label" {place} text-anchor="middle">{escape(chart.y_label)}</text>',
+    place = f'transform="translate(11 {across:.0f}) rotate(-90)"'
+    parts = [
+        f'<text class="label" x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(chart.x_label)}</text>'
     ]
+    if chart.y_label:
+        shown = chart.y_label if len(chart.y_label) <= _LABEL else chart.y_label[: _LABEL - 1] + "…"
+        parts.append(f'<text class="label" {place} text-anchor="middle">{escape(shown)}</text>')
+    return parts
 
 
 def _line(line: Line, axes: _Axes, index: int) -> list[str]:
-    points = [(axes.x(x), axes.y(y)) for x, y in zip(line.xs, line.ys, strict=True)]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    parts = [f'<polyline class="line line{index % 4}" points="{path}"/>']
-    for i, (x, y) in enumerate(points):
-        if line.errors is not None and line.errors[i] > 0:
-            top, bottom = axes.y(line.ys[i] + line.errors[i]), axes.y(line.ys[i] - line.errors[i])
+    parts: list[str] = []
+    piece: list[str] = []
+    dots = []
+    for i, (x, y) in enumerate(zip(line.xs, line.ys, strict=True)):
+        if not math.isfinite(y):
+            parts += _polyline(piece, index)
+            piece = []
+            continue
+        at_x, at_y = axes.x(x), axes.y(y)
+        piece.append(f"{at_x:.1f},{at_y:.1f}")
+        if line.errors is not None and math.isfinite(line.errors[i]) and line.errors[i] > 0:
+            top, bottom = axes.y(y + line.errors[i]), axes.y(y - line.errors[i])
             parts.append(
-                f'<line class="line line{index % 4}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
+                f'<line class="line line{index}" x1="{at_x:.1f}" x2="{at_x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
             )
-        parts.append(
-            f'<circle class="dot dot{index % 4}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-            f"<title>{number(line.xs[i])}: {number(line.ys[i])}</title></circle>"
+        dots.append(
+            f'<circle class="dot dot{index}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="{3 if len(line.xs) <= 60 else 2}">'
+            f"<title>{number(x)}: {number(y)}</title></circle>"
         )
-    return parts
+    return [*parts, *_polyline(piece, index), *dots]
+
+
+def _polyline(points: Sequence[str], index: int) -> list[str]:
+    return [f'<polyline class="line line{index}" points="{" ".join(points)}"/>'] if len(points) > 1 else []
 
 
 def _categories(chart: Chart) -> str:
@@ -165,8 +204,8 @@ def _categories(chart: Chart) -> str:
         width = max(1.0, value / most * room)
         text = f"{escape(shown)}<title>{escape(name)}</title>"
         parts += [
-            f'<text class="tick" x="{label - 8}" y="{y + 15}" text-anchor="end">{text}</text>',
+            f'<text class="tick fixed" x="{label - 8}" y="{y + 15}" text-anchor="end">{text}</text>',
             f'<rect class="bar" x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}"/>',
-            f'<text class="tick" x="{label + width + 6:.1f}" y="{y + 15}">{number(value)}</text>',
+            f'<text class="tick fixed" x="{label + width + 6:.1f}" y="{y + 15}">{number(value)}</text>',
         ]
     return _wrapped(chart, parts, top * 2 + row * len(chart.categories))

@@ -18,6 +18,7 @@ from atropos_cli.engine.analysis.analysis import Analysis, AnalysisOptions
 from atropos_cli.engine.analysis.charts import charts_of
 from atropos_cli.engine.analysis.estimators import CountError, Threshold
 from atropos_cli.engine.analysis.success import SuccessRule
+from atropos_cli.engine.analysis.summaries import no_pass, told
 from atropos_cli.engine.analysis.svg import nice_ticks, svg
 from atropos_cli.engine.analysis.totals import TaskTotal
 from atropos_cli.errors import UsageError
@@ -295,7 +296,9 @@ def test_odd_values_of_strangers_do_not_stop_it() -> None:
     ]
     data = only(analysed(*rows))
     assert data["rollouts"]["total"] == 3
-    assert data["metrics"] == {"n": {"count": 1, "mean": 2.0, "std": None, "min": 2.0, "max": 2.0}}
+    assert list(data["metrics"]) == ["n"]
+    assert (data["metrics"]["n"]["count"], data["metrics"]["n"]["mean"]) == (1, 2.0)
+    assert data["metrics"]["n"]["quantiles"]["0.5"] == 2.0
     json.dumps(data, allow_nan=False)
 
 
@@ -334,23 +337,65 @@ def test_every_chart_becomes_svg_without_markup_of_strangers() -> None:
     rows = [
         native(
             str(i),
-            [{"reward": float(i % 3), "stop_reason": evil, "rewards": {evil: 1.0, "b": float(i)}} for _ in range(4)],
+            [
+                {"reward": float((i + j) % 3), "stop_reason": evil * (1 + i % 2), "rewards": {evil: 1.0, "b": float(i)}}
+                for j in range(4)
+            ],
         )
         for i in range(20)
     ]
-    rows += [native(f"t{i}", [{"reward": 0.1 * i} for _ in range(4)], turn=i, episode_id="e") for i in range(4)]
+    said = {"messages": [{"role": "assistant", "content": "longer than the others"}], "reward": 1.0}
+    rows.append(native("said", [said, {"reward": 0.0}]))
+    turns = [native(f"t{i}", [{"reward": 0.1 * i} for _ in range(4)], turn=i, episode_id="e") for i in range(4)]
     with Analysis() as analysis:
-        for row in rows:
+        for row in (*rows, *({**turn, "env": "turns"} for turn in turns)):
             analysis.add(record(row))
-        (report,) = analysis.report().environments.values()
+        reports = analysis.report().environments.values()
     names = set()
-    for chart in charts_of(report):
+    for chart in (chart for report in reports for chart in charts_of(report)):
         names.add(chart.name)
         text = svg(chart)
         assert text.startswith("<svg")
         assert "<script" not in text
         assert "nan" not in text
     assert {"reward", "pass-at-k", "stop-reasons", "reward-by-turn", "characters"} <= names
+    assert "reward-1" in names  # "b"; the reward that is always 1.0 has nothing to show
+    assert "reward-0" not in names
+
+
+def test_what_differs_leads_and_what_never_does_is_one_line() -> None:
+    def one(ident: str, rewards: list[float], **info: Any) -> dict[str, Any]:
+        row = native(ident, [{"reward": reward, "metrics": {"bad": 0, "n": i}} for i, reward in enumerate(rewards)])
+        row["task"]["info"] = {"seed": len(ident) + int(ident[1:]), "id": ident, **info}
+        return row
+
+    rows = [one(f"e{i}", [1.0, 1.0, float(i > 0)], level="easy", kind="a", twin=True) for i in range(4)]
+    rows += [one(f"h{i + 4}", [0.0, 0.0, 0.0], level="hard", kind="ab"[i % 2], twin=False) for i in range(4)]
+    data = only(analysed(*rows))
+    level, kind = data["differences"]
+    assert (level["by"], kind["by"]) == ("level", "kind")  # twin sorts as level does; id and seed sort nothing
+    assert level["explained"] > kind["explained"] > 0
+    easy, hard = level["parts"]
+    assert (easy["value"], easy["groups"], easy["reward_mean"]) == ("easy", 4, pytest.approx(11 / 12))
+    assert (easy["groups_with_spread"], easy["groups_compared"]) == (1, 4)
+    assert (hard["groups_with_spread"], hard["reward_stderr"]) == (0, 0.0)
+    assert easy["reward_stderr"] == pytest.approx(1 / 12)
+    assert "metric bad 0" in told(data).constant
+    assert [name for name, _ in told(data).varying] == ["reward", "metric n"]
+    ci = data["reward"]["ci95_over_tasks"]
+    assert ci["half"] == pytest.approx(1.96 * data["reward"]["stderr_over_tasks"])
+    assert ci["tasks"] == 8
+
+
+@pytest.mark.parametrize(("reward", "which"), [(0.0, "none"), (1.0, "all")])
+def test_no_pass_at_k_where_nothing_or_everything_succeeded(reward: float, which: str) -> None:
+    rows = [native(str(i), [{"reward": reward, "info": {"success": bool(reward)}} for _ in range(4)]) for i in range(3)]
+    with Analysis() as analysis:
+        for row in rows:
+            analysis.add(record(row))
+        (report,) = analysis.report().environments.values()
+    assert [chart.name for chart in charts_of(report)] == []
+    assert no_pass(report.as_json()).startswith(f"pass@k: {which} of 12 attempts succeeded")
 
 
 def test_rewards_at_the_limits_of_floats_make_no_nonsense() -> None:

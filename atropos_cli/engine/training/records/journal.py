@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,20 +13,16 @@ from pydantic import Field
 from atropos_cli.domain.base import Frozen
 from atropos_cli.engine.evaluation import Evaluation, read_evaluation
 from atropos_cli.engine.evaluation_report import cell, estimate
+from atropos_cli.engine.runindex.find import find_runs
+from atropos_cli.engine.runindex.state import state_of
 from atropos_cli.engine.training.records.reevaluations import read_reevaluations
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
 from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
 from atropos_cli.io.jsonvalue import read_object
-from atropos_cli.io.rundir import being_written
 
 MARK = "<!-- written by atropos journal -->"
 """First line of a written journal: such a file may be written again."""
-
-DIED = "died"
-"""State of a training run that was to run on, and that no process writes any more: killed, or its machine ended."""
-
-_DEEPEST = 6
 
 
 class JournalEntry(Frozen):
@@ -53,28 +48,18 @@ def journal(folder: Path) -> tuple[list[JournalEntry], list[str]]:
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder", hint="atropos journal FOLDER, where the run folders are")
     entries: list[JournalEntry] = []
-    problems: list[str] = []
-    for run in _runs(folder, 0):
+    found = find_runs([folder])
+    problems = found.problems
+    for run in found.runs:
+        training = (run / STATE_FILE).exists()
+        if not training and not ((run / "eval.json").exists() and (run / "plan.json").exists()):
+            continue
         try:
-            entries.append(_training(run, folder) if (run / STATE_FILE).exists() else _evaluation(run, folder))
+            entries.append(_training(run, folder) if training else _evaluation(run, folder))
         except (DataError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             problems.append(f"{run}: {error}")
     entries.sort(key=lambda entry: (entry.started or "", entry.run))
-    return entries, problems
-
-
-def _runs(folder: Path, depth: int) -> Iterator[Path]:
-    """Folders of training and evaluation runs; what lies inside a run belongs to it."""
-    if (folder / STATE_FILE).exists() or ((folder / "eval.json").exists() and (folder / "plan.json").exists()):
-        yield folder
-        return
-    if depth == _DEEPEST or (folder / "plan.json").exists():
-        return
-    with os.scandir(folder) as found:
-        names = sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
-    for name in names:
-        if not name.startswith("."):
-            yield from _runs(folder / name, depth + 1)
+    return entries, sorted(problems)
 
 
 def _training(run: Path, root: Path) -> JournalEntry:
@@ -82,8 +67,7 @@ def _training(run: Path, root: Path) -> JournalEntry:
     plan = read_object(run / "plan.json") if (run / "plan.json").exists() else {}
     if state.get("state") == "running":  # the state is of the start; the records know how far it got
         state |= summary(run)
-        if not being_written(run):
-            state["state"] = DIED
+        state["state"] = state_of(run, "running")
     results = {}
     for name, curve in (state.get("curves") or {}).items():
         if name == "reward" or name.endswith("/accuracy"):

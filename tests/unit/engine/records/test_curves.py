@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from atropos_cli.engine.training.records.curves import charts_of, draw_curves
+from atropos_cli.engine.training.records.curves import charts_of, draw_curves, drawn
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
 from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
@@ -46,10 +46,15 @@ def test_the_page_is_whole_escaped_and_loads_nothing(run: Path) -> None:
     assert "http" not in text.replace("http-equiv", "")
     body = ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])  # well-formed
     titles = [(caption.text or "").strip() for caption in body.iter("figcaption")]
-    assert titles[:4] == ["Evaluation: accuracy", "Evaluation: errors", "reward", "loss"]
-    assert EVIL in titles
-    assert "epoch" not in titles
-    assert "1 steps without a finite value" in text
+    assert titles == ["Evaluation: accuracy on sums", "reward", "loss"]
+    (constant,) = [item for item in body.iter("li") if "constant:" in "".join(item.itertext())]
+    assert "".join(constant.itertext()) == f"constant: sums/errors 0, {EVIL} 1"
+    assert "epoch" not in text
+    assert "1 step without a finite value" in text
+    (loss,) = [figure for figure in body.iter("figure") if "loss" in (figure[0].text or "")]
+    assert len(list(loss.iter("polyline"))) == 2  # broken where there was no value
+    assert "0.2 → 0.6" in text
+    assert "highest 0.7 at step 20" in text
 
 
 def test_the_picture(run: Path) -> None:
@@ -78,6 +83,28 @@ def test_intervals_and_means(run: Path) -> None:
     (chart,) = charts_of(long)
     assert len(chart.lines[0].xs) == 150
     assert all(0.4 < y < 0.6 for y in chart.lines[0].ys)
+
+
+def test_many_suites_with_long_names_one_step_and_twins(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    suites = [f"suite-{i}-{'long-name-' * 12}" for i in range(10)]
+    for step in (0, 5):
+        log.evaluation(step, {f"eval/{suite}/accuracy": (i + step) / 20 for i, suite in enumerate(suites)})
+    log.write(5, {"reward": 0.5, "nothing": float("nan")})
+    log.close()
+    rows = read_metrics(tmp_path)
+    charts, remarks = drawn(rows)
+    assert [len(chart.lines) for chart in charts] == [8, 2]
+    assert remarks == {"one value": ["reward 0.5 (step 5)"], "no finite value": ["nothing"]}
+    draw_curves(tmp_path)
+    text = (tmp_path / "curves.html").read_text()
+    body = ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+    names = [item for item in body.iter("li") if (bdi := item.find("bdi")) is not None and bdi.text in suites]
+    assert len(names) == 10  # below the pictures, where their length does no harm
+    assert not any("suite" in (mark.text or "") for mark in body.iter("text"))
+    both = [(step, {"reward": step / 10, "rewards/env/mean": step / 10}) for step in range(4)]
+    charts, remarks = drawn(both)
+    assert ([chart.name for chart in charts], remarks) == (["reward"], {"the same": ["rewards/env/mean = reward"]})
 
 
 def test_a_run_without_steps(tmp_path: Path) -> None:

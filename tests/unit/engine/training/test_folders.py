@@ -194,7 +194,7 @@ def test_the_journal_knows_a_killed_run_and_how_far_it_got(train: Callable[..., 
     assert done.returncode == 9, done.stderr
     assert state("runs/a")["state"] == "running"
     (entry,) = json.loads(cli("journal", "--json").stdout)
-    assert (entry["state"], entry["steps"]) == ("died", 2)
+    assert (entry["state"], entry["steps"]) == ("interrupted", 2)
     assert entry["results"] == {"reward": "0.000 -> 1.000 (best 1.000 at 2)"}
     held = open_run(Path("runs/a"), resume=True)
     (entry,) = json.loads(cli("journal", "--json").stdout)

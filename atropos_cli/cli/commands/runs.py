@@ -1,0 +1,201 @@
+"""`atropos runs`: the runs below a folder, how each stands, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.session import Session, session_of
+from atropos_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.runindex.entry import RunEntry
+    from atropos_cli.engine.runindex.listing import Listing, Wanted
+
+DEFAULT = "runs"
+"""The folder that gen, eval and train write to."""
+
+_ROWS = 30
+_MODEL = 28
+_UNFINISHED = ("interrupted", "lost")
+
+FILTERS = "Which runs"
+
+
+def runs(
+    ctx: typer.Context,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Where to look, at any depth.  [default: runs]", show_default=False),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            rich_help_panel=FILTERS,
+            show_default=False,
+            help="running, finished, interrupted, stopped, failed, lost, planned or unreadable. Repeatable.",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", rich_help_panel=FILTERS, show_default=False, help="gen, eval or train. Repeatable."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", rich_help_panel=FILTERS, show_default=False, help="Part of the environment's name, or a pattern."
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", rich_help_panel=FILTERS, show_default=False, help="Part of the model's name, or a pattern."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            rich_help_panel=FILTERS,
+            show_default=False,
+            help="Begun since: 12h, 2d, 1w, or a date.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=0,
+            metavar="N",
+            rich_help_panel=FILTERS,
+            show_default=False,
+            help=f"The newest N; 0: all.  [default: {_ROWS}; all with --json]",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs of gen, eval and train: when, what, which model, how far, the reward, the state.
+
+    A run is running when a process holds its lock; one that was killed is interrupted, and `atropos run FOLDER` goes
+    on with it. Only small files are read, so the size of the runs does not matter. `atropos view runs` shows the same
+    list in the browser, live.
+    """
+    from atropos_cli.engine.runindex.entry import KINDS
+    from atropos_cli.engine.runindex.listing import Wanted, list_runs, one_of
+    from atropos_cli.engine.runindex.listing import since as time_of
+    from atropos_cli.engine.runindex.state import STATES
+
+    session = session_of(ctx)
+    wanted = Wanted(
+        states=one_of("--state", state or (), STATES),
+        kinds=one_of("--kind", kind or (), KINDS),
+        envs=tuple(env or ()),
+        models=tuple(model or ()),
+        since=time_of(since) if since is not None else None,
+    )
+    places = _places(folders or ())
+    listing = list_runs(places)
+    most = limit if limit is not None else 0 if as_json else _ROWS
+    chosen = [entry for entry in listing.entries if wanted.matches(entry)]
+    shown = chosen[:most] if most else chosen
+    if as_json:
+        _as_json(session, folders or [Path(DEFAULT)], listing, chosen, shown)
+        return
+    _as_table(session, shown)
+    for note in listing.notes:
+        session.out.note(note)
+    if not listing.entries:
+        names = ", ".join(str(folder) for folder in folders or [Path(DEFAULT)])
+        session.out.note(f"no runs below {names}; atropos gen ENV makes one")
+    elif not chosen:
+        session.out.note(f"none of {len(listing.entries)} runs is one of those; {_there(listing, wanted)}")
+    elif len(shown) < len(chosen):
+        session.out.note(f"the newest {len(shown)} of {len(chosen)} runs; -n 0 lists all")
+    for line in _next(shown):
+        session.out.note(line)
+
+
+def _places(folders: Sequence[Path]) -> list[Path]:
+    """The folders to look in; the one that nobody named need not be there yet."""
+    for folder in folders:
+        if not folder.is_dir():
+            what = "is no folder" if folder.exists() else "does not exist"
+            raise DataError(f"{folder} {what}", hint="atropos runs FOLDER, where the run folders are")
+    return list(folders) or [folder for folder in (Path(DEFAULT),) if folder.is_dir()]
+
+
+def _as_json(
+    session: Session, folders: Sequence[Path], listing: Listing, chosen: list[RunEntry], shown: list[RunEntry]
+) -> None:
+    session.out.json(
+        {
+            "folders": [str(folder) for folder in folders],
+            "runs": [entry.model_dump(mode="json") for entry in shown],
+            "matching": len(chosen),
+            "found": len(listing.entries),
+            "notes": listing.notes,
+        }
+    )
+
+
+def _as_table(session: Session, entries: list[RunEntry]) -> None:
+    from atropos_cli.engine.runindex.listing import progress, result, telling_options, what
+
+    options = telling_options(entries)
+    rows = [
+        [
+            (entry.started or "?")[:16].replace("T", " "),
+            entry.kind,
+            _cut(what(entry, options.get(entry.run, {})), 48),
+            _model(entry),
+            progress(entry),
+            result(entry),
+            entry.state,
+            entry.run + (f"  ({_cut(entry.error, 100)})" if entry.error else ""),
+        ]
+        for entry in entries
+    ]
+    session.out.table(rows, header=("started (UTC)", "kind", "what", "model", "done", "result", "state", "run"))
+
+
+def _model(entry: RunEntry) -> str:
+    """Of a path its last part."""
+    name = entry.model or entry.backend or "?"
+    return _cut(PurePath(name).name if name.startswith(("/", ".", "~")) else name, _MODEL)
+
+
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _there(listing: Listing, wanted: Wanted) -> str:
+    """What there is instead of what was asked for."""
+    from collections import Counter
+
+    if wanted.envs:
+        names = sorted({entry.env for entry in listing.entries if entry.env})
+        return f"environments: {', '.join(names[:10]) or 'none'}"
+    if wanted.models:
+        names = sorted({entry.model for entry in listing.entries if entry.model})
+        return f"models: {', '.join(names[:10]) or 'none'}"
+    counts = Counter(entry.state for entry in listing.entries)
+    return "there are " + ", ".join(f"{count} {state}" for state, count in counts.most_common())
+
+
+def _next(entries: Sequence[RunEntry]) -> list[str]:
+    """What to type: to look at the newest run, and to go on with the newest one that was broken off."""
+    looked = next((e for e in entries if e.next and e.next.startswith("atropos view") and e.done), None)
+    broken = next((e for e in entries if e.next and e.state in _UNFINISHED), None)
+    lines = [f"next: {looked.next}"] if looked is not None else []
+    if broken is not None:
+        lines.append(f"{broken.run} was broken off; to go on: {broken.next}")
+    return lines
