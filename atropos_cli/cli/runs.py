@@ -12,6 +12,7 @@ from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
+    from atropos_cli.engine.tracking.running import RunTracking
 
 
 def carry_out(
@@ -24,14 +25,24 @@ def carry_out(
     overwrite: bool = False,
 ) -> int:
     """Run the plan and return the exit code. folder None: groups to stdout."""
+    from atropos_cli.engine.tracking.running import tracked
+
+    with tracked(plan, folder, session.registry, overwrite=overwrite) as order:
+        return carry_out_tracked(order, session, as_json=as_json, resume=resume)
+
+
+def carry_out_tracked(order: RunTracking, session: Session, *, as_json: bool = False, resume: bool = False) -> int:
+    """The same for whoever has more to tell the trackers afterwards."""
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
 
+    plan, folder, overwrite = order.plan, order.folder, order.overwrite
     reporter = make_reporter("stdout" if folder is None else str(folder))
+    told = order.reporting(reporter)
     try:
         summary = run_gen(
-            plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=reporter
+            plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=told
         )
     except BrokenPipeError:
         reporter.close()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.engine.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Snapshot:
     completion_tokens: int
     seconds: float
     paused: str | None
+    totals: Totals | None = None
+    """What the run has counted so far; it goes on counting."""
 
 
 class Reporter(Protocol):

@@ -312,8 +312,8 @@ class Runner:
         """Report now and then, and keep summary.json fresh for whoever looks from outside."""
         written = time.monotonic()
         while True:
-            await asyncio.sleep(_SNAPSHOT_EVERY)
             self.reporter.progress(self._snapshot())
+            await asyncio.sleep(_SNAPSHOT_EVERY)
             if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
                 written = time.monotonic()
                 try:
@@ -336,6 +336,7 @@ class Runner:
             completion_tokens=totals.completion_tokens,
             seconds=time.monotonic() - self.started_at,
             paused=dispatcher.paused if dispatcher else None,
+            totals=totals,
         )
 
     def _session(self) -> Sessions:

@@ -12,6 +12,7 @@ import atropos_cli
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.tracking import RolloutTracking
 from atropos_cli.domain.training import EvalSuite, Method, TrainPlan
 from atropos_cli.engine.planner import (
     LOCAL_BACKEND,
@@ -55,6 +56,9 @@ def build_train_plan(
     settings, train, own = _proposed(trainer, method, settings, train)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
+    tracking = train.over(settings.tracking)
+    for name in tracking.trackers:
+        registry.find("tracker", name)
     settings = _in_process(settings)
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
@@ -75,9 +79,7 @@ def build_train_plan(
         save_every=train.save_every,
         keep_checkpoints=train.keep_checkpoints,
         health=train.health,
-        trackers=tuple(dict.fromkeys(train.trackers)),
-        project=train.project,
-        run_name=train.run_name,
+        **tracking.model_dump(),
     )
     return plan, trainer
 
@@ -153,7 +155,8 @@ def _in_process(settings: GenSettings) -> GenSettings:
     given = dict(settings.backend_options)
     if backend == LOCAL_BACKEND:
         given.setdefault("logprobs", "tempered")
-    return settings.model_copy(update={"backend": backend, "backend_options": given})
+    alone = {"tracking": RolloutTracking()}  # the rollouts are the training run's
+    return settings.model_copy(update={"backend": backend, "backend_options": given, **alone})
 
 
 def _rollouts(

@@ -137,7 +137,7 @@ def read_train_plan(path: Path) -> TrainPlan:
 def _train(
     plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, *, resume: bool, say: Say
 ) -> TrainResult:
-    recording = Recording(plan, run_dir, say=say)
+    recording = Recording(plan, run_dir, registry, say=say)
     session = TrainSession(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None

@@ -16,9 +16,10 @@ import pytest
 from atropos_cli import redaction
 from atropos_cli.domain.plan import ComponentRef
 from atropos_cli.domain.training import TrainPlan
-from atropos_cli.engine.training.records import trackers
-from atropos_cli.engine.training.records.samples import Samples
-from atropos_cli.engine.training.records.trackers import open_trackers, read_ids
+from atropos_cli.engine.tracking import services as trackers
+from atropos_cli.engine.tracking.services import About, Trackers, read_ids
+from atropos_cli.engine.training.records.samples import Samples, read_samples
+from atropos_cli.plugins.discovery import get_registry
 
 COLUMNS = ["step", "prompt", "completion", "extracted", "expected", "reward", "correct"]
 
@@ -27,6 +28,12 @@ def plan(*trackers: Any) -> TrainPlan:
     return TrainPlan(
         atropos_version="0", method="grpo", trainer=ComponentRef(name="x"), model="m", trackers=trackers, project="p"
     )
+
+
+def open_trackers(plan: TrainPlan, folder: Path, say: Any, *, resume: bool = False, wait: bool = True) -> Trackers:
+    config = {"digest": plan.digest, **plan.model_dump(mode="json")}
+    about = About("train", folder, config, "train/step", resume, earlier_samples=lambda: read_samples(folder))
+    return trackers.open_trackers(plan.tracking, about, get_registry(), say, wait=wait)
 
 
 def train(folder: Path, steps: range, *trackers: str, code: int = 0, resume: bool = False) -> list[str]:
@@ -58,7 +65,7 @@ def tables(folder: Path, suite: str) -> dict[str, list[list[Any]]]:
 def test_nothing_is_opened_unless_asked_for(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "import test_trackers as t; t.train(Path(sys.argv[1]), range(1, 3))\n"
+        "import test_services as t; t.train(Path(sys.argv[1]), range(1, 3))\n"
         "assert not {'wandb', 'tensorboardX', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=True, timeout=60)

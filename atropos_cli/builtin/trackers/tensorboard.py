@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.engine.training.records.trackers import Values
+from atropos_cli.sdk import JsonDict, TrackedRun, Tracker
 
 
-class TensorBoardTracker:
-    """Scalars by step, and completions as text."""
+class TensorBoardTracker(Tracker):
+    """Scalars by step, completions and the summary as text."""
 
     name = "tensorboard"
 
-    def __init__(self, folder: Path, *, resume: bool) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         self._writer_class = _writer_class()
-        self._folder = folder / "tensorboard"
-        self._resume = resume
+        self._told = run
+        self._folder = run.folder / "tensorboard"
+        self._resume = run.resume
         self._writer: Any = None
 
-    def metrics(self, step: int, values: Values) -> None:
+    def metrics(self, step: int, values: Mapping[str, float | None]) -> None:
         writer = self._open(step)
         for name, value in values.items():
             if value is not None:
                 writer.add_scalar(name, value, step)
 
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
-        suites = sorted({str(row.get("suite") or "train") for row in rows})
-        for suite in suites:
-            shown = [row for row in rows if str(row.get("suite") or "train") == suite]
+        for suite in sorted({self._suite(row) for row in rows}):
+            shown = [row for row in rows if self._suite(row) == suite]
             self._open(step).add_text(f"samples/{suite}", "\n\n---\n\n".join(map(_text, shown)), step)
+
+    def summary(self, step: int, values: Mapping[str, float | str]) -> None:
+        lines = [f"    {' '.join(f'{name}: {value}'.split())}" for name, value in values.items()]
+        self._open(step).add_text("summary", "\n".join(lines), step)
 
     def finish(self, code: int) -> None:
         if self._writer is not None:
             self._writer.close()
+
+    def _suite(self, row: JsonDict) -> str:
+        return str(row.get("suite") or self._told.command)
 
     def _open(self, step: int) -> Any:
         """The writer; of a resumed run, what stands from its first step on in earlier files is not shown."""
