@@ -84,8 +84,6 @@ def atropos_register_trackers() -> Iterator[ComponentSpec]:
         "tensorboard",
         "atropos_cli.builtin.trackers.tensorboard:TensorBoardTracker",
         summary="TensorBoard event files in the run folder.",
-        requires=("tensorboardX",),
-        extra="tensorboard",
     )
 
 

@@ -27,7 +27,7 @@ from atropos_cli.engine.totals import Totals
 from atropos_cli.engine.tracking.machine import Machine
 from atropos_cli.engine.tracking.services import About, Trackers, open_trackers
 from atropos_cli.engine.training.records.samples import MOST_CHARACTERS, plain_cell, spaced
-from atropos_cli.engine.training.suites import sample_row
+from atropos_cli.engine.training.suites import plain_name, sample_row
 from atropos_cli.errors import AtroposError, ExitCode
 from atropos_cli.io.rundir import holds_run, where_it_stands
 from atropos_cli.io.sources import find_sources
@@ -277,4 +277,4 @@ def evaluation_values(found: Evaluation) -> dict[str, float]:
         if estimate.low is not None and estimate.high is not None:
             values |= {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
     values |= {"tasks": float(found.tasks), "attempts": float(found.attempts)}
-    return {f"eval/{found.environment}/{name}": value for name, value in values.items()}
+    return {f"eval/{plain_name(found.environment)}/{name}": value for name, value in values.items()}

@@ -23,7 +23,7 @@ from atropos_cli.engine.planner import (
     public_options,
 )
 from atropos_cli.engine.training.data import check_data
-from atropos_cli.engine.training.suites import file_name
+from atropos_cli.engine.training.suites import file_name, plain_name
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.io.remote import is_remote
 from atropos_cli.paths import home
@@ -238,12 +238,10 @@ def _suite(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return EvalSuite(name=label or _label(name, registration.name), plan=build_plan(merged, name, options, registry))
-
-
-def _label(name: str, registered: str) -> str:
-    """What a suite is called by default; of a file the class, since paths are no names for metrics."""
-    return name.rpartition(":")[2].lower() if names_a_file(name) else registered
+    return EvalSuite(
+        name=label or registration.name if not names_a_file(name) else plain_name(name),
+        plan=build_plan(merged, name, options, registry),
+    )
 
 
 def _value(text: str) -> Any:
