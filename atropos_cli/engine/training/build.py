@@ -238,10 +238,8 @@ def _suite(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return EvalSuite(
-        name=label or registration.name if not names_a_file(name) else plain_name(name),
-        plan=build_plan(merged, name, options, registry),
-    )
+    known = plain_name(name) if names_a_file(name) else registration.name
+    return EvalSuite(name=label or known, plan=build_plan(merged, name, options, registry))
 
 
 def _value(text: str) -> Any:
