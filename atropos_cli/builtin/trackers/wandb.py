@@ -27,16 +27,21 @@ class WandbTracker(Tracker):
         self._told = run
         # The x-axis. W&B's own step may only grow; after a kill, a resumed run makes some steps again.
         self._step = run.axis
-        self._project = run.project or os.environ.get("WANDB_PROJECT") or _PROJECT
-        self._id = str(run.known.get("id") or secrets.token_hex(4))
-        run.keep({**run.known, "id": self._id, "project": self._project})
+        known = {name: str(run.known.get(name) or "") for name in ("id", "project", "entity")}
+        self._project = run.project or known["project"] or os.environ.get("WANDB_PROJECT") or _PROJECT
+        self._entity = run.entity or known["entity"] or None
+        self._id = known["id"] or secrets.token_hex(4)
+        kept: JsonDict = {"id": self._id, "project": self._project}
+        if self._entity is not None:
+            kept["entity"] = self._entity
+        run.keep({**run.known, **kept})
         self._tables: dict[str, Any] = {}
         self._run = self._begin()
         self._offline = bool(self._run.settings._offline)
         self._run.define_metric(self._step)
         self._run.define_metric("*", step_metric=self._step)
         url = None if self._offline else self._run.url
-        run.keep({"id": self._id, "project": self._project, "offline": self._offline, "url": url})
+        run.keep({**kept, "offline": self._offline, "url": url})
 
     def metrics(self, step: int, values: Mapping[str, float | None]) -> None:
         self._run.log({self._step: step, **{name: value for name, value in values.items() if value is not None}})
@@ -74,7 +79,7 @@ class WandbTracker(Tracker):
 
     def _init(self, mode: str) -> Any:
         run = self._told
-        given = {"entity": run.entity, "group": run.group, "tags": list(run.tags) or None}  # else its own variables
+        given = {"entity": self._entity, "group": run.group, "tags": list(run.tags) or None}  # else its own variables
         return self._wandb.init(
             project=self._project,
             name=run.name,

@@ -14,24 +14,24 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunState, RunSummary
 from atropos_cli.domain.streaming import finite
-from atropos_cli.engine.evaluation import Evaluation
 from atropos_cli.engine.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.engine.sessions import read_group
 from atropos_cli.engine.totals import Totals
 from atropos_cli.engine.tracking.machine import Machine
 from atropos_cli.engine.tracking.services import About, Trackers, open_trackers
-from atropos_cli.engine.training.records.samples import MOST_CHARACTERS, plain_cell, spaced
-from atropos_cli.engine.training.suites import plain_name, sample_row
 from atropos_cli.errors import AtroposError, ExitCode
 from atropos_cli.io.rundir import holds_run, where_it_stands
 from atropos_cli.io.sources import find_sources
 from atropos_cli.plugins.registry import Registry
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.evaluation import Evaluation
 
 AXIS = "rollouts"
 _MOST_NAMES = 40
@@ -112,6 +112,16 @@ class RunTracking:
         self.trackers = open_trackers(plan.tracking, about, self.registry, self.say, wait=False)
         self._machine = Machine()
 
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Whatever goes wrong inside is said, and ends the tracking, not the run."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (a full disk, no more threads, a plan that cannot be told)
+            self.say(f"the run is not tracked from here: {type(error).__name__}: {error}")
+            trackers, self.trackers = self.trackers, Trackers.none()
+            trackers.drop()
+
     def say(self, text: str) -> None:
         self.reporter.event("tracker", f"warning: {text}")
 
@@ -132,9 +142,11 @@ class RunTracking:
 
     def evaluated(self, found: Evaluation) -> None:
         """What an evaluation counted."""
-        values = evaluation_values(found)
-        self.trackers.metrics(max(self.step, found.attempts), values)
-        self.trackers.summary(max(self.step, found.attempts), values)
+        if self.trackers.names:
+            with self.guarded():
+                values = evaluation_values(found)
+                self.trackers.metrics(max(self.step, found.attempts), values)
+                self.trackers.summary(max(self.step, found.attempts), values)
 
     def close(self, code: int | None = None) -> None:
         """End the trackers, and put what they wrote into the run's folder."""
@@ -152,6 +164,9 @@ class RunTracking:
 
     def _samples(self) -> list[JsonDict]:
         """Rollouts of the first groups, in the form that training shows."""
+        from atropos_cli.engine.training.records.samples import MOST_CHARACTERS, plain_cell, spaced
+        from atropos_cli.engine.training.suites import sample_row
+
         most = self.plan.tracking.track_samples
         assert self.folder is not None
         place = where_it_stands(self.folder, overwrite=self.overwrite)
@@ -175,7 +190,8 @@ class _TellingReporter:
 
     def started(self, plan: Plan, total: int | None, done: int) -> None:
         self._inner.started(plan, total, done)
-        self._run.open(plan)
+        with self._run.guarded():
+            self._run.open(plan)
         self._every = plan.tracking.track_every
         self._next = time.monotonic() + min(_FIRST, self._every)
 
@@ -188,16 +204,19 @@ class _TellingReporter:
             self._before.look(snapshot, totals)
         elif time.monotonic() >= self._next and totals.rollouts > self._before.rollouts:
             self._next = time.monotonic() + self._every
-            self._run.metrics(totals.rollouts, self._before.values(snapshot, totals, self._run.plan.group_size))
+            with self._run.guarded():
+                values = self._before.values(snapshot, totals, self._run.plan.group_size)
+                self._run.metrics(totals.rollouts, values)
 
     def event(self, kind: str, message: str) -> None:
         self._inner.event(kind, message)
 
     def finished(self, summary: RunSummary) -> None:
         self._inner.finished(summary)
-        values = state_values(summary.model_dump(), summary.groups_done, self._run.plan.group_size)
-        self._run.metrics(summary.rollouts, values)
-        self._run.ended(summary)
+        with self._run.guarded():
+            values = state_values(summary.model_dump(), summary.groups_done, self._run.plan.group_size)
+            self._run.metrics(summary.rollouts, values)
+            self._run.ended(summary)
 
 
 class _Before:
@@ -267,6 +286,8 @@ def summary_values(summary: RunSummary, group_size: int) -> dict[str, float | st
 
 def evaluation_values(found: Evaluation) -> dict[str, float]:
     """The results of an evaluation under the names that training gives to those of its suites."""
+    from atropos_cli.engine.training.suites import plain_name
+
     values = found.headline()
     estimates = {f"pass@{k}": value for k, value in found.pass_at.items() if k != "1"}
     estimates |= {f"pass^{k}": value for k, value in found.pass_hat.items() if k != "1"}

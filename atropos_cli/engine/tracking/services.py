@@ -177,6 +177,12 @@ class Trackers:
         finally:
             self._services = []
 
+    def drop(self) -> None:
+        """Ask them for nothing more, and wait for none."""
+        for service in self._services:
+            service.end()
+        self._services = []
+
     def _each(self, call: Callable[[Tracker], None]) -> None:
         for service in list(self._services):
             since = service.busy_since
