@@ -11,6 +11,7 @@ from typing import Any
 from atropos_cli.sdk import SAMPLE_COLUMNS, JsonDict, TrackedRun, Tracker
 
 _PROJECT = "atropos"
+_LONGEST_TAG = 64
 _FINISH_SECONDS = 100.0  # less than the run waits for all its trackers
 
 
@@ -79,7 +80,8 @@ class WandbTracker(Tracker):
 
     def _init(self, mode: str) -> Any:
         run = self._told
-        given = {"entity": self._entity, "group": run.group, "tags": list(run.tags) or None}  # else its own variables
+        tags = [tag.strip()[:_LONGEST_TAG] for tag in run.tags if tag.strip()]
+        given = {"entity": self._entity, "group": run.group, "tags": tags or None}  # else its own variables
         return self._wandb.init(
             project=self._project,
             name=run.name,
