@@ -77,6 +77,7 @@ from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest,
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
 from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
 from atropos_cli.ports.reward import Reward, group_reward, reward
+from atropos_cli.ports.tracker import SAMPLE_COLUMNS, TrackedRun, Tracker
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.ports.writer import Writer
 from atropos_cli.redaction import learn as learn_secret
@@ -87,6 +88,7 @@ from atropos_cli.streams import data_stream
 
 __all__ = [
     "PROMPT_PARTS",
+    "SAMPLE_COLUMNS",
     "AnalysisTable",
     "AnalyzedGroup",
     "AnalyzedRollout",
@@ -159,6 +161,8 @@ __all__ = [
     "ToolCall",
     "ToolFormat",
     "ToolParse",
+    "TrackedRun",
+    "Tracker",
     "TrainContext",
     "TrainPlan",
     "TrainResult",

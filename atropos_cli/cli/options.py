@@ -28,7 +28,9 @@ from atropos_cli.config.problems import Origin
 from atropos_cli.config.sources import Bucket, Entry
 
 SETTINGS_PANEL = "Run options"
-ALIASES = {"rewards": "reward"}
+TRACKING_PANEL = "Tracking"
+_PANELS = {"sampling": "Sampling", "execution": "Execution", "tracking": TRACKING_PANEL}
+ALIASES = {"rewards": "reward", "trackers": "track", "tags": "tag"}
 """Repeatable settings whose flag reads better in the singular."""
 
 
@@ -95,7 +97,7 @@ def settings_flags(bucket: Bucket) -> list[Flag]:
     for number, option in enumerate(bucket.options):
         name = option.path[-1].replace("_", "-")
         names = (ALIASES[name], name) if name in ALIASES else (name,)
-        panel = {"sampling": "Sampling", "execution": "Execution"}.get(option.path[0], SETTINGS_PANEL)
+        panel = _PANELS.get(option.path[0], SETTINGS_PANEL)
         flags.append(Flag(bucket.name, option, names, panel, f"{SETTINGS}_{number}"))
     return flags
 

@@ -14,6 +14,7 @@ from atropos_cli.errors import ExitCode
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
+    from atropos_cli.engine.tracking.running import RunTracking
 
 
 def carry_out(
@@ -26,7 +27,10 @@ def carry_out(
     overwrite: bool = False,
 ) -> int:
     """Run the plan, say what came out, return the exit code. folder None: groups to stdout."""
-    summary, folder = _run(plan, folder, session, resume=resume, overwrite=overwrite)
+    from atropos_cli.engine.tracking.running import tracked
+
+    with tracked(plan, folder, session.registry, overwrite=overwrite) as order:
+        summary, folder = _run(order, session, resume=resume)
     if as_json:
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
     code = _broken_off(summary, folder, folder, session)
@@ -37,26 +41,24 @@ def carry_out(
     return code
 
 
-def carry_out_part(
-    plan: Plan, folder: Path, session: Session, whole: Path, *, resume: bool = False, overwrite: bool = False
-) -> int:
+def carry_out_part(order: RunTracking, session: Session, whole: Path, *, resume: bool = False) -> int:
     """Run the plan for a command that says by itself what came out. whole: the folder that it goes on with."""
-    summary, place = _run(plan, folder, session, resume=resume, overwrite=overwrite)
-    return _broken_off(summary, place, place if whole == folder else whole, session)
+    summary, place = _run(order, session, resume=resume)
+    return _broken_off(summary, place, place if whole == order.folder else whole, session)
 
 
-def _run(
-    plan: Plan, folder: Path | None, session: Session, *, resume: bool, overwrite: bool
-) -> tuple[RunSummary, Path | None]:
+def _run(order: RunTracking, session: Session, *, resume: bool) -> tuple[RunSummary, Path | None]:
     """The summary, and the folder in which the run is now."""
     from atropos_cli.cli.progress import make_reporter
     from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
 
+    plan, folder, overwrite = order.plan, order.folder, order.overwrite
     reporter = make_reporter("stdout" if folder is None else str(folder), session.out, data=folder is None)
+    told = order.reporting(reporter)
     try:
         summary = run_gen(
-            plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=reporter
+            plan, folder=folder, registry=session.registry, resume=resume, overwrite=overwrite, reporter=told
         )
     except BrokenPipeError:
         reporter.close()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
-_SINGULAR = {"evals": "eval", "trackers": "track"}
+_SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
     "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
@@ -169,7 +169,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
 
     stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
     """
-    from atropos_cli.cli.options import Flag, backend_flags, declared, settings_flags
+    from atropos_cli.cli.options import TRACKING_PANEL, Flag, backend_flags, declared, settings_flags
+    from atropos_cli.domain.tracking import Tracking
 
     by_name = {bucket.name: bucket for bucket in buckets}
     taken = {"help", *SWITCHES}
@@ -189,8 +190,11 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
         if method != "grpo" and option.path == ("env",):
             continue
         panel = "Training" if len(option.path) == 1 else "Warnings and stop rules"
+        panel = TRACKING_PANEL if option.key in Tracking.model_fields else panel
         add(Flag("train", option, (_SINGULAR.get(option.key, option.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
+        if flag.option.path[0] == "tracking":
+            continue  # those of [train] are the command's
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")

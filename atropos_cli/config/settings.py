@@ -8,7 +8,8 @@ from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
-from atropos_cli.domain.training import HealthRules, Tracker
+from atropos_cli.domain.tracking import RolloutTracking, Tracking
+from atropos_cli.domain.training import HealthRules
 
 
 class GenSettings(Frozen):
@@ -36,10 +37,14 @@ class GenSettings(Frozen):
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)
+    tracking: RolloutTracking = Field(default_factory=RolloutTracking)
 
 
-class TrainSettings(Frozen):
-    """What `atropos train` can be told beyond the trainer's own options and those of the rollouts."""
+class TrainSettings(Tracking):
+    """What `atropos train` can be told beyond the trainer's own options and those of the rollouts.
+
+    How it is tracked may stand in [tracking] as well, as for `gen`.
+    """
 
     env: str | None = Field(
         default=None, description="Environment to roll out while training (grpo); its options are --env.NAME."
@@ -63,8 +68,3 @@ class TrainSettings(Frozen):
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
     health: HealthRules = Field(default_factory=HealthRules)
-    trackers: tuple[Tracker, ...] = Field(
-        default=(), description="wandb or tensorboard; metrics.jsonl and curves are always written."
-    )
-    project: str = Field(default="atropos", description="Project at the tracker.")
-    run_name: str | None = Field(default=None, description="Name of the run at the tracker; default: the folder's.")

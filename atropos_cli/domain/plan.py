@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.tracking import RolloutTracking
 
 AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
 
@@ -114,13 +115,22 @@ class Plan(Frozen):
     advantage: AdvantageKind = "grpo"
     writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
     execution: Execution = Field(default_factory=Execution)
+    tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_tracking(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if not self.tracking.trackers:
+            data.pop("tracking", None)
+        return data
 
     def identity(self) -> JsonDict:
         """The part of the plan that decides what comes out; two runs with the same identity may be joined.
 
-        `limit` is left out (a run may be made longer), and so is where the model is served.
+        `limit` is left out (a run may be made longer), and so are where the model is served and who is told of it.
         """
-        data = self.model_dump(mode="json", exclude={"execution", "limit", "atropos_version", "writer", "backend"})
+        beside = {"execution", "tracking", "limit", "atropos_version", "writer", "backend"}
+        data = self.model_dump(mode="json", exclude=beside)
         data["backend"] = {"name": self.backend.name}
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.tracking import Tracking
 
 Method = Literal["grpo", "sft", "dpo"]
-Tracker = Literal["wandb", "tensorboard"]
 Rule = Literal["non-finite", "zero-std", "truncated", "kl", "entropy", "plateau"]
 
 
@@ -67,14 +67,22 @@ class TrainPlan(Frozen):
     save_every: int | None = Field(default=None, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1)
     health: HealthRules = Field(default_factory=HealthRules)
-    trackers: tuple[Tracker, ...] = ()
-    project: str = "atropos"
+    trackers: tuple[str, ...] = ()
+    project: str | None = None
+    entity: str | None = None
     run_name: str | None = None
+    run_group: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def tracking(self) -> Tracking:
+        """Where the run is reported beside its own folder."""
+        return Tracking(**{name: getattr(self, name) for name in Tracking.model_fields})
 
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"trackers", "project", "run_name", "steps", "rollouts"}
+        beside |= {"steps", "rollouts", *Tracking.model_fields}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:

@@ -35,6 +35,8 @@ def build_plan(
     env_class = env.load()
     check_split(env_class, settings.split)
     backend = choose_backend(settings, registry)
+    for name in settings.tracking.trackers:
+        registry.find("tracker", name)
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
@@ -50,6 +52,7 @@ def build_plan(
         advantage=settings.advantage,
         writer=ComponentRef(name=registry.find("writer", settings.writer).name),
         execution=settings.execution,
+        tracking=settings.tracking,
     )
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.engine.totals import Totals
 
 if TYPE_CHECKING:
     from atropos_cli.engine.dispatch import Dispatcher
-    from atropos_cli.engine.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Snapshot:
     reward_mean: float | None = None
     groups_equal: int = 0
     groups_spread: int = 0
+    totals: Totals | None = None
+    """What the run has counted so far; it goes on counting."""
 
     @classmethod
     def of(
@@ -58,6 +60,7 @@ class Snapshot:
             reward_mean=totals.reward.mean if totals.reward.n else None,
             groups_equal=totals.zero_std_groups,
             groups_spread=totals.spread_groups,
+            totals=totals,
         )
 
 

@@ -316,8 +316,8 @@ class Runner:
         """Report now and then, and keep summary.json fresh for whoever looks from outside."""
         written = time.monotonic()
         while True:
-            await asyncio.sleep(_SNAPSHOT_EVERY)
             self.reporter.progress(self._snapshot())
+            await asyncio.sleep(_SNAPSHOT_EVERY)
             if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
                 written = time.monotonic()
                 try:

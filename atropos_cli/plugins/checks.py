@@ -19,6 +19,7 @@ _PORTS: dict[Kind, tuple[str, str]] = {
     "trainer": ("atropos_cli.ports.trainer", "Trainer"),
     "launcher": ("atropos_cli.ports.launcher", "Launcher"),
     "writer": ("atropos_cli.ports.writer", "Writer"),
+    "tracker": ("atropos_cli.ports.tracker", "Tracker"),
 }
 
 NAME_RULE = "letters, digits, '.', '_' and '-', beginning with a letter or digit"

@@ -56,6 +56,12 @@ def atropos_register_writers() -> Iterable[ComponentSpec | type]:
 
 
 @hookspec
+def atropos_register_trackers() -> Iterable[ComponentSpec | type]:
+    """Trackers this plugin offers, for --track NAME."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
 def atropos_register_templates() -> Iterable[ComponentSpec]:
     """Project templates for `atropos new`; the target is a folder path."""
     raise AssertionError("a hook specification is never called")

@@ -13,8 +13,8 @@ from atropos_cli.errors import PluginError
 from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.streams import stdout_to_stderr
 
-Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "template"]
-KINDS: tuple[Kind, ...] = ("environment", "reward", "backend", "trainer", "launcher", "writer", "template")
+Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "tracker", "template"]
+KINDS: tuple[Kind, ...] = ("environment", "reward", "backend", "trainer", "launcher", "writer", "tracker", "template")
 
 
 @dataclass(frozen=True, slots=True)

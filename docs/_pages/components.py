@@ -15,7 +15,7 @@ INTRO = """\
 What the core and the first-party plugins offer. `atropos plugins list` shows what is installed on your machine."""
 NAMES = {"environment": "Environments", "backend": "Backends", "trainer": "Trainers", "launcher": "Launchers"}
 OPTION = ("option", "type", "default", "meaning")
-LISTED = {"reward": "Rewards", "writer": "Writers", "template": "Templates of `atropos new`"}
+LISTED = {"reward": "Rewards", "writer": "Writers", "tracker": "Trackers", "template": "Templates of `atropos new`"}
 
 
 def first_party() -> set[str]:

@@ -44,9 +44,15 @@ def test_markdown_is_written_again_but_replaces_nothing_else(
     isolation: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begin(isolation / "runs" / "a")
-    for _ in range(2):
-        assert run(["journal", "-o", "JOURNAL.md"]) == 0
-    assert "| a |" in (isolation / "JOURNAL.md").read_text()
+    page = isolation / "JOURNAL.md"
+    assert run(["journal", "-o", "JOURNAL.md"]) == 0
+    fresh = page.read_bytes()
+    page.write_bytes(fresh + b"not in \xfe UTF-8\n")
+    assert run(["journal", "-o", "JOURNAL.md", "--overwrite"]) == 0
+    assert b"not in \xfe UTF-8" in page.read_bytes()
+    page.write_bytes(fresh)
+    assert run(["journal", "-o", "JOURNAL.md"]) == 0
+    assert "| a |" in page.read_text()
     (isolation / "notes.md").write_text("my own")
     assert run(["journal", "-o", "notes.md"]) == 6
     assert (isolation / "notes.md").read_text() == "my own"

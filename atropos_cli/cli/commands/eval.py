@@ -60,6 +60,7 @@ def evaluate_environment(
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.engine.evaluation import compare, read_evaluation
+    from atropos_cli.engine.tracking.running import tracked
     from atropos_cli.io.rundir import where_it_stands
 
     if samples < 1 or any(value < 1 for value in k or ()):
@@ -80,12 +81,17 @@ def evaluate_environment(
     found: list[Evaluation] = []
     for plan in plans:
         place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
-        ended = carry_out_part(plan, place, chosen.session, folder, resume=resume, overwrite=overwrite)
-        if ended not in (ExitCode.OK, ExitCode.FAILED):
-            return ended
-        code = code or ended
-        ks = sorted({*(k or (1, samples))})
-        found.append(_count(where_it_stands(place, overwrite=overwrite), ks=ks, success_at=success_at, errors=errors))
+        if len(plans) > 1 and plan.tracking.run_group is None:
+            plan = plan.replace(tracking=plan.tracking.replace(run_group=folder.absolute().name))
+        with tracked(plan, place, chosen.session.registry, overwrite=overwrite, command="eval") as order:
+            ended = carry_out_part(order, chosen.session, folder, resume=resume)
+            if ended not in (ExitCode.OK, ExitCode.FAILED):
+                return ended
+            code = code or ended
+            ks = sorted({*(k or (1, samples))})
+            stands = where_it_stands(place, overwrite=overwrite)
+            found.append(_count(stands, ks=ks, success_at=success_at, errors=errors))
+            order.evaluated(found[-1])
     comparisons = [compare(item, earlier) if earlier is not None else None for item in found]
     _publish(folder, found, comparisons, chosen, as_json=as_json)
     return code

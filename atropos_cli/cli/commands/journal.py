@@ -31,10 +31,11 @@ def journal(
     """List training and evaluation runs: date, plan digest, git commit, W&B id, main results.
 
     A run is a folder with train.json (atropos train) or eval.json (atropos eval), at any depth. A journal that this
-    command wrote before is written anew.
+    command wrote before is brought up to date: what you wrote into it stays where it is.
     """
-    from atropos_cli.engine.training.records.journal import MARK, markdown, short_commit
     from atropos_cli.engine.training.records.journal import journal as read_journal
+    from atropos_cli.engine.training.records.journal import short_commit
+    from atropos_cli.engine.training.records.journalpage import is_journal, markdown
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
 
@@ -43,16 +44,18 @@ def journal(
     for problem in problems:
         out.warning(f"left out: {problem}")
     if output is not None:
-        text = markdown(entries, f"Runs in {folder}")
+        title = f"Runs in {folder}"
         if str(output) == "-":
-            out.data(text.rstrip("\n"))
+            out.data(markdown(entries, title).rstrip("\n"))
             return
         if output.is_dir():
             raise DataError(f"{output} is a folder", hint="give a file to -o")
-        if output.exists() and not overwrite and not output.read_bytes().startswith(MARK.encode()):
+        old = output.read_bytes().decode("utf-8", "surrogateescape") if output.exists() else ""
+        if old and not overwrite and not is_journal(old):
             raise DataError(f"{output} is already there, and no journal", hint="--overwrite replaces it")
+        text = markdown(entries, title, old if is_journal(old) else "")
         make_folder(output.parent)
-        atomic_write(output, text.encode("utf-8", "replace"))
+        atomic_write(output, text.encode("utf-8", "surrogateescape"))
         end(out, f"wrote {output}: {counted(len(entries), 'run')}", _following(entries, folder))
     if as_json:
         out.json([entry.model_dump(mode="json") for entry in entries])

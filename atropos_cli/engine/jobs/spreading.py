@@ -35,7 +35,9 @@ def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
             raise PlanChanged(f"{folder} was begun in {begun} shards, not {count}", hint=f"--shards {begun}")
     for index in range(count):
         place = shard_folder(folder, index)
-        own = plan.replace(execution=plan.execution.replace(shard=f"{index}/{count}"))
+        name, group = plan.tracking.run_name or folder.absolute().name, plan.tracking.run_group
+        told = plan.tracking.replace(run_name=f"{name}-{index}", run_group=group or name)
+        own = plan.replace(execution=plan.execution.replace(shard=f"{index}/{count}"), tracking=told)
         if (place / "plan.json").exists():
             old = read_plan(place / "plan.json")
             own = own.replace(model=own.model or old.model)

@@ -12,6 +12,7 @@ import atropos_cli
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.tracking import RolloutTracking
 from atropos_cli.domain.training import EvalSuite, Method, TrainPlan
 from atropos_cli.engine.planner import (
     LOCAL_BACKEND,
@@ -22,7 +23,7 @@ from atropos_cli.engine.planner import (
     public_options,
 )
 from atropos_cli.engine.training.data import check_data
-from atropos_cli.engine.training.suites import file_name
+from atropos_cli.engine.training.suites import file_name, plain_name
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.io.remote import is_remote
 from atropos_cli.paths import home
@@ -55,6 +56,9 @@ def build_train_plan(
     settings, train, own = _proposed(trainer, method, settings, train)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
+    tracking = train.over(settings.tracking)
+    for name in tracking.trackers:
+        registry.find("tracker", name)
     settings = _in_process(settings)
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
@@ -75,9 +79,7 @@ def build_train_plan(
         save_every=train.save_every,
         keep_checkpoints=train.keep_checkpoints,
         health=train.health,
-        trackers=tuple(dict.fromkeys(train.trackers)),
-        project=train.project,
-        run_name=train.run_name,
+        **tracking.model_dump(),
     )
     return plan, trainer
 
@@ -153,7 +155,8 @@ def _in_process(settings: GenSettings) -> GenSettings:
     given = dict(settings.backend_options)
     if backend == LOCAL_BACKEND:
         given.setdefault("logprobs", "tempered")
-    return settings.model_copy(update={"backend": backend, "backend_options": given})
+    alone = {"tracking": RolloutTracking()}  # the rollouts are the training run's
+    return settings.model_copy(update={"backend": backend, "backend_options": given, **alone})
 
 
 def _rollouts(
@@ -235,12 +238,8 @@ def _suite(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return EvalSuite(name=label or _label(name, registration.name), plan=build_plan(merged, name, options, registry))
-
-
-def _label(name: str, registered: str) -> str:
-    """What a suite is called by default; of a file the class, since paths are no names for metrics."""
-    return name.rpartition(":")[2].lower() if names_a_file(name) else registered
+    known = plain_name(name) if names_a_file(name) else registration.name
+    return EvalSuite(name=label or known, plan=build_plan(merged, name, options, registry))
 
 
 def _value(text: str) -> Any:

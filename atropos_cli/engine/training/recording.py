@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.engine.report import Rolling, TrainWatcher
+from atropos_cli.engine.tracking.machine import Machine
+from atropos_cli.engine.tracking.services import About, Trackers, open_trackers
 from atropos_cli.engine.training.records.curves import draw_curves
 from atropos_cli.engine.training.records.health import Health
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
-from atropos_cli.engine.training.records.samples import Samples
+from atropos_cli.engine.training.records.samples import Samples, read_samples
 from atropos_cli.engine.training.records.summary import EVALUATIONS, FILE, checkpoints, summary
-from atropos_cli.engine.training.records.trackers import Trackers, open_trackers
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.git import git_commit
 from atropos_cli.io.rundir import RunDir, now
+from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.trainer import TrainResult
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
 class Recording:
     """metrics.jsonl, samples.jsonl, train.json and log.jsonl of a training run, and its trackers."""
 
-    def __init__(self, plan: TrainPlan, run_dir: RunDir, *, watcher: TrainWatcher) -> None:
+    def __init__(self, plan: TrainPlan, run_dir: RunDir, registry: Registry, *, watcher: TrainWatcher) -> None:
         self.plan = plan
         self.run_dir = run_dir
+        self._registry = registry
         self._say = watcher.say
         self._watcher = watcher
         folder = run_dir.folder
@@ -40,7 +43,8 @@ class Recording:
         self._samples = Samples(folder)
         limit = plan.rollouts.sampling.max_tokens if plan.rollouts is not None else None
         self._health = Health(plan.health, limit=limit, last_good=self._last_good)
-        self._trackers = Trackers((), self.warn)
+        self._trackers = Trackers.none()
+        self._machine: Machine | None = None
         self._started = now()
         self._commit = git_commit()
         self.step_now = 0
@@ -49,7 +53,18 @@ class Recording:
         """The run starts, or goes on."""
         if not resume:
             self._forget()
-        self._trackers = open_trackers(self.plan, self.run_dir.folder, self.warn, resume=resume)
+        folder = self.run_dir.folder
+        about = About(
+            command="train",
+            folder=folder,
+            config={"digest": self.plan.digest, **self.plan.model_dump(mode="json")},
+            axis="train/step",
+            resume=resume,
+            earlier_samples=lambda: read_samples(folder),
+        )
+        self._trackers = open_trackers(self.plan.tracking, about, self._registry, self.warn)
+        if self._trackers.names:
+            self._machine = Machine()
         self._write_state("running", None, None, None)
 
     def _forget(self) -> None:
@@ -74,7 +89,7 @@ class Recording:
         """One optimiser step. Raises TrainerError when a stop rule says so."""
         self.step_now = step
         values = self._metrics.write(step, metrics)
-        self._trackers.metrics(step, values)
+        self._trackers.metrics(step, values | (self._machine.look() if self._machine is not None else {}))
         self._watcher.step(step, self.plan.steps, values)
         for warning in self._health.observe(step, values):
             self.warn(str(warning))
@@ -110,6 +125,8 @@ class Recording:
     ) -> None:
         """The run is over, however it ended. Must not raise: the run's own error would be lost."""
         self._trackers.finish(code)
+        if self._machine is not None:
+            self._machine.close()
         for log in (self._metrics, self._samples):
             with contextlib.suppress(AtroposError, OSError):
                 log.close()

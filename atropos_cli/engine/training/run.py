@@ -141,7 +141,7 @@ def _train(
     plan: TrainPlan, trainer: Trainer, run_dir: RunDir, registry: Registry, watcher: TrainWatcher, *, resume: bool
 ) -> TrainResult:
     say = watcher.say
-    recording = Recording(plan, run_dir, watcher=watcher)
+    recording = Recording(plan, run_dir, registry, watcher=watcher)
     session = TrainSession(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None

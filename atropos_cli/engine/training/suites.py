@@ -26,6 +26,7 @@ from atropos_cli.engine.training.records.summary import EVALUATIONS
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import LostTask
+from atropos_cli.plugins.files import names_a_file
 from atropos_cli.ports.reward import Reward
 
 MOST_EXTRACTED = 2000
@@ -125,6 +126,11 @@ def _metrics(result: Evaluation) -> dict[str, float]:
         values["completion_tokens"] = result.completion_tokens / result.attempts
         values["truncated"] = sum(task.truncated for task in result.per_task) / result.attempts
     return values
+
+
+def plain_name(environment: str) -> str:
+    """What an environment is called among metrics: of one in a file its class, since paths are no names there."""
+    return environment.rpartition(":")[2].lower() if names_a_file(environment) else environment
 
 
 def sample_row(task: Task, rollout: Rollout, rewards: Sequence[Reward] = ()) -> JsonDict:

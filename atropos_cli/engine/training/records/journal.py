@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -12,17 +12,15 @@ from pydantic import Field
 
 from atropos_cli.domain.base import Frozen
 from atropos_cli.engine.evaluation import Evaluation, read_evaluation
-from atropos_cli.engine.evaluation_report import cell, estimate
+from atropos_cli.engine.evaluation_report import estimate
 from atropos_cli.engine.runindex.find import find_runs
 from atropos_cli.engine.runindex.state import state_of
+from atropos_cli.engine.tracking.services import read_ids
 from atropos_cli.engine.training.records.reevaluations import read_reevaluations
 from atropos_cli.engine.training.records.summary import FILE as STATE_FILE
 from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
 from atropos_cli.io.jsonvalue import read_object
-
-MARK = "<!-- written by atropos journal -->"
-"""First line of a written journal: such a file may be written again."""
 
 
 class JournalEntry(Frozen):
@@ -110,6 +108,7 @@ def _evaluation(run: Path, root: Path) -> JournalEntry:
         model=found.model,
         plan_digest=found.plan_digest,
         git_commit=_commit_of(run),
+        wandb=(read_ids(run).get("wandb") or {}).get("id"),
         results=results,
     )
 
@@ -134,43 +133,6 @@ def _commit_of(run: Path) -> str | None:
 
 def _modified(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-
-
-def markdown(entries: Sequence[JournalEntry], title: str) -> str:
-    """The journal as a page: a table, and a section for each run whose checkpoints were evaluated again."""
-    head = ["started (UTC)", "run", "what", "model", "state", "steps", "results", "plan", "commit", "W&B"]
-    lines = [MARK, f"# {cell(title)}", "", f"{len(entries)} runs.", ""]
-    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for entry in entries:
-        results = "<br>".join(f"{cell(name)} {cell(value)}" for name, value in entry.results.items())
-        if entry.note:
-            results += ("<br>" if results else "") + cell(entry.note[:200])
-        cells = [
-            cell((entry.started or "?")[:16].replace("T", " ")),
-            cell(entry.run),
-            cell(f"{entry.kind} {entry.what}"),
-            cell(entry.model or "?"),
-            cell(entry.state or "?"),
-            "" if entry.steps is None else str(entry.steps),
-            results,
-            cell((entry.plan_digest or "?")[:10]),
-            cell(short_commit(entry.git_commit)),
-            cell(entry.wandb or ""),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    for entry in entries:
-        if entry.reevaluated:
-            lines += [
-                "",
-                f"## {cell(entry.run)}: checkpoints evaluated again",
-                "",
-                "| checkpoint | values |",
-                "|---|---|",
-            ]
-            for name, values in entry.reevaluated.items():
-                shown = ", ".join(f"{key.removeprefix('eval/')} {value:.3f}" for key, value in values.items())
-                lines.append(f"| {cell(name)} | {cell(shown)} |")
-    return "\n".join(lines) + "\n"
 
 
 def short_commit(commit: str | None) -> str:

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.engine.training.records.steplog import StepLog, read_steps
+from atropos_cli.ports.tracker import SAMPLE_COLUMNS
 
 T = TypeVar("T")
 
 FILE = "samples.jsonl"
-COLUMNS = ("prompt", "completion", "extracted", "expected", "reward", "correct")
+COLUMNS = SAMPLE_COLUMNS
 PER_STEP = 8
 MOST_CHARACTERS = 4000
 

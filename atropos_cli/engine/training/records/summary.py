@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.engine.tracking.services import read_ids
 from atropos_cli.engine.training.records.metrics import Values, read_metrics, series
-from atropos_cli.engine.training.records.trackers import read_ids
 
 FILE = "train.json"
 EVALUATIONS = "evals"

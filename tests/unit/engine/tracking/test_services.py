@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from atropos_cli import redaction
+from atropos_cli.builtin.trackers.eventfile import crc32c
 from atropos_cli.domain.plan import ComponentRef
 from atropos_cli.domain.training import TrainPlan
-from atropos_cli.engine.training.records import trackers
-from atropos_cli.engine.training.records.samples import Samples
-from atropos_cli.engine.training.records.trackers import open_trackers, read_ids
+from atropos_cli.engine.tracking import services as trackers
+from atropos_cli.engine.tracking.services import About, Trackers, read_ids
+from atropos_cli.engine.training.records.samples import Samples, read_samples
+from atropos_cli.plugins.discovery import get_registry
 
 COLUMNS = ["step", "prompt", "completion", "extracted", "expected", "reward", "correct"]
 
@@ -27,6 +29,12 @@ def plan(*trackers: Any) -> TrainPlan:
     return TrainPlan(
         atropos_version="0", method="grpo", trainer=ComponentRef(name="x"), model="m", trackers=trackers, project="p"
     )
+
+
+def open_trackers(plan: TrainPlan, folder: Path, say: Any, *, resume: bool = False, wait: bool = True) -> Trackers:
+    config = {"digest": plan.digest, **plan.model_dump(mode="json")}
+    about = About("train", folder, config, "train/step", resume, earlier_samples=lambda: read_samples(folder))
+    return trackers.open_trackers(plan.tracking, about, get_registry(), say, wait=wait)
 
 
 def train(folder: Path, steps: range, *trackers: str, code: int = 0, resume: bool = False) -> list[str]:
@@ -58,8 +66,8 @@ def tables(folder: Path, suite: str) -> dict[str, list[list[Any]]]:
 def test_nothing_is_opened_unless_asked_for(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "import test_trackers as t; t.train(Path(sys.argv[1]), range(1, 3))\n"
-        "assert not {'wandb', 'tensorboardX', 'torch'} & set(sys.modules)"
+        "import test_services as t; t.train(Path(sys.argv[1]), range(1, 3))\n"
+        "assert not {'wandb', 'tensorboard', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=True, timeout=60)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["samples.jsonl"]
@@ -199,7 +207,6 @@ def test_a_missing_package_is_said_once_and_training_goes_on(tmp_path: Path, mon
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, fake: Any) -> None:
-    pytest.importorskip("tensorboardX")
     said: list[str] = []
     opened = open_trackers(plan("wandb", "tensorboard"), tmp_path, said.append)
 
@@ -218,15 +225,27 @@ def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, f
 
 
 def test_tensorboard_files_hold_the_scalars(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
     assert train(tmp_path, range(1, 4), "tensorboard") == []
     assert train(tmp_path, range(3, 5), "tensorboard", resume=True) == []
+    assert crc32c(b"123456789") == 0xE3069283
     files = sorted((tmp_path / "tensorboard").iterdir())
     events = b"".join(file.read_bytes() for file in files)
     assert b"loss" in events
     assert b"samples/train" in events
     assert b"samples/sums" in events
     assert b"expected `'2'`" in events
+
+
+def test_tensorboard_reads_the_files_and_shows_no_step_twice(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(tmp_path, range(1, 5), "tensorboard")
+    train(tmp_path, range(3, 6), "tensorboard", resume=True)  # killed behind a checkpoint of step 2
+    read = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    points = [(event.step, event.value) for event in read.Scalars("loss")]
+    assert points == [(step, pytest.approx(1 / step)) for step in range(1, 6)]
+    (*_, shown) = read.Tensors("samples/train/text_summary")
+    assert "completion:\n\n    5" in shown.tensor_proto.string_val[0].decode()
 
 
 def _hangs(*args: Any, **given: Any) -> None:

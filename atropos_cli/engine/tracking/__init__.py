@@ -1,0 +1,1 @@
+"""Reports of a run to trackers: services and files beside the run folder's own records."""
