@@ -15,6 +15,7 @@ from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.sharing import Sharing
     from atropos_cli.engine.convert.rendering import Rendering
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
@@ -186,14 +187,25 @@ def _records(reading: Reading, group_rows: bool) -> Iterator[Record]:
     return grouping.group_rows(records) if group_rows else records
 
 
-def conclude(session: Session, out: Any, card: Callable[[], Card], report: dict[str, Any], *, as_json: bool) -> int:
-    """Write the card, print the report as JSON where asked for; returns the exit code."""
+def conclude(
+    session: Session,
+    out: Any,
+    card: Callable[[], Card],
+    report: dict[str, Any],
+    sharing: Sharing,
+    *,
+    as_json: bool,
+) -> int:
+    """Write the card, pass the rows on, print the report as JSON where asked for; returns the exit code."""
     files = []
+    recipes = []
     if out is not None:
-        dataio.write_cards(out, card(), session)
-        files = [str(path) for path in out.files]
+        data = dataio.write_cards(out, card(), session)
+        files = out.names
+        recipes = sharing.share(out, data, session)
     if as_json:
-        session.out.json({**report, "files": files})
+        session.out.json({**report, "files": files, "recipes": recipes, "hub": sharing.url})
+    sharing.settle()
     return ExitCode.OK if report["rows"] else ExitCode.FAILED
 
 
