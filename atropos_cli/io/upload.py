@@ -15,7 +15,7 @@ import os
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,17 +79,19 @@ class Elsewhere:
         base = shown(self.url)
         return f"{base.rpartition('/')[0]}/{path.name}"
 
-    def refuse_existing(self, names: Callable[[], list[str]]) -> None:
-        """Raises RunExists when a file of these names is there."""
-        for name in names():
-            try:
-                there = self.system.exists(self._there(name))
-            except Exception as error:
-                raise self._failed(f"{self.address(Path(name))} cannot be looked for", error) from error
-            if there:
-                raise RunExists(
-                    f"{self.address(Path(name))} is already there", hint="--overwrite replaces it, -o names another"
-                )
+    def refuse_existing(self, names: Sequence[str], patterns: Sequence[str]) -> None:
+        """Raises RunExists when a file of these names, or one that a pattern matches, is there."""
+        try:
+            there = [name for name in names if self.system.exists(self._there(name))]
+            there += [
+                posixpath.basename(str(path)) for glob in patterns for path in self.system.glob(self._there(glob))
+            ]
+        except Exception as error:
+            raise self._failed(f"{shown(self.url)} cannot be looked for", error) from error
+        if there:
+            raise RunExists(
+                f"{self.address(Path(there[0]))} is already there", hint="--overwrite replaces it, -o names another"
+            )
 
     def send(self, paths: Sequence[Path]) -> None:
         """Raises DataError; the files stay here then, and the error says where."""
@@ -109,7 +111,7 @@ class Elsewhere:
     def remove_old(self, patterns: Sequence[str], new: set[str]) -> None:
         """Remove shards of an earlier output that this one did not replace."""
         for pattern in patterns:
-            for found in self.system.glob(f"{self.folder}/{pattern}"):
+            for found in self.system.glob(self._there(pattern)):
                 if posixpath.basename(str(found)) not in new:
                     self.system.rm_file(str(found))
 

@@ -98,10 +98,10 @@ def _open_elsewhere(spec: OutputSpec, kind: Kind) -> DataOutput:
         raise UsageError("a folder of `datasets` is written to this machine", hint="write .parquet or .jsonl there")
     place = Elsewhere.open(spec.target)
     try:
-        local = str(place.local)
         if not spec.overwrite:
-            place.refuse_existing(lambda: [path.name for path in _taken(Path(local), kind, spec)])
-        output = open_output(replace(spec, target=local, kind=kind, overwrite=False))
+            names, patterns = _plain_names(place.local, kind, spec), _shard_patterns(place.local, kind, spec)
+            place.refuse_existing(names, patterns)
+        output = open_output(replace(spec, target=str(place.local), kind=kind, overwrite=False))
     except BaseException:
         place.close()
         raise
@@ -128,12 +128,24 @@ def _kind_of(target: str) -> Kind:
 
 def _taken(path: Path, kind: Kind, spec: OutputSpec) -> list[Path]:
     """Files the output would replace; shards are found by their pattern."""
+    found = [path.with_name(name) for name in _plain_names(path, kind, spec)]
+    for pattern in _shard_patterns(path, kind, spec):
+        found += sorted(path.parent.glob(pattern))
+    return found
+
+
+def _plain_names(path: Path, kind: Kind, spec: OutputSpec) -> list[str]:
     stem, suffix = _stem(path, kind)
     splits = ("-train", "-validation") if spec.validation and kind != "datasets" else ("",)
-    found = [path.with_name(f"{stem}{split}{suffix}") for split in splits]
-    for split in splits if spec.shard_size else ():
-        found += sorted(path.parent.glob(f"{glob_safe(stem + split)}-?????-of-?????{suffix}"))
-    return found
+    return [f"{stem}{split}{suffix}" for split in splits]
+
+
+def _shard_patterns(path: Path, kind: Kind, spec: OutputSpec) -> list[str]:
+    if not spec.shard_size:
+        return []
+    stem, suffix = _stem(path, kind)
+    splits = ("-train", "-validation") if spec.validation else ("",)
+    return [f"{glob_safe(stem + split)}-?????-of-?????{suffix}" for split in splits]
 
 
 def glob_safe(name: str) -> str:
@@ -295,15 +307,9 @@ class DataOutput:
 
     def _send_all(self) -> None:
         if self.place is not None:
+            assert self.path is not None
             self.place.send(self.files)
-            if self.spec.shard_size:
-                self.place.remove_old(self._patterns(), {path.name for path in self.files})
-
-    def _patterns(self) -> list[str]:
-        assert self.path is not None
-        stem, suffix = _stem(self.path, self.kind)
-        splits = ("-train", "-validation") if self.spec.validation else ("",)
-        return [f"{glob_safe(stem + split)}-?????-of-?????{suffix}" for split in splits]
+            self.place.remove_old(_shard_patterns(self.path, self.kind, self.spec), {path.name for path in self.files})
 
     def _save_dataset(self) -> None:
         """Rows -> parquet -> a folder that datasets.load_from_disk opens; with splits it is a DatasetDict."""
