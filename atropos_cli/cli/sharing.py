@@ -131,6 +131,12 @@ class Sharing:
                 made.append(str(recipes.write(name, output, str(card["shape"]))))
             except AtroposError as error:
                 self.failure = error
+        notes = card["counts"].get("notes") or {}
+        if "llama-factory" in self.recipes and notes.get("weighted"):
+            session.out.warning(
+                f"LLaMA-Factory reads no weights: it would train on context, too, in {notes['weighted']} rows",
+                "make the rows with --split-turns, and train with mask_history: true",
+            )
         for path in made:
             session.out.note(f"recipe: {path}")
         if self.hub is not None:
@@ -144,7 +150,8 @@ class Sharing:
         for path, split in zip(output.files, output.splits, strict=True):
             files.setdefault(split, []).append(path)
         try:
-            self.url = push_files(self.hub, output.spec.target, files, card)
+            given = output.spec.target if output.place is None else output.place.url
+            self.url = push_files(self.hub, given, files, card)
             session.out.note(f"pushed: {self.url}")
         except AtroposError as error:
             self.failure = error

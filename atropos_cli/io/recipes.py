@@ -71,8 +71,6 @@ _AXOLOTL: dict[str, Keys] = {
     "preference": {
         "type": "chat_template.default",
         "field_messages": "prompt",
-        "field_chosen": "chosen",
-        "field_rejected": "rejected",
     },
     "preference-text": {
         "type": {
@@ -94,6 +92,7 @@ _AXOLOTL: dict[str, Keys] = {
         }
     },
 }
+_AXOLOTL |= {f"{name}-rendered": _AXOLOTL[f"{name}-text"] for name in ("preference", "kto")}
 _TRL: dict[str, Sequence[str]] = {
     "messages": ("messages", "tools"),
     "prompt-completion": ("prompt", "completion", "tools"),
@@ -105,6 +104,7 @@ _TRL: dict[str, Sequence[str]] = {
     "kto-text": ("prompt", "completion", "label"),
     "prompt-answer": ("prompt", "answer"),
 }
+_TRL |= {f"{name}-rendered": _TRL[f"{name}-text"] for name in ("preference", "kto")}
 _VERL: dict[str, Keys] = {
     "verl": {"prompt_key": "prompt", "reward_fn_key": "data_source", "return_raw_chat": True},
     "messages": {"messages_key": "messages", "tools_key": "tools"},
@@ -127,6 +127,8 @@ def check(recipe: str, shape: str, target: str, *, shards: bool) -> None:
 
 
 def _other_shape(recipe: str, shape: str) -> str:
+    if recipe == "llama-factory" and shape.endswith("-rendered"):
+        return "it renders its rows itself: leave --text out, or --tokenizer and --chat-template"
     if recipe == "llama-factory" and shape in ("preference", "kto"):
         return "add --format sharegpt"
     if recipe in ("axolotl", "trl") and shape.endswith("-sharegpt"):
@@ -166,9 +168,11 @@ def _axolotl(output: DataOutput, shape: str) -> str:
     keys = dict(_AXOLOTL[shape])
     if "tools" in output.columns:
         keys["field_tools"] = "tools"
-    made: dict[str, Any] = {"rl": shape.partition("-")[0]} if shape.startswith(("preference", "kto")) else {}
-    if made.get("rl") == "preference":
+    made: dict[str, Any] = {}
+    if shape.startswith("preference"):
         made["rl"] = "dpo"
+    elif shape.startswith("kto"):
+        made |= {"rl": "kto", "remove_unused_columns": False}  # Axolotl asks for it
     made["datasets"] = [{"path": path, "ds_type": ds_type, **keys} for path in _of(output, "train")]
     tests = _of(output, "validation")
     if tests:
@@ -180,13 +184,8 @@ def _trl(output: DataOutput, shape: str) -> str:
     loader = "parquet" if output.kind == "parquet" else "json"
     columns = [name for name in _TRL[shape] if name in output.columns]
     made = {"datasets": [{"path": loader, "data_files": _of(output, "train"), "split": "train", "columns": columns}]}
-    command = {
-        "preference": "dpo",
-        "preference-text": "dpo",
-        "kto": "kto",
-        "kto-text": "kto",
-        "prompt-answer": "grpo",
-    }.get(shape, "sft")
+    kind = "grpo" if shape == "prompt-answer" else shape.partition("-")[0]
+    command = {"preference": "dpo"}.get(kind, kind if kind in ("kto", "grpo") else "sft")
     return _yaml([f"trl {command} --config THIS_FILE --model_name_or_path MODEL --output_dir FOLDER"], made)
 
 

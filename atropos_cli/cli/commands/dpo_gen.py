@@ -178,7 +178,8 @@ def dpo_gen(
             validation=validation,
             split_seed=split_seed,
         )
-    shape = _shape(kto=kto, as_text=as_text, sharegpt=form == "sharegpt")
+    rows = "-rendered" if tokenizer or chat_template else "-text"
+    shape = ("kto" if kto else "preference") + (rows if as_text else "-sharegpt" if form == "sharegpt" else "")
     passing.check(target, shape)
     rendering = None
     if max_tokens is not None or (as_text and (tokenizer or chat_template)):
@@ -227,10 +228,6 @@ def dpo_gen(
     _warn(session, converter, warn_longer)
     card = _card(converter, reading, report, shape)
     return conversion.conclude(session, out, lambda: card, report, passing, as_json=as_json)
-
-
-def _shape(*, kto: bool, as_text: bool, sharegpt: bool) -> str:
-    return ("kto" if kto else "preference") + ("-text" if as_text else "-sharegpt" if sharegpt else "")
 
 
 def _thinking(form: str, rendering: Rendering | None) -> Any:
