@@ -187,7 +187,7 @@ async def _write_tasks(chosen: Chosen, converter: TaskConverter, target: OutputS
         await environment.open(workers=1, seed=part.seed)
         try:
             for task in _tasks_of(environment, part):
-                for row in converter.of_task(task, chosen.registration.name):
+                for row in converter.of_task(task, cls.name):
                     out.write(row, task=row["task"])
         finally:
             await environment.close()

@@ -71,7 +71,9 @@ class TaskConverter:
         prompt = [message.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for message in task.prompt]
         kind = kind_of_info(task.info) or environment
         messages = [{**message, "role": sent.role} for message, sent in zip(prompt, task.prompt, strict=True)]
-        return self._rows(Problem(task.id, messages, task.answer, dict(task.info), environment, kind))
+        return self._rows(
+            Problem(f"{environment}/{task.id}", messages, task.answer, dict(task.info), environment, kind)
+        )
 
     def of_record(self, record: Record) -> list[Row]:
         """The row of a group's task."""
