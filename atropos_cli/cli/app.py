@@ -43,6 +43,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "merge": LazyCommand(f"{_COMMANDS}.merge:merge", "Join shards of a run, or files of one format.", DATA),
     "sft-gen": LazyCommand(f"{_COMMANDS}.sft_gen:sft_gen", "Make rows for supervised fine-tuning.", DATA),
     "dpo-gen": LazyCommand(f"{_COMMANDS}.dpo_gen:dpo_gen", "Make preference pairs.", DATA),
+    "prompt-gen": LazyCommand(
+        f"{_COMMANDS}.prompt_gen:prompt_gen", "Make rows of problems, for verl and TRL's GRPO.", DATA
+    ),
+    "push": LazyCommand(f"{_COMMANDS}.push:push", "Push rows or a run to the Hugging Face hub, with a card.", DATA),
     "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "reevaluate": LazyCommand(

@@ -6,7 +6,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,6 +20,7 @@ from atropos_cli.io.sources import nearest
 from atropos_cli.paths import home
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.sharing import Sharing
     from atropos_cli.engine.convert.rendering import Rendering
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
@@ -214,31 +215,47 @@ def _records(reading: Reading, group_rows: bool) -> Iterator[Record]:
     return grouping.group_rows(records) if group_rows else records
 
 
+class Made(NamedTuple):
+    """What a conversion has made. rows: how many, in words; training: the one that takes them, None: none of ours."""
+
+    card: Card
+    report: dict[str, Any]
+    rows: str
+    training: str | None
+
+
 def conclude(
     session: Session,
     out: DataOutput | None,
-    card: Callable[[], Card],
-    report: dict[str, Any],
-    rows: tuple[str, str | None],
+    made: Made,
+    sharing: Sharing,
     *,
     as_json: bool,
 ) -> int:
-    """Write the card, print the report as JSON or the command's last lines; returns the exit code.
-
-    rows: how many, in words, and the training that takes them; None: none of ours.
-    """
+    """Write the card, pass the rows on, print the report as JSON or the command's last lines; returns the exit code."""
     files = []
+    recipes = []
     if out is not None:
-        dataio.write_cards(out, card(), session)
-        files = [str(path) for path in out.files]
+        data = dataio.write_cards(out, made.card, session)
+        files = out.names
+        recipes = sharing.share(out, data, session)
     if as_json:
-        session.out.json({**report, "files": files})
+        session.out.json({**made.report, "files": files, "recipes": recipes, "hub": sharing.url})
     elif out is not None:
-        data = not out.spec.to_stdout
-        target = out.spec.target
-        following = shell("view", Path(target)) if rows[1] is None else train_command(rows[1], target)
-        end(session.out, rows[0], following if data else None, data=data)
-    return ExitCode.OK if report["rows"] else ExitCode.FAILED
+        end(session.out, made.rows, _following(made, out.spec), data=not out.spec.to_stdout)
+    sharing.settle()
+    return ExitCode.OK if made.report["rows"] else ExitCode.FAILED
+
+
+def _following(made: Made, spec: OutputSpec) -> str | None:
+    """The next step with rows that stand in a file: training on them, or else a look at them."""
+    from atropos_cli.io.upload import is_elsewhere
+
+    if spec.to_stdout:
+        return None
+    if made.training is not None:
+        return train_command(made.training, spec.target)
+    return shell("view", spec.target if is_elsewhere(spec.target) else Path(spec.target))
 
 
 def train_command(method: str, data: str) -> str:

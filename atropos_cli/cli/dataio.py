@@ -66,7 +66,8 @@ OutputOption = Annotated[
         metavar="FILE",
         rich_help_panel=WRITING,
         show_default=False,
-        help="Where rows go: .jsonl, .jsonl.gz, .jsonl.zst, .parquet; - is standard output.",
+        help="Where rows go: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, also at s3://, gs:// and the like; - is standard "
+        "output.",
     ),
 ]
 KindOption = Annotated[
@@ -160,13 +161,17 @@ def open_inputs(
 
 def output_spec(sources: Sequence[Source], output: str | None, kind: str | None = None, **options: Any) -> OutputSpec:
     """The output as asked for. Raises UsageError for none, for an unknown kind, and for one of the inputs."""
+    from atropos_cli.io.remote import is_remote, shown
+    from atropos_cli.io.upload import local_name
     from atropos_cli.io.writers_out import KINDS, OutputSpec
 
     if output is None:
         raise UsageError("no output given", hint="add -o FILE, or -o - for standard output")
     if kind is not None and kind not in KINDS:
         raise UsageError(f"unknown kind of output {kind!r}", hint=f"one of {', '.join(KINDS)}")
-    path = Path(home(output))
+    path = Path(home(local_name(output)))
+    if is_remote(output) and any(source.name == shown(output) for source in sources):
+        raise UsageError(f"{shown(output)} is an input: the input is never changed", hint="give another -o")
     if output != "-" and path.exists():
         for source in sources:
             if source.path is not None and source.path.exists() and path.samefile(source.path):
@@ -174,30 +179,37 @@ def output_spec(sources: Sequence[Source], output: str | None, kind: str | None 
     return OutputSpec(output, kind, **options)  # type: ignore[arg-type]
 
 
-def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None) -> Path | None:
+def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None) -> str | None:
     """Write the rows that were left out, where that was asked for; returns the file."""
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.jsonvalue import dump
     from atropos_cli.io.remote import make_folder
+    from atropos_cli.io.upload import is_elsewhere, local_name, send_bytes
 
     if rejects is None and reading.options.tolerant and spec is not None and not spec.to_stdout:
         rejects = f"{spec.target}.rejects.jsonl"
     if rejects is None or not reading.rejects:
         return None
-    path = Path(home(rejects))
+    data = b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects)
+    if is_elsewhere(rejects):
+        send_bytes(rejects, data)
+        return rejects
+    path = Path(home(local_name(rejects)))
     make_folder(path.parent)
-    atomic_write(path, b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects))
-    return path
+    atomic_write(path, data)
+    return str(path)
 
 
-def write_cards(output: DataOutput, card: Card, session: Session) -> None:
+def write_cards(output: DataOutput, card: Card, session: Session) -> dict[str, Any]:
     """The card beside the output; a card that cannot be written is a warning, the rows are there."""
-    from atropos_cli.io.card import write_card
+    from atropos_cli.io.card import card_data, write_card
 
+    data = card_data(output, card)
     try:
-        write_card(output, card)
+        write_card(output, data)
     except DataError as error:
         session.out.warning(error.message, error.hint)
+    return data
 
 
 class Ticker:

@@ -49,6 +49,7 @@ def _describe_plan(path: Path) -> dict[str, Any]:
             "plan_digest": stored.get("digest"),
             "environment": plan["environment"]["name"],
             "model": plan.get("model"),
+            "atropos_version": stored.get("atropos_version"),
             "rewards": {reward["name"]: reward.get("weight", 1.0) for reward in plan.get("rewards", ())},
             "seed": plan.get("seed"),
         }
@@ -60,7 +61,8 @@ def _describe_plan(path: Path) -> dict[str, Any]:
 class Card:
     """What a card says. steps: the filters or policies in order, as {"step": ..., "dropped": ...} or the like.
 
-    options: the settings that differ from their defaults; never put a secret in.
+    options: the settings that differ from their defaults; never put a secret in. shape: of the rows, where one of
+    ours was made (`messages`, `preference`, `verl`, ...): those who load them ask for it.
     """
 
     command: str
@@ -70,6 +72,7 @@ class Card:
     steps: Sequence[Mapping[str, Any]] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)
     lineage: str = ""
+    shape: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -80,11 +83,9 @@ class Card:
         )
 
 
-def write_card(output: DataOutput, card: Card) -> list[Path]:
-    """Write the card beside the output (JSON and Markdown); nothing for standard output."""
-    if output.path is None:
-        return []
-    data: dict[str, Any] = {
+def card_data(output: DataOutput, card: Card) -> dict[str, Any]:
+    """What the card says, as it is stored."""
+    return {
         "card_version": CARD_VERSION,
         "atropos_version": atropos_cli.__version__,
         "created": now(),
@@ -95,17 +96,31 @@ def write_card(output: DataOutput, card: Card) -> list[Path]:
         "steps": list(card.steps),
         "counts": dict(card.counts),
         "lineage": card.lineage,
+        "shape": card.shape,
+        "scores": output.scores.as_json(),
         **card.extra,
         "outputs": [_describe_output(path) for path in output.files],
         "rows": dict(output.rows),
         "notes": output.notes,
     }
+
+
+def card_path(base: Path) -> Path:
+    """Where the card of an output lies."""
+    return base.with_name(f"{base.name}.card.json")
+
+
+def write_card(output: DataOutput, data: Mapping[str, Any]) -> list[Path]:
+    """Write the card beside the output (JSON and Markdown); nothing for standard output."""
+    if output.path is None:
+        return []
     base = output.path
-    paths = [base.with_name(f"{base.name}.card.json"), base.with_name(f"{base.name}.card.md")]
+    paths = [card_path(base), base.with_name(f"{base.name}.card.md")]
     atomic_write(
         paths[0], json.dumps(data, indent=2, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
     )
     atomic_write(paths[1], as_markdown(data, base.name).encode("utf-8", "replace"))
+    output.send(paths)
     return paths
 
 
@@ -128,12 +143,10 @@ def as_markdown(data: Mapping[str, Any], name: str) -> str:
     for source in data["sources"]:
         run = source.get("run")
         told = f", sha256 {source['sha256'][:16]}, {source['bytes']} bytes" if "sha256" in source else ""
-        made = (
-            f"; a run of {run['environment']} with {run['model']}, plan {str(run['plan_digest'])[:16]}" if run else ""
-        )
+        made = f"; a run of {_run(run)}" if run else ""
         lines.append(f"- {_plain(source['name'])}{told}{_plain(made)}")
-    for title, key in (("Options", "options"), ("Read", "read"), ("Counts", "counts")):
-        if data[key]:
+    for title, key in (("Options", "options"), ("Read", "read"), ("Counts", "counts"), ("Scores", "scores")):
+        if data.get(key):
             lines += ["", f"## {title}", "", *_listed(data[key])]
     if data["steps"]:
         lines += ["", "## Steps", ""]
@@ -145,6 +158,16 @@ def as_markdown(data: Mapping[str, Any], name: str) -> str:
         lines += ["", f"Lineage: {_plain(data['lineage'])}"]
     lines += [f"\nNote: {_plain(note)}" for note in data["notes"]]
     return "\n".join(lines) + "\n"
+
+
+def _run(run: Mapping[str, Any]) -> str:
+    rewards = run.get("rewards") or {}
+    scored = f", rewards {', '.join(f'{name}={weight}' for name, weight in rewards.items())}" if rewards else ""
+    version = f", atropos {run['atropos_version']}" if run.get("atropos_version") else ""
+    return (
+        f"{run['environment']} with {run['model']}, plan {str(run['plan_digest'])[:16]}, seed {run.get('seed')}"
+        f"{scored}{version}"
+    )
 
 
 def _listed(values: Mapping[str, Any]) -> list[str]:

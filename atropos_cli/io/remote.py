@@ -1,8 +1,8 @@
-"""Paths with a scheme (s3://, gs://, hf://, https://, memory://): read through fsspec, never written.
+"""Paths with a scheme (s3://, gs://, hf://, https://, memory://), read through fsspec.
 
-What is read is copied to a temporary file first: rows are read more than once, and parquet needs a file. Written is to
-local paths only, because a run appends, locks and renames its files; a `scheme://` path as an output is refused before
-it becomes a folder called `scheme:`.
+What is read is copied to a temporary file first: rows are read more than once, and parquet needs a file. Data files
+are written there, too (see `upload`). Folders are made here only, because a run appends, locks and renames its files;
+a `scheme://` path is refused before it becomes a folder called `scheme:`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def make_folder(path: Path) -> None:
     scheme = next((part for part in path.parts if _SCHEME.match(part)), None)
     if scheme is not None:
         raise UsageError(
-            f"outputs are written to this machine, and {scheme}// is another place",
-            hint="give a local path, and copy what was written there",
+            f"this is written to this machine, and {scheme}// is another place",
+            hint="give a local path, and copy or push what was written (atropos push); "
+            "sft-gen, dpo-gen, prompt-gen, filter, merge and score write files there",
         )
     path.mkdir(parents=True, exist_ok=True)
 
@@ -53,7 +54,7 @@ def copies(url: str, choose: Callable[[list[str]], list[str]]) -> list[tuple[str
 
     choose: picks the data files out of the names in a folder. Raises DataError.
     """
-    system, path = _opened(url)
+    system, path = opened(url)
     scheme = url.partition("://")[0]
     try:
         names = _names(system, path, choose)
@@ -70,7 +71,7 @@ def copies(url: str, choose: Callable[[list[str]], list[str]]) -> list[tuple[str
         raise
     except Exception as error:  # each kind of storage has errors of its own
         raise DataError(
-            f"{shown(url)} cannot be read: {type(error).__name__}{_words(error, url)}",
+            f"{shown(url)} cannot be read: {type(error).__name__}{words_of(error, url)}",
             hint="check the address and the access to it, or copy it here",
         ) from error
 
@@ -85,20 +86,21 @@ def local_copy(name: str) -> str:
     return str(found[0][1])
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def opened(url: str, done: str = "read") -> tuple[Any, str]:
+    """(file system, path) of an address. done: what is to be done with it. Raises DataError."""
     try:
         import fsspec
     except ModuleNotFoundError as error:
         raise DataError(
-            f"{shown(url)}: reading it needs fsspec",
+            f"{shown(url)}: {'reading' if done == 'read' else 'writing'} it needs fsspec",
             hint="pip install 'atropos-cli[remote]', or copy it here",
         ) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
         raise DataError(
-            f"{shown(url)} cannot be read: {str(error).splitlines()[0]}",
-            hint="install what reads this kind of storage (s3fs, gcsfs, adlfs, ...), or copy it here",
+            f"{shown(url)} cannot be {done}: {str(error).splitlines()[0]}",
+            hint="install what reaches this kind of storage (s3fs, gcsfs, adlfs, ...), or copy it here",
         ) from error
     return system, str(path)
 
@@ -130,6 +132,7 @@ def _copy(system: Any, name: str, number: int) -> Path:
     return target
 
 
-def _words(error: Exception, url: str) -> str:
+def words_of(error: Exception, url: str) -> str:
+    """The first line of an error after a colon, without what may be secret in the address."""
     text = str(error).replace(url, shown(url)).splitlines()
     return f": {text[0][:200]}" if text and text[0] else ""

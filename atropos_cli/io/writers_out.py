@@ -14,8 +14,8 @@ import gzip
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ from typing import IO, Any, Literal, cast
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.remote import make_folder
+from atropos_cli.io.scorecolumns import ScoreColumns
+from atropos_cli.io.upload import Elsewhere, is_elsewhere, local_name
 from atropos_cli.paths import home, put_in_place, real_target
 from atropos_cli.streams import data_stream
 
@@ -72,11 +74,13 @@ def open_output(spec: OutputSpec) -> DataOutput:
         if kind != "jsonl" or spec.shard_size or spec.validation:
             raise UsageError("standard output takes one stream of JSON lines", hint="give a file with -o")
         return DataOutput(spec, kind, None)
+    if is_elsewhere(spec.target):
+        return _open_elsewhere(spec, kind)
     if spec.shard_size is not None and (spec.shard_size < 1 or kind == "datasets"):
         raise UsageError("--shard-size needs at least one row a file, and a kind of output that has files")
     if not 0 <= spec.validation < 1:
         raise UsageError(f"validation share {spec.validation} is not between 0 and 1")
-    path = Path(home(spec.target))
+    path = Path(home(local_name(spec.target)))
     if kind == "datasets":
         path = real_target(path)
     taken = [found for found in _taken(path, kind, spec) if found.exists()]
@@ -86,6 +90,23 @@ def open_output(spec: OutputSpec) -> DataOutput:
         raise DataError(f"{path} is a folder, but not one that `datasets` wrote", hint="give another -o")
     make_folder(path.parent)
     return DataOutput(spec, kind, path)
+
+
+def _open_elsewhere(spec: OutputSpec, kind: Kind) -> DataOutput:
+    """Files for another place are made here in a folder of their own, and sent when they are whole."""
+    if kind == "datasets":
+        raise UsageError("a folder of `datasets` is written to this machine", hint="write .parquet or .jsonl there")
+    place = Elsewhere.open(spec.target)
+    try:
+        if not spec.overwrite:
+            names, patterns = _plain_names(place.local, kind, spec), _shard_patterns(place.local, kind, spec)
+            place.refuse_existing(names, patterns)
+        output = open_output(replace(spec, target=str(place.local), kind=kind, overwrite=False))
+    except BaseException:
+        place.close()
+        raise
+    output.place = place
+    return output
 
 
 def has_data_ending(target: str) -> bool:
@@ -107,12 +128,24 @@ def _kind_of(target: str) -> Kind:
 
 def _taken(path: Path, kind: Kind, spec: OutputSpec) -> list[Path]:
     """Files the output would replace; shards are found by their pattern."""
+    found = [path.with_name(name) for name in _plain_names(path, kind, spec)]
+    for pattern in _shard_patterns(path, kind, spec):
+        found += sorted(path.parent.glob(pattern))
+    return found
+
+
+def _plain_names(path: Path, kind: Kind, spec: OutputSpec) -> list[str]:
     stem, suffix = _stem(path, kind)
     splits = ("-train", "-validation") if spec.validation and kind != "datasets" else ("",)
-    found = [path.with_name(f"{stem}{split}{suffix}") for split in splits]
-    for split in splits if spec.shard_size else ():
-        found += sorted(path.parent.glob(f"{glob_safe(stem + split)}-?????-of-?????{suffix}"))
-    return found
+    return [f"{stem}{split}{suffix}" for split in splits]
+
+
+def _shard_patterns(path: Path, kind: Kind, spec: OutputSpec) -> list[str]:
+    if not spec.shard_size:
+        return []
+    stem, suffix = _stem(path, kind)
+    splits = ("-train", "-validation") if spec.validation else ("",)
+    return [f"{glob_safe(stem + split)}-?????-of-?????{suffix}" for split in splits]
 
 
 def glob_safe(name: str) -> str:
@@ -152,6 +185,11 @@ class DataOutput:
     rows: Counter[str] = field(default_factory=Counter)
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+    """The split of each of the files."""
+    columns: set[str] = field(default_factory=set)
+    scores: ScoreColumns = field(default_factory=ScoreColumns)
+    place: Elsewhere | None = None
     _parts: list[_Part] = field(default_factory=list)
     _open: dict[str, _Part] = field(default_factory=dict)
 
@@ -159,7 +197,12 @@ class DataOutput:
         """Add a row: an object, or a finished line of strict JSON without its newline."""
         split = split_of(task, self.spec.validation, self.spec.split_seed)
         self.rows[split] += 1
-        line = row if isinstance(row, bytes) else dump(row)
+        if isinstance(row, bytes):
+            line = row
+        else:
+            line = dump(row)
+            self.columns.update(row)
+            self.scores.see(row)
         if self.path is None:
             data_stream().buffer.write(line + b"\n")
             return
@@ -178,6 +221,16 @@ class DataOutput:
     @property
     def total(self) -> int:
         return sum(self.rows.values())
+
+    @property
+    def names(self) -> list[str]:
+        """What was written, as people know it."""
+        return [str(path) if self.place is None else self.place.address(path) for path in self.files]
+
+    def send(self, paths: Sequence[Path]) -> None:
+        """Files that belong to the output go where it went."""
+        if self.place is not None:
+            self.place.send(paths)
 
     def __enter__(self) -> DataOutput:
         return self
@@ -209,7 +262,9 @@ class DataOutput:
                 _sync(part.path)
                 put_in_place(part.path, final)
                 self.files.append(final)
+                self.splits.append(part.split)
             self._remove_old()
+            self._send_all()
         except BaseException:
             self.abort()
             raise
@@ -220,6 +275,8 @@ class DataOutput:
             part.file.close()
             part.path.unlink(missing_ok=True)
         self._parts.clear()
+        if self.place is not None and not self.files:
+            self.place.close()
 
     def _new_part(self, split: str) -> _Part:
         assert self.path is not None
@@ -247,6 +304,12 @@ class DataOutput:
         for old in _taken(self.path, self.kind, self.spec):
             if old not in self.files and old.exists() and self.spec.shard_size:
                 old.unlink()
+
+    def _send_all(self) -> None:
+        if self.place is not None:
+            assert self.path is not None
+            self.place.send(self.files)
+            self.place.remove_old(_shard_patterns(self.path, self.kind, self.spec), {path.name for path in self.files})
 
     def _save_dataset(self) -> None:
         """Rows -> parquet -> a folder that datasets.load_from_disk opens; with splits it is a DatasetDict."""
@@ -281,6 +344,7 @@ class DataOutput:
             for part in self._parts:
                 part.path.unlink(missing_ok=True)
         self.files.append(self.path)
+        self.splits.append("train")
 
 
 def _sync(path: Path) -> None:

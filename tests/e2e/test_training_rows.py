@@ -219,3 +219,48 @@ def test_every_kind_of_output_loads(cli: Any, rollouts: str, kind: str) -> None:
             data = datasets.load_dataset(form, data_files=name, split="train", cache_dir="cache")
         assert len(data) == 8
         assert data[0][column][-1] == {"role": "assistant", "content": "It is 0."}
+
+
+@pytest.mark.parametrize(
+    ("words", "columns"),
+    [
+        (("sft-gen",), {"messages"}),
+        (("dpo-gen", "--write", "parquet"), {"prompt", "chosen", "rejected"}),
+        (("dpo-gen", "--kto"), {"prompt", "completion", "label"}),
+        (("prompt-gen", "--format", "prompt-answer"), {"prompt", "answer"}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_trls_own_commands_read_the_recipe(cli: Any, rollouts: str, words: tuple[str, ...], columns: set[str]) -> None:
+    """What `trl sft --config FILE` does first: parse the file, load what it names."""
+    from trl import DatasetMixtureConfig, ScriptArguments, TrlParser, get_dataset
+    from trl.data_utils import is_conversational
+
+    name = "rows.parquet" if "parquet" in words else "rows.jsonl"
+    done = cli(words[0], rollouts, *words[1:], "-o", name, "--recipe", "trl")
+    assert done.code == 0, done.stderr
+    given = ["--config", "rows.trl.yaml"]
+    script, mixture = TrlParser((ScriptArguments, DatasetMixtureConfig)).parse_args_and_config(given)
+    data = get_dataset(mixture)[script.dataset_train_split]
+    assert set(data.column_names) == columns
+    assert len(data) == (16 if "--kto" in words else 8)
+    assert is_conversational(data[0])
+
+
+def test_grpo_reads_the_problems(cli: Any, rollouts: str, model: str) -> None:
+    """One real step of TRL's GRPO: the reward function gets the other columns of the row."""
+    from trl import GRPOConfig, GRPOTrainer
+
+    assert cli("prompt-gen", rollouts, "-o", "p.jsonl", "--format", "prompt-answer").code == 0
+    seen: list[str] = []
+
+    def spread(completions: list[Any], task: list[str], **columns: Any) -> list[float]:
+        seen.extend(task)
+        return [float(i % 2) for i in range(len(completions))]
+
+    settings = {**SETTINGS, "per_device_train_batch_size": 2}
+    config = GRPOConfig("out", num_generations=2, max_completion_length=4, **settings)
+    trainer = GRPOTrainer(model=model, reward_funcs=spread, args=config, train_dataset=loaded("p.jsonl"))
+    one_step(trainer)
+    assert set(seen) <= {row["task"] for row in loaded("p.jsonl")}
+    assert len(seen) == 2

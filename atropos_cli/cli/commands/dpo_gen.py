@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import conversion, dataio
+from atropos_cli.cli import conversion, dataio, sharing
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
 from atropos_cli.cli.ending import counted
 from atropos_cli.cli.options import JsonOption
@@ -27,6 +27,16 @@ def dpo_gen(
     ctx: typer.Context,
     inputs: dataio.Inputs,
     output: dataio.OutputOption = None,
+    form: Annotated[
+        str | None,
+        option(
+            "--format",
+            panel=dataio.WRITING,
+            metavar="NAME",
+            text="Shape of the rows: messages (the default, as TRL reads them), sharegpt (the default of --recipe "
+            "llama-factory).",
+        ),
+    ] = None,
     policy: Annotated[
         str,
         option(
@@ -78,15 +88,15 @@ def dpo_gen(
     group_rows: conversion.GroupOption = False,
     seed: Annotated[int, option("--seed", panel=CHOICE, text="Seed of random choices.", show_default=True)] = 0,
     completion: Annotated[
-        str,
+        str | None,
         option(
             "--completion",
             panel=TEXTS,
             metavar="rest|turn",
-            text="From the first differing reply on: all that follows, or that reply alone.",
-            show_default=True,
+            text="From the first differing reply on: all that follows (the default), or that reply alone (the default "
+            "of --format sharegpt).",
         ),
-    ] = "rest",
+    ] = None,
     thinking: conversion.ThinkingOption = "auto",
     system: conversion.SystemOption = "keep",
     as_text: Annotated[
@@ -124,6 +134,11 @@ def dpo_gen(
     shard_size: dataio.ShardOption = None,
     validation: dataio.ValidationOption = 0.0,
     split_seed: dataio.SplitSeedOption = 0,
+    recipe: sharing.RecipeOption = None,
+    push_to_hub: sharing.PushOption = None,
+    private: sharing.PrivateOption = False,
+    revision: sharing.RevisionOption = None,
+    license_id: sharing.LicenseOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report and write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -137,6 +152,11 @@ def dpo_gen(
     from atropos_cli.engine.convert.samples import SampleOptions
 
     session = session_of(ctx)
+    passing = sharing.Sharing.of(recipe, push_to_hub, private=private, revision=revision, license_id=license_id)
+    output = passing.output(output)
+    form = one_of("--format", passing.form(form, "messages", text=as_text), ("messages", "sharegpt"))
+    if form == "sharegpt" and as_text:
+        raise UsageError("--text writes text, --format sharegpt turns", hint="leave one of them out")
     one_of("--thinking", thinking, ("auto", "tags", "field", "drop", "keep"))
     if as_json and output == "-" and not dry_run:
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
@@ -162,6 +182,9 @@ def dpo_gen(
             validation=validation,
             split_seed=split_seed,
         )
+    rows = "-rendered" if tokenizer or chat_template else "-text"
+    shape = ("kto" if kto else "preference") + (rows if as_text else "-sharegpt" if form == "sharegpt" else "")
+    passing.check(target, shape)
     rendering = None
     if max_tokens is not None or (as_text and (tokenizer or chat_template)):
         rendering = conversion.make_rendering(tokenizer, chat_template, template_arg)
@@ -175,7 +198,8 @@ def dpo_gen(
         max_length_ratio=max_length_ratio,
         seed=seed,
         same_prompt=one_of("--same-prompt", same_prompt, ("all", "user")),
-        completion=one_of("--completion", completion, ("rest", "turn")),
+        completion=one_of("--completion", completion or ("rest" if form != "sharegpt" else "turn"), ("rest", "turn")),
+        sharegpt=form == "sharegpt",
         kto=kto,
         as_text=as_text,
         max_tokens=max_tokens,
@@ -206,11 +230,11 @@ def dpo_gen(
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter, warn_longer)
-    made, kto = converter.report, converter.options.kto
-    rows = f"{counted(made.rows, 'row' if kto else 'pair')} from {counted(made.groups, 'group')}"
+    report_, kto = converter.report, converter.options.kto
+    rows = f"{counted(report_.rows, 'row' if kto else 'pair')} from {counted(report_.groups, 'group')}"
     # A file with labels is for a trainer of somebody else.
-    ending = (rows, None if kto else "dpo")
-    return conversion.conclude(session, out, lambda: _card(converter, reading, report), report, ending, as_json=as_json)
+    made = conversion.Made(_card(converter, reading, report, shape), report, rows, None if kto else "dpo")
+    return conversion.conclude(session, out, made, passing, as_json=as_json)
 
 
 def _thinking(form: str, rendering: Rendering | None) -> Any:
@@ -239,7 +263,7 @@ def _print(session: Session, reading: Reading, converter: PairConverter, out: An
     conversion.say_counts(say, "groups left out", +report.left_out_groups)
     conversion.say_counts(say, "attempts left out", +report.left_out_attempts)
     conversion.say_counts(say, "pairs left out", +report.left_out_pairs)
-    for path in out.files if out is not None else ():
+    for path in out.names if out is not None else ():
         say(f"wrote {path}")
 
 
@@ -252,7 +276,7 @@ def _warn(session: Session, converter: PairConverter, warn_longer: float) -> Non
         session.out.error(*why_no_pairs(converter.report, converter.options))
 
 
-def _card(converter: PairConverter, reading: Reading, report: dict[str, Any]) -> Card:
+def _card(converter: PairConverter, reading: Reading, report: dict[str, Any], shape: str) -> Card:
     from atropos_cli.engine.convert.dpo import PairOptions
     from atropos_cli.io.card import Card
 
@@ -265,5 +289,12 @@ def _card(converter: PairConverter, reading: Reading, report: dict[str, Any]) ->
         for reason, count in report[f"left_out_{what}"].items()
     ]
     return Card.of(
-        "dpo-gen", reading.sources, reading.log, options=options, steps=steps, counts=counts, lineage=LINEAGE
+        "dpo-gen",
+        reading.sources,
+        reading.log,
+        options=options,
+        steps=steps,
+        counts=counts,
+        lineage=LINEAGE,
+        shape=shape,
     )

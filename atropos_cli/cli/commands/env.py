@@ -1,4 +1,4 @@
-"""`atropos env`: list, describe and check environments."""
+"""`atropos env`: list, describe and check environments, and write their tasks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.commands.env_check import check
+from atropos_cli.cli.commands.prompt_gen import tasks
 from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import environment_app
 from atropos_cli.cli.lazy import new_app
@@ -105,4 +106,9 @@ def _text(option: Option) -> str:
 app.add_typer(
     environment_app(check, "Check an environment without a model: tasks, gold answers, episodes.", full=False),
     name="check",
+)
+
+app.add_typer(
+    environment_app(tasks, "Write an environment's tasks as rows for verl or TRL's GRPO.", full=False),
+    name="tasks",
 )

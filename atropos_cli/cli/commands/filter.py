@@ -306,7 +306,7 @@ def _carry_out(
         lineage="rows keep their ids and all other fields of their source",
     )
     dataio.write_cards(out, card, session)
-    return report, [str(path) for path in out.files]
+    return report, out.names
 
 
 def _given(spec: FilterSpec) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _merge_files(session: Session, reading: Reading, spec: OutputSpec) -> tuple[
         lineage="rows keep their ids and all fields",
     )
     dataio.write_cards(out, card, session)
-    return report, [str(path) for path in out.files]
+    return report, out.names
 
 
 def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr: bool) -> None:

@@ -80,6 +80,7 @@ def reevaluate(
 def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
     from atropos_cli.engine.evaluation import evaluate, read_evaluation
     from atropos_cli.engine.evidence import Evidence
+    from atropos_cli.engine.tracking.running import tracked
     from atropos_cli.engine.training.records.reevaluations import keep_values, values_of
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.rundir import where_it_stands
@@ -89,7 +90,8 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
         keep_values(run, item.checkpoint, values_of(item.suite, read_evaluation(done)))
         return ExitCode.OK
     begun = (place / "plan.json").exists()
-    code = carry_out_part(item.plan, place, session, run, resume=begun and not overwrite, overwrite=begun and overwrite)
+    with tracked(item.plan, place, session.registry, overwrite=begun and overwrite, command="eval") as order:
+        code = carry_out_part(order, session, run, resume=begun and not overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
     place = where_it_stands(place, overwrite=overwrite)

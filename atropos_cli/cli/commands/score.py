@@ -93,12 +93,15 @@ def score(
     """
     from atropos_cli.engine.data.rescoring import ScoreJob, advantages_of
     from atropos_cli.engine.workers import PoolOptions
+    from atropos_cli.io.upload import is_elsewhere
 
     session = session_of(ctx)
     if as_json and output == "-":
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
     if resume and (output == "-" or "-" in inputs):
         raise UsageError("--resume needs files as input and output")
+    if resume and output is not None and is_elsewhere(output):
+        raise UsageError("--resume goes on with what lies on this machine", hint="give a local -o, and push it later")
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
@@ -116,7 +119,9 @@ def score(
     dataio.write_rejects(reading, spec, rejects)
     _print(session, report, spec, as_json=as_json)
     if report.state == "interrupted":
-        end(session.out, f"interrupted: {report.records} records are scored", again(session.args, Path(spec.target)))
+        following = again(session.args) if is_elsewhere(spec.target) else again(session.args, Path(spec.target))
+        kept = "nothing was written: " if is_elsewhere(spec.target) else ""
+        end(session.out, f"interrupted: {kept}{report.records} records are scored", following)
         return ExitCode.INTERRUPTED
     tried = report.scored + report.failed
     if tried and report.failed > max_failure_rate * tried:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import conversion, dataio
+from atropos_cli.cli import conversion, dataio, sharing
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
 from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.options import JsonOption
@@ -28,15 +28,15 @@ def sft_gen(
     inputs: dataio.Inputs,
     output: dataio.OutputOption = None,
     form: Annotated[
-        str,
+        str | None,
         option(
             "--format",
             panel=dataio.WRITING,
             metavar="NAME",
-            text="Shape of the rows: messages, prompt-completion, sharegpt, text, tokens.",
-            show_default=True,
+            text="Shape of the rows: messages (the default), prompt-completion, sharegpt (the default of --recipe "
+            "llama-factory), text, tokens.",
         ),
-    ] = "messages",
+    ] = None,
     select: Annotated[
         str,
         option(
@@ -104,6 +104,11 @@ def sft_gen(
     shard_size: dataio.ShardOption = None,
     validation: dataio.ValidationOption = 0.0,
     split_seed: dataio.SplitSeedOption = 0,
+    recipe: sharing.RecipeOption = None,
+    push_to_hub: sharing.PushOption = None,
+    private: sharing.PrivateOption = False,
+    revision: sharing.RevisionOption = None,
+    license_id: sharing.LicenseOption = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="The inputs are finished token or text rows: say what is wrong with them."),
@@ -124,6 +129,9 @@ def sft_gen(
     if check:
         reading = dataio.open_inputs(session, inputs, form="auto", tolerant=tolerant, strict=strict)
         return _check_rows(session, reading, tokenizer, as_json=as_json)
+    passing = sharing.Sharing.of(recipe, push_to_hub, private=private, revision=revision, license_id=license_id)
+    output = passing.output(output)
+    form = passing.form(form, "messages")
     options = SftOptions(
         form=one_of("--format", form, FORMS),
         select=one_of("--select", select, ("best", "top", "all")),
@@ -169,6 +177,7 @@ def sft_gen(
             validation=validation,
             split_seed=split_seed,
         )
+    passing.check(target, _shape(options))
     rendering = None
     if options.rendered or max_tokens is not None:
         rendering = conversion.make_rendering(tokenizer, chat_template, template_arg)
@@ -185,9 +194,12 @@ def sft_gen(
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter)
     rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.attempts, 'attempt')}"
-    return conversion.conclude(
-        session, out, lambda: _card(converter, reading, report, template_arg), report, (rows, "sft"), as_json=as_json
-    )
+    made = conversion.Made(_card(converter, reading, report, template_arg), report, rows, "sft")
+    return conversion.conclude(session, out, made, passing, as_json=as_json)
+
+
+def _shape(options: SftOptions) -> str:
+    return "prompt-completion-text" if options.as_text else options.form
 
 
 def _check_rows(session: Session, reading: Reading, tokenizer: str | None, *, as_json: bool) -> int:
@@ -271,7 +283,7 @@ def _print(session: Session, reading: Reading, converter: SftConverter, out: Any
     rendering = converter.rendering
     if rendering is not None and rendering.rows:
         say(f"{rendering.total} tokens, {rendering.trained} trained on, longest row {rendering.longest}")
-    for path in out.files if out is not None else ():
+    for path in out.names if out is not None else ():
         say(f"wrote {path}")
 
 
@@ -295,5 +307,12 @@ def _card(converter: SftConverter, reading: Reading, report: dict[str, Any], var
     counts = {name: value for name, value in report.items() if name != "read"}
     steps = [{"step": reason, "dropped": count} for reason, count in report["left_out"].items()]
     return Card.of(
-        "sft-gen", reading.sources, reading.log, options=options, steps=steps, counts=counts, lineage=LINEAGE
+        "sft-gen",
+        reading.sources,
+        reading.log,
+        options=options,
+        steps=steps,
+        counts=counts,
+        lineage=LINEAGE,
+        shape=_shape(converter.options),
     )

@@ -52,7 +52,7 @@ class PairOptions:
 
     threshold: from which score on an attempt is correct (correct-wrong, and the labels of KTO rows).
     same_prompt: which messages of the prompts must agree. completion: what follows the first difference, or the
-    differing turn alone. kto: rows with a label instead of pairs.
+    differing turn alone. kto: rows with a label instead of pairs. sharegpt: as LLaMA-Factory reads either.
     """
 
     policy: Policy = "best-worst"
@@ -66,6 +66,7 @@ class PairOptions:
     same_prompt: Literal["all", "user"] = "all"
     completion: Literal["rest", "turn"] = "rest"
     kto: bool = False
+    sharegpt: bool = False
     as_text: bool = False
     max_tokens: int | None = None
     sample: SampleOptions = field(default_factory=SampleOptions)
@@ -297,6 +298,9 @@ class PairConverter:
             self._check_length(split, record.tools)
         if options.as_text:
             row = self._texts(split, record.tools)
+        elif options.sharegpt:
+            row = shapes.preference_sharegpt_row(split.prompt, split.chosen, split.rejected)
+            row |= shapes.tools_column(record.tools)
         else:
             row = shapes.preference_row(
                 split.prompt, split.chosen, split.rejected, arguments_as_text=options.arguments_as_text
@@ -367,6 +371,9 @@ class PairConverter:
                 if self.options.as_text:
                     text = self._text(split.prompt, split.chosen, record.tools)
                     row: Row = {"prompt": text.prompt, "completion": text.completion, "label": label}
+                elif self.options.sharegpt:
+                    row = {**shapes.sharegpt_row([*split.prompt, *split.chosen]), "label": label}
+                    row |= shapes.tools_column(record.tools)
                 else:
                     row = shapes.unpaired_row(
                         split.prompt, split.chosen, label, arguments_as_text=self.options.arguments_as_text

@@ -5,6 +5,7 @@ prompt-completion    {prompt: [...], completion: [...], tools?}     TRL; the com
 sharegpt             {conversations: [{from, value}], tools?}       LLaMA-Factory, Axolotl
 preference           {prompt, chosen, rejected}                     TRL's DPO
 unpaired             {prompt, completion, label}                    TRL's KTO
+preference-sharegpt  {conversations, chosen, rejected}              LLaMA-Factory's DPO; each side is one turn
 
 tools is the JSON text of the list: TRL, LLaMA-Factory and every version of `datasets` take that.
 """
@@ -98,3 +99,11 @@ def sharegpt_row(messages: Sequence[Message]) -> Row:
         if (turn["from"] in _HUMAN_SIDE) != (place % 2 == 0) or turn["from"] == "system":
             raise BadMessage("sharegpt_turn_order", f"turn {place + 1} of the conversation is {turn['from']!r}")
     return {"conversations": turns}
+
+
+def preference_sharegpt_row(prompt: Sequence[Message], chosen: Sequence[Message], rejected: Sequence[Message]) -> Row:
+    """Raises BadMessage for a side of several messages: LLaMA-Factory has one turn for each."""
+    if len(chosen) != 1 or len(rejected) != 1:
+        raise BadMessage("sharegpt_several_turns", "a side of a pair has several messages; --completion turn has one")
+    good, bad = (sharegpt_row([*prompt, *side])["conversations"] for side in (chosen, rejected))
+    return {"conversations": good[:-1], "chosen": good[-1], "rejected": bad[-1]}

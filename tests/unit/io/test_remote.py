@@ -96,13 +96,12 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/run", "gs://b/c/d", "hf://datasets/x/y"])
-def test_outputs_elsewhere_are_refused(address: str, cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_folders_elsewhere_are_refused(address: str, cli: Callable[..., Any], tmp_path: Path) -> None:
     assert is_remote(address)
     with pytest.raises(UsageError, match="is another place"):
         make_folder(Path(address))
     Path("rows.jsonl").write_bytes(ROWS)
     for words in (
-        ("sft-gen", "rows.jsonl", "-o", f"{address}.jsonl"),
         ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "1", "--limit", "1", "-o", address),
         ("analyze", "rows.jsonl", "--html", f"{address}.html"),
     ):

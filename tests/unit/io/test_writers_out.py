@@ -11,7 +11,7 @@ import pytest
 from records_support import Reading, write_rows
 
 from atropos_cli.errors import DataError, RunExists, UsageError
-from atropos_cli.io.card import Card, write_card
+from atropos_cli.io.card import Card, card_data, write_card
 from atropos_cli.io.sources import find_sources
 from atropos_cli.io.writers_out import KINDS, DataOutput, OutputSpec, open_output, split_of
 
@@ -148,7 +148,7 @@ def test_card(tmp_path: Path) -> None:
         counts={"kept": 25},
         lineage="rows keep their ids",
     )
-    paths = write_card(out, card)
+    paths = write_card(out, card_data(out, card))
     data = json.loads(paths[0].read_text())
     assert data["sources"][0]["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert data["outputs"] == [{"name": "o.jsonl", "bytes": (tmp_path / "o.jsonl").stat().st_size}]

@@ -1,0 +1,175 @@
+"""What the commands that make training rows share of passing them on: `--recipe` and `--push-to-hub`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.cli.session import Session
+from atropos_cli.errors import AtroposError, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.io.hub import HubTarget
+    from atropos_cli.io.writers_out import DataOutput, OutputSpec
+
+SHARING = "Passing it on"
+
+RecipeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--recipe",
+        metavar="NAME",
+        rich_help_panel=SHARING,
+        show_default=False,
+        help="Write beside the output how this trainer reads it: llama-factory (dataset_info.json), axolotl, trl, "
+        "verl. Repeatable.",
+    ),
+]
+PushOption = Annotated[
+    str | None,
+    typer.Option(
+        "--push-to-hub",
+        metavar="OWNER/NAME",
+        rich_help_panel=SHARING,
+        show_default=False,
+        help="Push the rows with a dataset card; without -o they also stand in NAME.jsonl. Later: atropos push.",
+    ),
+]
+PrivateOption = Annotated[bool, typer.Option("--private", rich_help_panel=SHARING, help="A new repository is private.")]
+RevisionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--revision", metavar="BRANCH", rich_help_panel=SHARING, show_default=False, help="Branch to push to."
+    ),
+]
+LicenseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--license",
+        metavar="ID",
+        rich_help_panel=SHARING,
+        show_default=False,
+        help="License in the card, as in apache-2.0; default: what stands there, else unknown.",
+    ),
+]
+
+
+@dataclass(slots=True)
+class Sharing:
+    """What is to be done with the rows once they are written. failure: what of it did not work."""
+
+    recipes: tuple[str, ...] = ()
+    hub: HubTarget | None = None
+    failure: AtroposError | None = None
+    url: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        recipes: Sequence[str] | None,
+        repo: str | None,
+        *,
+        private: bool = False,
+        revision: str | None = None,
+        license_id: str | None = None,
+    ) -> Sharing:
+        """As asked for. Raises UsageError."""
+        from atropos_cli.cli.conversion import one_of
+        from atropos_cli.io.hub import HubTarget
+        from atropos_cli.io.recipes import RECIPES
+
+        for name in recipes or ():
+            one_of("--recipe", name, RECIPES)
+        if repo is None and (private or revision or license_id):
+            raise UsageError("--private, --revision and --license need --push-to-hub", hint="add --push-to-hub REPO")
+        target = HubTarget(repo, private, revision, license_id) if repo is not None else None
+        if target is not None:
+            target.check()
+        return cls(tuple(dict.fromkeys(recipes or ())), target)
+
+    def output(self, given: str | None) -> str | None:
+        """The output: what was given, or a file named like the repository."""
+        return f"{self.hub.repo.rpartition('/')[2]}.jsonl" if given is None and self.hub is not None else given
+
+    def form(self, given: str | None, default: str, *, text: bool = False) -> str:
+        """The shape of the rows: what was given, or what the recipe's program reads best. text: they will be text."""
+        from atropos_cli.io.recipes import PREFERRED
+
+        wanted = [PREFERRED[name] for name in self.recipes if name in PREFERRED]
+        return given or (wanted[0] if wanted and len(self.recipes) == 1 and not text else default)
+
+    def check(self, spec: OutputSpec | None, shape: str) -> None:
+        """Before the work. Raises AtroposError for what cannot be done afterwards."""
+        from atropos_cli.io import hub, recipes
+        from atropos_cli.io.upload import is_elsewhere
+
+        if spec is None or not (self.recipes or self.hub):
+            return
+        if spec.to_stdout:
+            raise UsageError("--recipe and --push-to-hub need a file", hint="give one with -o")
+        if spec.kind == "datasets":
+            raise UsageError("a folder of `datasets` is neither pushed nor named in a recipe", hint="write .parquet")
+        if self.recipes and is_elsewhere(spec.target):
+            raise UsageError("--recipe names files of this machine", hint="give a local -o")
+        for name in self.recipes:
+            recipes.check(name, shape, spec.target, shards=spec.shard_size is not None)
+        if self.hub is not None:
+            hub.check(self.hub)
+
+    def share(self, output: DataOutput, card: Mapping[str, Any], session: Session) -> list[str]:
+        """Write the recipes, push the rows; returns the recipes' paths. What fails is told by `settle`."""
+        from atropos_cli.io import recipes
+
+        made = []
+        for name in self.recipes:
+            try:
+                made.append(str(recipes.write(name, output, str(card["shape"]))))
+            except AtroposError as error:
+                self.failure = error
+        notes = card["counts"].get("notes") or {}
+        if "llama-factory" in self.recipes and notes.get("weighted"):
+            session.out.warning(
+                f"LLaMA-Factory reads no weights: it would train on context, too, in {notes['weighted']} rows",
+                "make the rows with --split-turns, and train with mask_history: true",
+            )
+        for path in made:
+            session.out.note(f"recipe: {path}")
+        if self.hub is not None:
+            self._push(output, card, session)
+        return made
+
+    def _push(self, output: DataOutput, card: Mapping[str, Any], session: Session) -> None:
+        assert self.hub is not None
+        assert output.path is not None
+        files: dict[str, list[Path]] = {}
+        for path, split in zip(output.files, output.splits, strict=True):
+            files.setdefault(split, []).append(path)
+        try:
+            given = output.spec.target if output.place is None else output.place.url
+            self.url = push_files(self.hub, given, files, card)
+            session.out.note(f"pushed: {self.url}")
+        except AtroposError as error:
+            self.failure = error
+
+    def settle(self) -> None:
+        """Raise what did not work; the rows themselves are there."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def push_files(
+    target: HubTarget, given: str, files: Mapping[str, Sequence[Path]], card: Mapping[str, Any], name: str | None = None
+) -> str:
+    """Push files under the name of the output that was given; returns the address. Raises AtroposError."""
+    from atropos_cli.io import hub
+
+    again = f"atropos push {shlex.quote(given)} {target.repo}{target.as_flags()}"
+    if name is not None:
+        again += f" --name {shlex.quote(name)}"
+    stem = Path(given.rstrip("/")).name.partition(".")[0]
+    return hub.push(target, name or hub.config_name(stem), files, card, again=again)

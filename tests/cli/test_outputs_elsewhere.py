@@ -1,0 +1,153 @@
+"""Data files written to s3://, gs:// and the like: whole or not at all, and never lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+fsspec = pytest.importorskip("fsspec")
+
+CLI = Callable[..., Any]
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield system
+    system.store.clear()
+
+
+@pytest.fixture
+def rows() -> str:
+    lines = [
+        {"prompt": f"{n}+1?", "completion": str(n + right), "task_id": f"t{n}", "reward": float(right)}
+        for n in range(4)
+        for right in (0, 1)
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return "rows.jsonl"
+
+
+def names(system: Any, folder: str = "/bucket") -> list[str]:
+    return sorted(Path(name).name for name in system.find(folder))
+
+
+def test_each_command_writes_there_and_reads_it_back(cli: CLI, memory: Any, rows: str) -> None:
+    pytest.importorskip("pyarrow")
+    steps = (
+        ("filter", rows, "--min-score", "0", "-o", "memory://bucket/kept.jsonl"),
+        ("merge", "memory://bucket/kept.jsonl", "-o", "memory://bucket/all.jsonl"),
+        ("score", "memory://bucket/all.jsonl", "--reward", "numeric_match", "-o", "memory://bucket/scored.jsonl"),
+        ("sft-gen", "memory://bucket/all.jsonl", "--group", "-o", "memory://bucket/sft.parquet"),
+        ("dpo-gen", "memory://bucket/all.jsonl", "--group", "-o", "memory://bucket/dpo.jsonl.gz"),
+        ("prompt-gen", "memory://bucket/all.jsonl", "--group", "-o", "memory://bucket/verl.parquet"),
+    )
+    for words in steps:
+        done = cli(*words)
+        assert done.code in (0, 1 if words[0] == "score" else 0), done.stderr
+        assert f"wrote {words[-1]}" in done.stdout
+        assert f"{words[-1]}.card.json".removeprefix("memory://bucket/") in names(memory)
+    assert len(memory.cat("/bucket/kept.jsonl").splitlines()) == 8
+    assert cli("analyze", "memory://bucket/sft.parquet", "--json").json["read"]["attempts"] == 4
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+
+
+def test_an_object_that_is_there_is_kept_without_overwrite(cli: CLI, memory: Any, rows: str) -> None:
+    memory.pipe("/bucket/x.jsonl", b"old")
+    done = cli("filter", rows, "-o", "memory://bucket/x.jsonl")
+    assert (done.code, "already there" in done.stderr) == (6, True)
+    assert memory.cat("/bucket/x.jsonl") == b"old"
+    assert cli("filter", rows, "-o", "memory://bucket/x.jsonl", "--overwrite").code == 0
+    assert len(memory.cat("/bucket/x.jsonl").splitlines()) == 8
+    done = cli("filter", "memory://bucket/x.jsonl", "-o", "memory://bucket/x.jsonl", "--overwrite")
+    assert (done.code, "is an input" in done.stderr) == (2, True)
+
+
+def test_shards_and_splits(cli: CLI, memory: Any, rows: str) -> None:
+    words = ("filter", rows, "-o", "memory://bucket/x.jsonl", "--shard-size")
+    assert cli(*words, "3").code == 0
+    assert [name for name in names(memory) if "card" not in name] == [f"x-0000{i}-of-00003.jsonl" for i in range(3)]
+    assert cli(*words, "3").code == 6
+    done = cli(*words, "5", "--overwrite", "--json")
+    assert done.json["files"] == [f"memory://bucket/x-0000{i}-of-00002.jsonl" for i in range(2)]
+    assert [name for name in names(memory) if "card" not in name] == [f"x-0000{i}-of-00002.jsonl" for i in range(2)]
+    assert cli("filter", rows, "-o", "memory://bucket/y.jsonl", "--validation", "0.5").code == 0
+    assert {"y-train.jsonl", "y-validation.jsonl"} <= set(names(memory))
+
+
+def test_rows_that_cannot_be_sent_stay_here(
+    cli: CLI, memory: Any, rows: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(self: Any, lpath: str, rpath: str, **more: Any) -> None:
+        raise ConnectionResetError("the line is cut")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(type(memory), "put_file", broken)
+    done = cli("sft-gen", rows, "--group", "-o", "memory://bucket/x.jsonl")
+    assert done.code == 6
+    assert "the line is cut" in done.stderr
+    assert memory.find("/bucket") == []
+    (kept,) = tmp_path.glob("atropos-kept-*/x.jsonl")
+    assert str(kept.parent) in done.stderr
+    assert len(kept.read_text().splitlines()) == 4
+
+
+def test_a_file_system_with_names_gets_a_temporary_one_first(
+    cli: CLI, rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """local:// is fsspec's own file system: what sftp:// and hdfs:// do, too."""
+    system = fsspec.filesystem("local")
+    seen: list[str] = []
+    put = type(system).put_file
+
+    def watched(self: Any, lpath: str, rpath: str, **more: Any) -> Any:
+        seen.append(Path(rpath).name)
+        return put(self, lpath, rpath, **more)
+
+    monkeypatch.setattr(type(system), "put_file", watched)
+    done = cli("filter", rows, "-o", f"local://{tmp_path}/new/x.jsonl")
+    assert done.code == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "x.jsonl",
+        "x.jsonl.card.json",
+        "x.jsonl.card.md",
+    ]
+    assert seen
+    assert all(name.endswith(".tmp") for name in seen)
+
+
+def test_file_addresses_are_paths(cli: CLI, rows: str, tmp_path: Path) -> None:
+    assert cli("filter", rows, "-o", f"file://{tmp_path}/a%20b.jsonl").code == 0
+    assert (tmp_path / "a b.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("nosuch://bucket/x.jsonl", 6, "cannot be written"),
+        ("https://example.org/x.jsonl", 2, "is read, not written"),
+        ("memory://bucket/", 2, "ending"),
+        ("memory://bucket/folder", 2, "ending"),
+    ],
+)
+def test_places_that_nobody_can_write_to(cli: CLI, memory: Any, rows: str, address: str, code: int, words: str) -> None:
+    done = cli("filter", rows, "-o", address)
+    assert (done.code, words in done.stderr) == (code, True), done.stderr
+    assert "hint:" in done.stderr
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+
+
+def test_other_refusals(cli: CLI, memory: Any, rows: str) -> None:
+    done = cli("filter", rows, "-o", "memory://bucket/x", "--write", "datasets")
+    assert (done.code, "written to this machine" in done.stderr) == (2, True)
+    done = cli("sft-gen", rows, "-o", "memory://bucket/x.jsonl", "--recipe", "axolotl")
+    assert (done.code, "files of this machine" in done.stderr) == (2, True)
+    Path("bad.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"x": 1}\n')
+    done = cli("filter", "bad.jsonl", "--tolerant", "-o", "memory://bucket/x.jsonl")
+    assert done.code == 0, done.stderr
+    assert b"bad.jsonl" in memory.cat("/bucket/x.jsonl.rejects.jsonl")
