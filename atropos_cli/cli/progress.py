@@ -101,6 +101,28 @@ def summary_lines(summary: RunSummary) -> list[str]:
         timed = summary.seconds > 0 and not summary.groups_resumed
         speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if timed else ""
         lines.append(f"tokens: {summary.prompt_tokens} prompt, {summary.completion_tokens} completion{speed}")
+    return [*lines, *cost_lines(summary)]
+
+
+def cost_lines(summary: RunSummary) -> list[str]:
+    """What it came to: tokens of kinds that have a price of their own, money, replies that were there already."""
+    from atropos_cli.engine.costs import money, total
+
+    lines = []
+    named = {"cached": "cached_tokens", "reasoning": "reasoning_tokens"}
+    kinds = {kind: total(summary.usage, name) for kind, name in named.items()}
+    if any(kinds.values()):
+        lines.append("of those billed: " + ", ".join(f"{count:.0f} {kind}" for kind, count in kinds.items() if count))
+    if summary.cost is not None:
+        limit = "" if summary.max_cost is None else f" of {money(summary.max_cost)}"
+        models = {m: c.get("cost", 0) + c.get("unsure", 0) for m, c in summary.usage.items()}
+        parts = [f"{model} {money(cost)}" for model, cost in models.items() if cost] if len(models) > 1 else []
+        if summary.cost_unsure:
+            parts.append(f"up to {money(summary.cost_unsure)} of it for requests without a whole answer")
+        detail = f" ({', '.join(parts)})" if parts else ""
+        lines.append(f"cost: {money(summary.cost)}{limit} {summary.currency}{detail}")
+    if hits := total(summary.usage, "cache_hits"):
+        lines.append(f"cache: {hits:.0f} replies were there already and cost nothing")
     return lines
 
 

@@ -12,6 +12,7 @@ from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.run import RunSummary
 
 
 def carry_out(
@@ -44,6 +45,9 @@ def carry_out(
         folder = where_it_stands(folder, overwrite=overwrite)
     if as_json:
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
+    if summary.state == "interrupted" and summary.stopped is not None:
+        session.out.note(stopped_text(summary, folder))
+        return ExitCode.INTERRUPTED
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
         saved = f": {summary.groups_done}{total} groups are saved; go on with --resume --output {folder}"
@@ -55,6 +59,16 @@ def carry_out(
         session.out.error(f"the run failed: {why}", f"{where}allow some with --max-failure-rate 0.1")
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+def stopped_text(summary: RunSummary, folder: Path | None) -> str:
+    """Where the cost limit ended the run, and how it goes on."""
+    total = "" if summary.groups_total is None else f" of {summary.groups_total}"
+    text = f"{summary.stopped}; {summary.groups_done}{total} groups are done"
+    if folder is None:
+        return text
+    more = 2 * (summary.max_cost or 0)
+    return f"{text}; --resume --output {folder} --max-cost {more:g} continues"
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

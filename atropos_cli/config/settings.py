@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
 from atropos_cli.domain.training import HealthRules, Tracker
@@ -36,6 +37,16 @@ class GenSettings(Frozen):
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)
+    prices: str | JsonDict = Field(
+        default_factory=dict,
+        description="TOML file of prices per million tokens, by model (a section [prices] in a configuration file).",
+    )
+
+    @field_validator("prices")
+    @classmethod
+    def _whole_prices(cls, value: str | JsonDict) -> JsonDict:
+        """The table itself, checked: a plan holds all that a run needs, wherever it is carried out."""
+        return read_prices(value)
 
 
 class TrainSettings(Frozen):

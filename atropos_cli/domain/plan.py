@@ -87,6 +87,18 @@ class Execution(Frozen):
         default=None, description="INDEX/COUNT: only the tasks of this shard, 0/4 to 3/4; atropos merge joins the runs."
     )
 
+    max_cost: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Money that the run may cost, with its earlier sessions; a shard has its share. Needs prices.",
+    )
+    cache: bool = Field(default=False, description="Keep replies, and take those that are kept: a hit costs nothing.")
+    cache_dir: str | None = Field(
+        default=None, min_length=1, description="Folder of kept replies; implies --cache. [default: the user's cache]"
+    )
+    cache_size: float = Field(default=4000.0, gt=0, description="Megabytes of kept replies; the oldest make room.")
+
     @field_validator("shard")
     @classmethod
     def _is_shard(cls, text: str | None) -> str | None:
@@ -114,13 +126,15 @@ class Plan(Frozen):
     advantage: AdvantageKind = "grpo"
     writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
     execution: Execution = Field(default_factory=Execution)
+    prices: JsonDict = Field(default_factory=dict)
 
     def identity(self) -> JsonDict:
         """The part of the plan that decides what comes out; two runs with the same identity may be joined.
 
         `limit` is left out (a run may be made longer), and so is where the model is served.
         """
-        data = self.model_dump(mode="json", exclude={"execution", "limit", "atropos_version", "writer", "backend"})
+        out = {"execution", "prices", "limit", "atropos_version", "writer", "backend"}
+        data = self.model_dump(mode="json", exclude=out)
         data["backend"] = {"name": self.backend.name}
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)

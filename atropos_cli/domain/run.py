@@ -37,7 +37,10 @@ class RunSummary(Frozen):
     groups_failed counts tasks of which every rollout failed, as long as no session has written them. What a killed
     session did in its last seconds is missing in requests, retries, paused_s and seconds. zero_std_groups are groups
     whose rewards do not differ. reward_details: by name, what a reward says of itself and what it counted (which model
-    judged, how many verdicts flipped).
+    judged, how many verdicts flipped). usage: by model, all that was billed, judges and repeated requests too:
+    requests, tokens of each kind, cost, unsure, and cache_hits, replies that cost nothing. cost: all of it in
+    `currency`, None without prices. cost_unsure: what requests without a whole answer cost at most, part of it.
+    stopped: why the run ended before its last task, where that was no error and no signal.
     """
 
     state: RunState
@@ -67,3 +70,9 @@ class RunSummary(Frozen):
     seconds: float = 0.0
     backend: JsonDict = Field(default_factory=dict)
     error: str | None = None
+    usage: dict[str, dict[str, float]] = Field(default_factory=dict)
+    cost: float | None = None
+    cost_unsure: float = 0.0
+    currency: str | None = None
+    max_cost: float | None = None
+    stopped: str | None = None

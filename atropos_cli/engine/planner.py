@@ -48,6 +48,7 @@ def build_plan(
         advantage=settings.advantage,
         writer=ComponentRef(name=registry.find("writer", settings.writer).name),
         execution=settings.execution,
+        prices=settings.prices if isinstance(settings.prices, dict) else {},
     )
 
 

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.engine.dispatch import Dispatcher
+from atropos_cli.engine.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,23 @@ class Snapshot:
     completion_tokens: int
     seconds: float
     paused: str | None
+
+
+def snapshot_of(
+    totals: Totals, dispatcher: Dispatcher | None, done: int, total: int | None, seconds: float
+) -> Snapshot:
+    """The state of a run by what was counted. dispatcher None: it has not begun."""
+    return Snapshot(
+        groups_done=done,
+        groups_failed=len(totals.lost),
+        groups_total=total,
+        rollouts=totals.rollouts,
+        rollouts_failed=totals.rollouts_failed,
+        requests_in_flight=dispatcher.in_flight if dispatcher else 0,
+        completion_tokens=totals.completion_tokens,
+        seconds=seconds,
+        paused=dispatcher.paused if dispatcher else None,
+    )
 
 
 class Reporter(Protocol):
