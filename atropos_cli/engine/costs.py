@@ -62,6 +62,7 @@ class Ledger:
         self.on_reached: Callable[[], object] = bool
         self._next = ""
         self._sent = 0
+        self._largest_request = 0.0
         self._settled = asyncio.Event()
         self._known: dict[tuple[str, str | None], Price | None] = {}
         self._bill: ContextVar[list[float] | None] = ContextVar("atropos_group_bill", default=None)
@@ -144,9 +145,12 @@ class Ledger:
             return True
         if self.reached:
             return False
-        room = self.spent + self.largest_group * (running + 1) <= self.limit + _EPSILON
+        # The last request of a group must fit with the most it can cost, or the group would be paid for in vain.
+        group = max(self.largest_group, self._largest_request)
+        spare = self._largest_request if self.largest_group else 0.0
+        room = self.spent + group * (running + 1) + spare <= self.limit + _EPSILON or self.spent == 0
         if not room and not running:
-            self.stop("the next group", self.largest_group)
+            self.stop("the next group", group + spare)
         return room
 
     def stop(self, next_one: str, most: float) -> None:
@@ -170,6 +174,7 @@ class Ledger:
             self._settled.clear()
             await self._settled.wait()
         self.in_flight += most
+        self._largest_request = max(self._largest_request, most)
         self._sent += 1
         if most:
             self._write()

@@ -117,7 +117,7 @@ class ReplyCache:
                 rows.append((key, sample, alone.model_dump_json(exclude_defaults=True).encode()))
             if len(generation.completions) < request.n:
                 rows += [(self._all_requests(), _IGNORES_N, b"")]
-            self._base.executemany("INSERT OR REPLACE INTO replies_1 VALUES (?, ?, ?)", rows)
+            self._base.executemany("INSERT OR IGNORE INTO replies_1 VALUES (?, ?, ?)", rows)
             self._kept += len(rows)
             if self._kept >= _LOOK_AT_SIZE_EVERY:
                 self._kept = 0

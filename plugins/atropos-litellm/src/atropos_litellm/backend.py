@@ -156,8 +156,8 @@ class LitellmBackend(InferenceBackend):
 
     def describe(self) -> JsonDict:
         """Provider, and what it was not asked for because it takes no such thing."""
-        dropped: JsonDict = {name: count for name, count in self._dropped.items()}
-        return {**super().describe(), "model": self.model, "provider": self._provider, "dropped_fields": dropped}
+        told: JsonDict = {"model": self.model, "provider": self._provider, "dropped_fields": {**self._dropped}}
+        return {**super().describe(), **told}
 
     def _read_key(self, library: Any) -> str | None:
         name = self.config.api_key_env

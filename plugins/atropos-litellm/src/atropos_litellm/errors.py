@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from atropos_cli.sdk import (
@@ -28,7 +29,8 @@ from atropos_cli.sdk import (
 
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance|billing", re.IGNORECASE)
 _TOO_LONG = re.compile(
-    r"context (length|window)|prompt is too long|maximum context|too many (input )?tokens|exceeds the maximum number of tok",
+    r"context (length|window)|prompt is too long|maximum context|too many (input )?tokens"
+    r"|exceeds the maximum number of tok",
     re.IGNORECASE,
 )
 _LONGEST = 400
@@ -41,7 +43,8 @@ def classify(error: Exception, library: Any, model: str, provider: str) -> Backe
     if isinstance(error, BackendError):
         return error
     if isinstance(error, kinds.RateLimitError):
-        if _QUOTA.search(said):
+        codes = " ".join(str(getattr(one, name, "")) for one in _chain(error) for name in ("code", "type"))
+        if _QUOTA.search(f"{said} {codes}"):
             return FatalBackendError(said, hint="the provider's quota or credit is used up")
         return RateLimited(said, retry_after=_retry_after(error))
     if isinstance(error, kinds.AuthenticationError | kinds.PermissionDeniedError):
@@ -59,30 +62,44 @@ def classify(error: Exception, library: Any, model: str, provider: str) -> Backe
 
 def _passing(error: Exception, kinds: Any, said: str) -> BackendError:
     """What may go well another time."""
+    status = _status(error)
+    if status is not None and 400 <= status < 500 and status not in (408, 429):
+        return RequestRejected(said, status=status)
+    if status == 529:  # Anthropic's "overloaded"
+        return RateLimited(said, retry_after=_retry_after(error))
     gone = {"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "ClientConnectorError"}
     if isinstance(error, kinds.ServiceUnavailableError | kinds.BadGatewayError) or gone & _causes(error):
         return ServerUnavailable(said, retry_after=_retry_after(error))
     broken = TransientBackendError(said, retry_after=_retry_after(error))
     # An error that the provider reports itself is not charged for; an answer that never came may be.
-    status = getattr(error, "status_code", None)
-    broken.billed = isinstance(error, kinds.Timeout | kinds.APIConnectionError) or not isinstance(status, int)
+    broken.billed = isinstance(error, kinds.Timeout | kinds.APIConnectionError) or status is None
     return broken
 
 
-def _causes(error: BaseException) -> set[str]:
-    names = set()
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised for; litellm often wraps the provider's error in one that says less."""
     seen: BaseException | None = error
     for _ in range(10):
         if seen is None:
-            break
-        names.add(type(seen).__name__)
+            return
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    return names
+
+
+def _causes(error: BaseException) -> set[str]:
+    return {type(one).__name__ for one in _chain(error)}
+
+
+def _status(error: Exception) -> int | None:
+    """The status that the provider answered with, by the innermost error that has one."""
+    told = [getattr(one, "status_code", None) for one in _chain(error)]
+    return next((status for status in reversed(told) if isinstance(status, int)), None)
 
 
 def _said(error: Exception, model: str) -> str:
     text = " ".join(str(error).split())
-    text = re.sub(r"^(litellm\.\w+: )+", "", text)
+    text = re.sub(r"^((litellm\.)?\w+Error: )+", "", text)
+    text = re.sub(r"\.? Handle with `litellm\.\w+`\.?", "", text)
     return redacted(f"{model}: {text or type(error).__name__}")[:_LONGEST]
 
 
@@ -91,6 +108,6 @@ def _retry_after(error: Exception) -> float | None:
         error, "litellm_response_headers", None
     )
     with contextlib.suppress(TypeError, ValueError, AttributeError):
-        wait = float((headers or {}).get("retry-after"))
+        wait = float((headers or {}).get("retry-after", "none"))
         return wait if 0 <= wait < float("inf") else None
     return None
