@@ -70,7 +70,7 @@ class RunSummary(Frozen):
     seconds: float = 0.0
     backend: JsonDict = Field(default_factory=dict)
     error: str | None = None
-    usage: dict[str, dict[str, float]] = Field(default_factory=dict)
+    usage: dict[str, dict[str, int | float]] = Field(default_factory=dict)
     cost: float | None = None
     cost_unsure: float = 0.0
     currency: str | None = None

@@ -62,7 +62,7 @@ class Ledger:
         self.on_reached: Callable[[], object] = bool
         self._next = ""
         self._sent = 0
-        self._largest_request = 0.0
+        self._largest_request = self._most_requests = 0.0
         self._settled = asyncio.Event()
         self._known: dict[tuple[str, str | None], Price | None] = {}
         self._bill: ContextVar[list[float] | None] = ContextVar("atropos_group_bill", default=None)
@@ -131,13 +131,14 @@ class Ledger:
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
         """What is paid inside, in tasks that are started inside too, is one group's."""
-        bill = [0.0]
+        bill = [0.0, 0.0]
         token = self._bill.set(bill)
         try:
             yield
         finally:
             self._bill.reset(token)
             self.largest_group = max(self.largest_group, bill[0])
+            self._most_requests = max(self._most_requests, bill[1])
 
     def room_for_group(self, running: int) -> bool:
         """May another group begin beside so many? As far as the dearest one yet tells."""
@@ -146,8 +147,9 @@ class Ledger:
         if self.reached:
             return False
         # The last request of a group must fit with the most it can cost, or the group would be paid for in vain.
-        group = max(self.largest_group, self._largest_request)
-        spare = self._largest_request if self.largest_group else 0.0
+        several = self._most_requests > 1
+        group = self.largest_group if several else max(self.largest_group, self._largest_request)
+        spare = self._largest_request if several else 0.0
         room = self.spent + group * (running + 1) + spare <= self.limit + _EPSILON or self.spent == 0
         if not room and not running:
             self.stop("the next group", group + spare)
@@ -186,6 +188,7 @@ class Ledger:
         _add(counts, usage, cost, unsure)
         if (bill := self._bill.get()) is not None:
             bill[0] += cost + unsure
+            bill[1] += 1
         self._settled.set()
         if most or cost:
             self._write()
@@ -205,7 +208,8 @@ class Ledger:
         if stored is None:
             self.earlier = {model: dict(counts) for model, counts in earlier.items()}
         else:
-            self.earlier, lost, self.largest_group = stored
+            self.earlier, lost, largest = stored
+            self.largest_group, self._largest_request, self._most_requests = largest
             if lost > 0:
                 counts = self.earlier.setdefault("(killed)", {})
                 counts["unsure"] = counts.get("unsure", 0.0) + lost
@@ -232,7 +236,7 @@ class Ledger:
             "currency": self.currency,
             "usage": merged(self.earlier, self.now),
             "in_flight": self.in_flight,
-            "largest_group": self.largest_group,
+            "largest": [self.largest_group, self._largest_request, self._most_requests],
         }
         text = json.dumps(state).encode()
         line = json.dumps({"sum": _sum(text), "state": state}).encode() + b"\n"
@@ -324,8 +328,11 @@ def _sum(text: bytes) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _read(path: Path) -> tuple[Counts, float, float] | None:
-    """Usage, what was in flight, the dearest group; None where there is no file that can be believed."""
+def _read(path: Path) -> tuple[Counts, float, list[float]] | None:
+    """Usage, what was in flight, and of the largest: a group's and a request's money, a group's requests.
+
+    None where there is no file that can be believed.
+    """
     try:
         data = json.loads(path.read_bytes())
         state = data["state"]
@@ -335,7 +342,8 @@ def _read(path: Path) -> tuple[Counts, float, float] | None:
             str(model): {str(name): _amount(value) for name, value in counts.items()}
             for model, counts in state["usage"].items()
         }
-        return usage, _amount(state["in_flight"]), _amount(state["largest_group"])
+        group, request, requests = map(_amount, state["largest"])
+        return usage, _amount(state["in_flight"]), [group, request, requests]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
