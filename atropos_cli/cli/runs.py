@@ -46,7 +46,7 @@ def carry_out(
     if as_json:
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
     if summary.state == "interrupted" and summary.stopped is not None:
-        session.out.note(stopped_text(summary, folder))
+        session.out.note(stopped_text(summary, folder, plan))
         return ExitCode.INTERRUPTED
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
@@ -61,14 +61,15 @@ def carry_out(
     return ExitCode.OK
 
 
-def stopped_text(summary: RunSummary, folder: Path | None) -> str:
+def stopped_text(summary: RunSummary, folder: Path | None, plan: Plan) -> str:
     """Where the cost limit ended the run, and how it goes on."""
     total = "" if summary.groups_total is None else f" of {summary.groups_total}"
     text = f"{summary.stopped}; {summary.groups_done}{total} groups are done"
     if folder is None:
         return text
-    more = 2 * (summary.max_cost or 0)
-    return f"{text}; --resume --output {folder} --max-cost {more:g} continues"
+    # Of the whole run, not of a shard's share. Where not one request fitted, twice as much may not do either.
+    more = f"{2 * (plan.execution.max_cost or 0):g}" if summary.cost else "MORE"
+    return f"{text}; --resume --output {folder} --max-cost {more} continues"
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

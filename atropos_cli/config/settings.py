@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -42,10 +42,12 @@ class GenSettings(Frozen):
         description="TOML file of prices per million tokens, by model (a section [prices] in a configuration file).",
     )
 
-    @field_validator("prices")
+    @field_validator("prices", mode="before")
     @classmethod
-    def _whole_prices(cls, value: str | JsonDict) -> JsonDict:
+    def _whole_prices(cls, value: Any) -> JsonDict:
         """The table itself, checked: a plan holds all that a run needs, wherever it is carried out."""
+        if not isinstance(value, str | dict):
+            raise ValueError("expected a file of prices, or a section [prices]")
         return read_prices(value)
 
 

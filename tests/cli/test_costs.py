@@ -101,6 +101,8 @@ WRONG = [
     ("p.toml", 'currency = "a b"\n[m]\ninput = 1\noutput = 1', "currency"),
     ("p.toml", "[m\n", "not valid TOML"),
     ("p.txt", "x", "suffix"),
+    ("7", None, "there is no file of prices 7"),
+    ('{"m": 7}', None, "expected a section"),
 ]
 
 
