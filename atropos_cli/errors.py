@@ -57,7 +57,7 @@ EXIT_MEANINGS: dict[ExitCode, str] = {
     ExitCode.LAUNCH: "a job could not be launched",
     ExitCode.TRAINER: "a trainer stopped with an error",
     ExitCode.BUG: "a defect in atropos or a plugin; please report it",
-    ExitCode.INTERRUPTED: "stopped by Ctrl-C or SIGTERM; the run can be resumed",
+    ExitCode.INTERRUPTED: "stopped by Ctrl-C, SIGTERM or --max-cost; the run can be resumed",
 }
 
 
@@ -93,11 +93,16 @@ class ComponentClash(PluginError):
 
 
 class BackendError(AtroposError):
+    """billed: may the request have been charged for? True where it was sent and its answer never came whole."""
+
     exit_code = ExitCode.BACKEND
+    billed: bool = False
 
 
 class TransientBackendError(BackendError):
     """The same request may succeed later. `retry_after` is in seconds when the server named a time."""
+
+    billed = True
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -114,9 +119,13 @@ class TransientBackendError(BackendError):
 class RateLimited(TransientBackendError):
     """429: the server asks everybody to slow down."""
 
+    billed = False
+
 
 class ServerUnavailable(TransientBackendError):
     """Nobody listens, or the server refuses all work for now. `address` is host:port when known."""
+
+    billed = False
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
 from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
+from atropos_cli.domain.prices import Price, TokenUsage
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.score import Score
@@ -135,6 +136,7 @@ __all__ = [
     "ParsedCall",
     "Plan",
     "PluginError",
+    "Price",
     "Prompts",
     "RateLimited",
     "RequestRejected",
@@ -158,6 +160,7 @@ __all__ = [
     "TokenLimits",
     "TokenSequence",
     "TokenSpan",
+    "TokenUsage",
     "ToolCall",
     "ToolFormat",
     "ToolParse",

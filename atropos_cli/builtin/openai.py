@@ -161,6 +161,17 @@ class OpenAIBackend(InferenceBackend):
             return False
         return await self._pool.probe()
 
+    async def identity(self) -> JsonDict | None:
+        """The weights' version, where every server names one; see InferenceBackend."""
+        weights: list[JsonDict] = []
+        for server in self._pool.servers if self._pool is not None else ():
+            version = await server.weights() if server.kind == "sglang" else None
+            if version is None:
+                return None
+            weights.append(version)
+        told = [version for place, version in enumerate(weights) if version not in weights[:place]]
+        return {"weights": list(told), "known_by": "the weights' version"} if told else None
+
     def describe(self) -> JsonDict:
         """Servers, what they can do, which fields were asked for, and what was missing how often."""
         counts: Counter[str] = Counter(self._counts)

@@ -29,6 +29,7 @@ from atropos_cli.sdk import (
     Generation,
     Message,
     TokenSpan,
+    TokenUsage,
     ToolCall,
     clean_text,
     finish_of,
@@ -119,7 +120,29 @@ def read_answer(
     prompt_tokens = usage.get("prompt_tokens")
     if type(prompt_tokens) is not int:
         prompt_tokens = len(prompt_ids) if prompt_ids is not None else None
-    return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens), notes
+    billed = _billed(usage)
+    return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens, usage=billed), notes
+
+
+def _billed(usage: dict[str, Any]) -> TokenUsage | None:
+    """The counts of `usage`, those that are counts; None where the server does not say how much it wrote."""
+
+    def count(holder: Any, *names: str) -> int | None:
+        values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
+        return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
+
+    completion = count(usage, "completion_tokens")
+    prompt = count(usage, "prompt_tokens")
+    if completion is None or prompt is None:
+        return None
+    cached = count(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    return TokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
+        reasoning_tokens=count(usage, "reasoning_tokens") if reasoning is None else reasoning,
+    )
 
 
 def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:

@@ -243,7 +243,9 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     if status in (502, 503, 504):
         return ServerUnavailable(said, retry_after=wait, address=asked.address)
     if status == 408 or status >= 500:
-        return TransientBackendError(said, retry_after=wait)
+        broken = TransientBackendError(said, retry_after=wait)
+        broken.billed = False  # nobody charges for an error that it reports itself
+        return broken
     if status in (401, 403, 407):
         return FatalBackendError(said, hint=_key_hint(asked))
     if status in (404, 405):

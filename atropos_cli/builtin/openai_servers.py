@@ -135,6 +135,17 @@ class Server:
                 return True
         return True
 
+    async def weights(self) -> JsonDict | None:
+        """Path and version of the weights, by SGLang's word; None where it names no version."""
+        try:
+            data = read_json((await self.get("/get_model_info", root=True)).body)
+        except (BackendError, ValueError):
+            return None
+        version = data.get("weight_version") if isinstance(data, dict) else None
+        if not isinstance(version, str) or version in ("", "default"):
+            return None
+        return {"path": str(data.get("model_path")), "version": version}
+
     def describe(self) -> JsonDict:
         """URL and kind, for the run's record."""
         return {"url": self.url, "kind": self.kind, **({"version": self.version} if self.version else {})}

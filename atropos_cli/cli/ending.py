@@ -48,6 +48,18 @@ def again(args: Sequence[str], folder: Path | None = None) -> str:
     return shlex.join(["atropos", *words])
 
 
+def without_option(words: Sequence[str], name: str) -> list[str]:
+    """The words of a command without an option that takes a value, in either spelling."""
+    kept: list[str] = []
+    source = iter(words)
+    for word in source:
+        if word == name:
+            next(source, None)
+        elif not word.startswith(f"{name}="):
+            kept.append(word)
+    return kept
+
+
 def _without_output(words: Sequence[str], wanted: bool) -> list[str]:
     if not wanted:
         return list(words)

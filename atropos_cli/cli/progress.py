@@ -144,6 +144,28 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         ends = ", ".join(f"{count} {reason}" for reason, count in summary.stop_reasons.items())
         lines += [f"ended by: {ends}"] if ends else []
         lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
+    return [*lines, *cost_lines(summary)]
+
+
+def cost_lines(summary: RunSummary) -> list[str]:
+    """What it came to: tokens of kinds that have a price of their own, money, replies that were there already."""
+    from atropos_cli.engine.costs import money, total
+
+    lines = []
+    named = {"cached": "cached_tokens", "reasoning": "reasoning_tokens"}
+    kinds = {kind: total(summary.usage, name) for kind, name in named.items()}
+    if any(kinds.values()):
+        lines.append("of those billed: " + ", ".join(f"{count:.0f} {kind}" for kind, count in kinds.items() if count))
+    if summary.cost is not None:
+        limit = "" if summary.max_cost is None else f" of {money(summary.max_cost)}"
+        models = {m: c.get("cost", 0) + c.get("unsure", 0) for m, c in summary.usage.items()}
+        parts = [f"{model} {money(cost)}" for model, cost in models.items() if cost] if len(models) > 1 else []
+        if summary.cost_unsure:
+            parts.append(f"up to {money(summary.cost_unsure)} of it for requests without a whole answer")
+        detail = f" ({', '.join(parts)})" if parts else ""
+        lines.append(f"cost: {money(summary.cost)}{limit} {summary.currency}{detail}")
+    if hits := total(summary.usage, "cache_hits"):
+        lines.append(f"cache: {hits:.0f} replies were there already and cost nothing")
     return lines
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.ending import again, end, no_spread, reward_headline, shell
+from atropos_cli.cli.ending import again, end, no_spread, reward_headline, shell, without_option
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
@@ -33,7 +33,7 @@ def carry_out(
         summary, folder = _run(order, session, resume=resume)
     if as_json:
         session.out.json({"run": None if folder is None else str(folder), **summary.model_dump(mode="json")})
-    code = _broken_off(summary, folder, folder, session)
+    code = _broken_off(summary, folder, folder, session, limit=plan.execution.max_cost)
     if code == ExitCode.OK:
         if (warning := no_spread(summary, temperature=plan.sampling.temperature)) is not None:
             session.out.note(f"note: {warning}")
@@ -44,7 +44,8 @@ def carry_out(
 def carry_out_part(order: RunTracking, session: Session, whole: Path, *, resume: bool = False) -> int:
     """Run the plan for a command that says by itself what came out. whole: the folder that it goes on with."""
     summary, place = _run(order, session, resume=resume)
-    return _broken_off(summary, place, place if whole == order.folder else whole, session)
+    limit = order.plan.execution.max_cost
+    return _broken_off(summary, place, place if whole == order.folder else whole, session, limit=limit)
 
 
 def _run(order: RunTracking, session: Session, *, resume: bool) -> tuple[RunSummary, Path | None]:
@@ -70,8 +71,17 @@ def _run(order: RunTracking, session: Session, *, resume: bool) -> tuple[RunSumm
     return summary, None if folder is None else where_it_stands(folder, overwrite=overwrite)
 
 
-def _broken_off(summary: RunSummary, folder: Path | None, whole: Path | None, session: Session) -> ExitCode:
-    """Say so when a run did not come to its end, and how to go on; the exit code."""
+def _broken_off(
+    summary: RunSummary, folder: Path | None, whole: Path | None, session: Session, *, limit: float | None
+) -> ExitCode:
+    """Say so when a run did not come to its end, and how to go on; the exit code. limit: --max-cost of the whole."""
+    if summary.state == "interrupted" and summary.stopped is not None:
+        total = "" if summary.groups_total is None else f" of {summary.groups_total}"
+        # Where not one request fitted, twice as much may not do either.
+        more = f"{2 * (limit or 0):g}" if summary.cost else "MORE"
+        following = None if whole is None else f"{resuming(session, whole, without='--max-cost')} --max-cost {more}"
+        end(session.out, f"{summary.stopped}; {summary.groups_done}{total} groups are done", following)
+        return ExitCode.INTERRUPTED
     if summary.state == "interrupted":
         total = "" if summary.groups_total is None else f" of {summary.groups_total}"
         if whole is None:
@@ -87,12 +97,16 @@ def _broken_off(summary: RunSummary, folder: Path | None, whole: Path | None, se
     return ExitCode.OK
 
 
-def resuming(session: Session, folder: Path) -> str:
-    """The command that goes on with what the folder holds: the one that was given, with --resume."""
-    if {"gen", "eval", "train"} & set(session.args[:1]):
-        return again(session.args, folder)
+def resuming(session: Session, folder: Path, *, without: str | None = None) -> str:
+    """The command that goes on with what the folder holds: the one that was given, with --resume.
+
+    without: an option that is left out.
+    """
+    args = list(session.args) if without is None else without_option(session.args, without)
+    if {"gen", "eval", "train"} & set(args[:1]):
+        return again(args, folder)
     # `run` and `reevaluate` go on by themselves.
-    return again(session.args) if session.args else shell("run", folder)
+    return again(args) if args else shell("run", folder)
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

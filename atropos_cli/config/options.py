@@ -246,9 +246,13 @@ def parse_text(option: Option, text: str | Sequence[str]) -> Any:
     if option.optional and text.lower() in ("none", "null") and not _takes_text(option.core):
         return None
     if option.kind == "json":
+        # Where text is taken too, what does not look like JSON is text.
         try:
-            return json_once(text, f"--{option.flag}")
+            parsed = json_once(text, f"--{option.flag}")
+            return text if _takes_text(option.core) and not isinstance(parsed, dict | list) else parsed
         except ValueError as error:
+            if _takes_text(option.core) and not text.lstrip().startswith(("{", "[")):
+                return text
             raise ValueError(f"expected JSON ({error})") from None
     return _parse_scalar(option, text)
 

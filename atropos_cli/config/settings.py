@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
 from atropos_cli.domain.tracking import RolloutTracking, Tracking
@@ -38,6 +39,18 @@ class GenSettings(Frozen):
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+    prices: str | JsonDict = Field(
+        default_factory=dict,
+        description="TOML file of prices per million tokens, by model (a section [prices] in a configuration file).",
+    )
+
+    @field_validator("prices", mode="before")
+    @classmethod
+    def _whole_prices(cls, value: Any) -> JsonDict:
+        """The table itself, checked: a plan holds all that a run needs, wherever it is carried out."""
+        if not isinstance(value, str | dict):
+            raise ValueError("expected a file of prices, or a section [prices]")
+        return read_prices(value)
 
 
 class TrainSettings(Tracking):

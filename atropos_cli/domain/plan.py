@@ -88,6 +88,18 @@ class Execution(Frozen):
         default=None, description="INDEX/COUNT: only the tasks of this shard, 0/4 to 3/4; atropos merge joins the runs."
     )
 
+    max_cost: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Money that the run may cost, with its earlier sessions; a shard has its share. Needs prices.",
+    )
+    cache: bool = Field(default=False, description="Keep replies, and take those that are kept: a hit costs nothing.")
+    cache_dir: str | None = Field(
+        default=None, min_length=1, description="Folder of kept replies; implies --cache. [default: the user's cache]"
+    )
+    cache_size: float = Field(default=4000.0, gt=0, description="Megabytes of kept replies; the oldest make room.")
+
     @field_validator("shard")
     @classmethod
     def _is_shard(cls, text: str | None) -> str | None:
@@ -116,6 +128,7 @@ class Plan(Frozen):
     writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+    prices: JsonDict = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
     def _without_empty_tracking(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -129,7 +142,7 @@ class Plan(Frozen):
 
         `limit` is left out (a run may be made longer), and so are where the model is served and who is told of it.
         """
-        beside = {"execution", "tracking", "limit", "atropos_version", "writer", "backend"}
+        beside = {"execution", "tracking", "prices", "limit", "atropos_version", "writer", "backend"}
         data = self.model_dump(mode="json", exclude=beside)
         data["backend"] = {"name": self.backend.name}
         for ref in (data["environment"], *data["rewards"]):

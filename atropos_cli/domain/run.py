@@ -38,7 +38,10 @@ class RunSummary(Frozen):
     session did in its last seconds is missing in requests, retries, paused_s and seconds. zero_std_groups are groups
     whose rewards do not differ, spread_groups those whose rewards do; a group of one reward is neither.
     reward_details: by name, what a reward says of itself and what it counted (which model judged, how many verdicts
-    flipped).
+    flipped). usage: by model, all that was billed, judges and repeated requests too: requests, tokens of each kind,
+    cost, unsure, and cache_hits, replies that cost nothing. cost: all of it in `currency`, None without prices.
+    cost_unsure: what requests without a whole answer cost at most, part of it. stopped: why the run ended before its
+    last task, where that was no error and no signal.
     """
 
     state: RunState
@@ -69,3 +72,9 @@ class RunSummary(Frozen):
     seconds: float = 0.0
     backend: JsonDict = Field(default_factory=dict)
     error: str | None = None
+    usage: dict[str, dict[str, int | float]] = Field(default_factory=dict)
+    cost: float | None = None
+    cost_unsure: float = 0.0
+    currency: str | None = None
+    max_cost: float | None = None
+    stopped: str | None = None

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from atropos_cli.domain.plan import Plan
+from atropos_cli.engine.costs import Ledger, check_limit
 from atropos_cli.engine.dispatch import Abort, Dispatcher
 from atropos_cli.engine.planner import component_rewards, make_config
+from atropos_cli.engine.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.errors import BackendError, ServerUnavailable
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
+from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.writer import Writer
 
@@ -31,6 +34,7 @@ class Parts:
     writer: Writer
     rewards: list[Reward]
     dispatcher: Dispatcher
+    ledger: Ledger
 
 
 @contextlib.asynccontextmanager
@@ -49,9 +53,14 @@ async def open_parts(
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
     backend = make_backend(plan, registry)
+    check_limit(plan)
+    ledger = Ledger(plan)
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(ledger.close)
+        stack.callback(current.reset, current.set(ledger))
         stack.push_async_callback(close_part, backend)
         await open_backend(backend, plan, on_event, stop)
+        ledger.check(backend)
         for reward in rewards:
             stack.push_async_callback(close_part, reward)
             await reward.open()
@@ -59,9 +68,14 @@ async def open_parts(
         await environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, on_event)
         stack.push_async_callback(dispatcher.close)
+        dispatcher.ledger = ledger
+        if (folder := cache_folder(plan)) is not None:
+            dispatcher.cache = ReplyCache(folder, await identity(backend, plan), plan.execution.cache_size)
+            stack.callback(dispatcher.cache.close)
+            on_event("cache", f"replies are kept in {folder}, told apart by {dispatcher.cache.identity['known_by']}")
         stack.callback(writer.close)
         plan = plan.model_copy(update={"model": backend.model or plan.model})
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)
 
 
 def make_environment(plan: Plan, registry: Registry) -> Environment:

@@ -15,7 +15,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from atropos_cli.domain.plan import Execution
 from atropos_cli.errors import (
@@ -29,6 +29,10 @@ from atropos_cli.errors import (
     TransientBackendError,
 )
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
+
+if TYPE_CHECKING:
+    from atropos_cli.engine.costs import Ledger
+    from atropos_cli.engine.replycache import ReplyCache
 
 T = TypeVar("T")
 EventSink = Callable[[str, str], None]
@@ -68,7 +72,13 @@ class GroupBudget:
 
 
 class Dispatcher:
-    """Sends requests for all groups of a run. `in_flight` never exceeds the workers."""
+    """Sends requests for all groups of a run. `in_flight` never exceeds the workers.
+
+    ledger: counts what they cost. cache: looked into before a request is sent.
+    """
+
+    ledger: Ledger | None = None
+    cache: ReplyCache | None = None
 
     def __init__(self, backend: InferenceBackend, execution: Execution, on_event: EventSink) -> None:
         self.backend = backend
@@ -114,18 +124,29 @@ class Dispatcher:
 
     async def generate(self, request: GenerateRequest, budget: GroupBudget) -> Generation:
         """One request, retried within the budget. Raises BackendError, GroupDeadline, Draining or Abort."""
-        generation = await self.call(lambda: self.backend.generate(request), budget)
+        if self.cache is not None and (known := self.cache.find(request)) is not None:
+            if self.ledger is not None:
+                self.ledger.hit(self.backend.model, len(known.completions))
+            return known
+        generation = await self.call(lambda: self._send(request), budget)
         reasons = [completion.finish_reason for completion in generation.completions]
         if None in reasons and self._seen_finish_reason and budget.retries_left > 0:
             # This server does say why it stops, so silence means a broken-off answer: ask once more.
             budget.retries_left -= 1
             budget.retries += 1
             self.retries += 1
-            generation = await self.call(lambda: self.backend.generate(request), budget)
+            generation = await self.call(lambda: self._send(request), budget)
         self._seen_finish_reason = self._seen_finish_reason or any(reasons)
         for completion in generation.completions:
             self.completion_tokens += completion.completion_tokens or 0
+        if self.cache is not None:
+            self.cache.keep(request, generation)
         return generation
+
+    async def _send(self, request: GenerateRequest) -> Generation:
+        if self.ledger is None:
+            return await self.backend.generate(request)
+        return await self.ledger.pay(self.backend, request, self.backend.generate)
 
     async def call(self, send: Callable[[], Awaitable[T]], budget: GroupBudget) -> T:
         """Run `send` under the worker limit and the retry rules."""
@@ -216,6 +237,10 @@ class Dispatcher:
         try:
             async with asyncio.timeout(max(0.0, budget.deadline - self.active_time())) as scope:
                 return await send()
+        except Draining:  # it was not sent
+            self.requests -= 1
+            budget.requests -= 1
+            raise
         except TimeoutError as error:
             if scope.expired():
                 raise GroupDeadline from error

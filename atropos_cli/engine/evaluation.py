@@ -89,6 +89,8 @@ class Evaluation(Frozen):
     metrics: dict[str, float] = Field(default_factory=dict)
     reward_details: dict[str, JsonDict] = Field(default_factory=dict)
     completion_tokens: int = 0
+    cost: float | None = None
+    currency: str | None = None
     per_task: tuple[TaskResult, ...]
 
     def headline(self) -> dict[str, float]:
@@ -292,6 +294,8 @@ def evaluate(
         metrics=means(tally.totals.metrics),
         reward_details=dict(run.reward_details),
         completion_tokens=tally.totals.completion_tokens,
+        cost=run.cost,
+        currency=run.currency,
         per_task=tuple(results),
     )
 

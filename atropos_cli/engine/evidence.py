@@ -25,6 +25,8 @@ class Evidence:
     lost: Iterable[LostTask] = ()
     total: int | None = None
     reward_details: Mapping[str, JsonDict] = field(default_factory=dict)
+    cost: float | None = None
+    currency: str | None = None
 
     @staticmethod
     def of_run(folder: Path) -> Evidence:
@@ -45,4 +47,5 @@ class Evidence:
             if facts is not None:
                 yield from lost_tasks(folder, facts, written.__contains__)
 
-        return Evidence(groups(), lost(), summary.groups_total, summary.reward_details)
+        money = summary.cost, summary.currency
+        return Evidence(groups(), lost(), summary.groups_total, summary.reward_details, *money)

@@ -252,7 +252,8 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                generation = (await self.sample(attempt.messages, prefill=attempt.episode.prefill))[0]
+                seed = self._turn_seed(attempt)
+                generation = (await self.sample(attempt.messages, prefill=attempt.episode.prefill, seed=seed))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -331,6 +332,7 @@ class GroupRoller:
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
         prefill: str = "",
+        seed: int | None = None,
     ) -> list[Generation]:
         """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
@@ -338,7 +340,7 @@ class GroupRoller:
             messages=tuple(messages),
             n=n,
             sampling=sampling or self.sampling,
-            seed=self._next_seed(n),
+            seed=self._next_seed(n) if seed is None else seed,
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
             prefill=prefill,
@@ -353,6 +355,10 @@ class GroupRoller:
             singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
             generations += await _all(self._dispatcher.generate(single, self.budget) for single in singles)
         return [whole(generation, prefill) for generation in generations] if prefill else generations
+
+    def _turn_seed(self, attempt: _Attempt) -> int:
+        """Of an attempt's later turn: the same in every run, whatever the order in which attempts come to ask."""
+        return random.Random(f"{self.seed}/{attempt.number}/{len(attempt.messages)}").getrandbits(31)
 
     def _next_seed(self, n: int) -> int:
         seed = (self.seed + self._samples) & 0x7FFFFFFF

@@ -132,6 +132,7 @@ class Runner:
             attempt, done = self.run_dir.attempt, self.done.count
             self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
+        parts.ledger.on_reached = self._stop.set
         self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
         self.reporter.started(plan, self.total, self.done.count)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
@@ -150,6 +151,7 @@ class Runner:
         except InterruptedError:
             return False
         self.totals = self.whole.totals
+        self.whole.earlier.usage = parts.ledger.keep_in(folder, self.whole.earlier.usage)
         if written:
             with contextlib.suppress(DataError):  # so that a kill soon after need not read it all again
                 self.whole.save(self._session())
@@ -177,7 +179,10 @@ class Runner:
         bound = most_open_groups(parts.environment, workers, self.plan.group_size)
         index = self._next_index(0)
         while not self._stop.is_set():
-            if len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+            room = parts.ledger.room_for_group(len(self._open))
+            if not room and not self._open:
+                return
+            if not room or len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue
@@ -221,11 +226,13 @@ class Runner:
     async def _roll(self, environment: Environment, index: int, task: Task) -> None:
         """One task: roll its groups, write them together. What is not the run's end is this task's failure."""
         assert self._run is not None
+        assert self._parts is not None
         roller = GroupRoller(self._run, index)
         roller.on_first_request = lambda: self._starting.discard(index)
         self._rolling.add(roller)
         try:
-            groups = await roller.roll(environment, task)
+            with self._parts.ledger.group():
+                groups = await roller.roll(environment, task)
         except (Abort, Draining, asyncio.CancelledError):
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this group's failure
@@ -270,7 +277,7 @@ class Runner:
         """Wait for the open groups; after a signal `drain` seconds at most, after a second one not at all."""
         deadline: float | None = None
         while self._open and self._error is None:
-            if self._stop.is_set() and deadline is None:
+            if self._signals and deadline is None:
                 deadline = time.monotonic() + self.plan.execution.drain
             if self._signals > 1 or (deadline is not None and time.monotonic() >= deadline):
                 return
@@ -350,6 +357,7 @@ class Runner:
             backend=self._parts.backend.describe() if self._parts else {},
             error=str(self._error) if self._error else None,
             **sessions.fields(rewards),
+            **(self._parts.ledger.fields() if self._parts else {}),
             **self.totals.fields(),
         )
 
@@ -386,7 +394,7 @@ class Runner:
     def _state(self) -> RunState:
         if self._error is not None:
             return "failed"
-        if self._signals:
+        if self._signals or (self._parts is not None and self._parts.ledger.reached):
             return "interrupted"
         nothing = 0 < self.totals.rollouts == self.totals.rollouts_failed
         rate = self.totals.rollouts_failed / max(1, self.totals.rollouts)

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.engine.costs import Counts, merged
 from atropos_cli.engine.dispatch import Dispatcher
 from atropos_cli.engine.totals import Totals
 from atropos_cli.errors import DataError
@@ -33,7 +34,10 @@ _TAIL = 1 << 16
 
 @dataclass(slots=True)
 class Sessions:
-    """What sessions did that cannot be counted from the groups. reward_counts: of each reward, see Reward.counts."""
+    """What sessions did that cannot be counted from the groups.
+
+    reward_counts: of each reward, see Reward.counts. usage: by model, see `engine.costs.Counts`.
+    """
 
     requests: int = 0
     retries: int = 0
@@ -41,6 +45,7 @@ class Sessions:
     max_in_flight: int = 0
     seconds: float = 0.0
     reward_counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    usage: Counts = field(default_factory=dict)
 
     @classmethod
     def of(cls, dispatcher: Dispatcher | None, rewards: Sequence[Reward], seconds: float) -> Sessions:
@@ -48,9 +53,9 @@ class Sessions:
         counts = {reward.name: reward.counts() for reward in rewards}
         if dispatcher is None:
             return cls(seconds=seconds, reward_counts=counts)
-        return cls(
-            dispatcher.requests, dispatcher.retries, dispatcher.paused_s, dispatcher.max_in_flight, seconds, counts
-        )
+        did = dispatcher
+        usage = merged({}, did.ledger.now) if did.ledger is not None else {}
+        return cls(did.requests, did.retries, did.paused_s, did.max_in_flight, seconds, counts, usage)
 
     def fields(self, rewards: Sequence[Reward]) -> dict[str, Any]:
         """The part of a RunSummary that is counted here."""
@@ -73,6 +78,7 @@ class Sessions:
             max_in_flight=max(self.max_in_flight, now.max_in_flight),
             seconds=round(self.seconds + now.seconds, 3),
             reward_counts=counts,
+            usage=merged(self.usage, now.usage),
         )
 
 

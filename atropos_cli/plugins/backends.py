@@ -9,11 +9,13 @@ from pydantic import ValidationError
 
 from atropos_cli.errors import ConfigError
 from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.metering import metered
 
 
 def make_backend(name: str, options: Mapping[str, Any], *, model: str | None = None) -> InferenceBackend:
     """An installed backend, not yet open. Whoever makes it opens it, limits and retries its requests, and closes it.
 
+    Inside a run its requests are counted, priced and limited like the run's own.
     Raises ComponentNotFound, ConfigError for options that it does not take, or PluginError.
     """
     from atropos_cli.plugins.discovery import get_registry
@@ -26,4 +28,4 @@ def make_backend(name: str, options: Mapping[str, Any], *, model: str | None = N
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"backend {name!r}, option {key!r}: {first['msg']}, got {first['input']!r}") from error
     backend: InferenceBackend = cls(config, model=model)
-    return backend
+    return metered(backend)

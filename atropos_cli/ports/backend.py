@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Sampling
+from atropos_cli.domain.prices import Price, TokenUsage
 from atropos_cli.domain.tokendata import TokenIds
 from atropos_cli.errors import BackendError
 
@@ -59,11 +60,13 @@ class Generation(Frozen):
     """The answer to one request. May hold fewer than n completions (a server that ignores n).
 
     prompt_ids: the ids of the whole prompt as the model saw it, None when the backend did not say.
+    usage: what the request is billed for, all samples together; None: what the other fields say.
     """
 
     completions: tuple[Completion, ...]
     prompt_ids: TokenIds | None = None
     prompt_tokens: int | None = None
+    usage: TokenUsage | None = None
 
 
 class InferenceBackend(ABC):
@@ -123,6 +126,18 @@ class InferenceBackend(ABC):
         Raises BackendError where capabilities.weight_sync is False.
         """
         raise BackendError(f"backend {self.name!r} cannot change its weights while it runs")
+
+    def price(self) -> Price | None:
+        """What the model costs, where the backend itself knows; in US dollars. A file of prices comes before it."""
+        return None
+
+    async def identity(self) -> JsonDict | None:
+        """What decides its replies beside the request: the model and its weights. No secrets; after open().
+
+        Replies are cached under it. None: the engine goes by the backend's options and the model's name, and where
+        that is a file or folder, by its size and time.
+        """
+        return None
 
     async def probe(self) -> bool:
         """Is the backend ready for work? Must be cheap: never a generation. Must not raise."""

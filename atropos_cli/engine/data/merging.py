@@ -10,6 +10,7 @@ that share an id but differ are both kept, and reported, because an id may name 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -228,9 +229,20 @@ class RunMerge:
             groups_done=len(self._seen),
             groups_total=self.plan.limit,
             **{**sessions.fields(()), "reward_details": _details(parts, sessions)},
+            **_money(parts),
             **self._totals.fields(),
         )
         run.write_summary(summary)
+
+
+def _money(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the shards cost together; nothing where they were paid in several currencies."""
+    paid = [part for part in parts if isinstance(part.get("cost"), int | float)]
+    currencies = {str(part.get("currency")) for part in paid}
+    if len(currencies) != 1:
+        return {}
+    sums = {name: math.fsum(float(part.get(name) or 0.0) for part in paid) for name in ("cost", "cost_unsure")}
+    return {**sums, "currency": currencies.pop()}
 
 
 def _details(parts: Sequence[dict[str, Any]], sessions: Sessions) -> dict[str, JsonDict]:

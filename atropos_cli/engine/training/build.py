@@ -126,6 +126,16 @@ def _proposed(
 
 
 def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) -> None:
+    how = settings.execution
+    if how.cache or how.cache_dir is not None:
+        raise UsageError(
+            "train takes no cached replies: they would not be the trained weights' own",
+            hint="leave out --cache and --cache-dir; gen and eval take them",
+        )
+    if how.max_cost is not None:
+        raise UsageError(
+            "train has no --max-cost: it samples from the weights it trains", hint="bound the run with --steps"
+        )
     if train.eval_every is not None and not train.evals:
         raise UsageError(
             f"--eval-every {train.eval_every}: there is no suite to evaluate on", hint="--eval ENV, or leave it out"

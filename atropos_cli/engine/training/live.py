@@ -17,6 +17,7 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.components import close_part, make_environment
+from atropos_cli.engine.costs import Ledger
 from atropos_cli.engine.dispatch import Abort, Dispatcher, EventSink
 from atropos_cli.engine.planner import component_rewards
 from atropos_cli.engine.report import Rolling
@@ -25,6 +26,7 @@ from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import FailureWatch
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 
 T = TypeVar("T")
@@ -89,6 +91,7 @@ class Player:
         self.rewards = component_rewards(plan.rewards, own, registry)
         self._tell = tell
         self._run: Run | None = None
+        self.ledger: Ledger | None = None
         self._failures = FailureWatch(plan.execution.same_failures)
         self._rolling: set[GroupRoller] = set()
         self._done = [0, 0]  # groups and rollouts of the roll() at hand
@@ -114,6 +117,7 @@ class Player:
         plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
         await self.environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
+        dispatcher.ledger = self.ledger = Ledger(plan)
         self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards))
 
     async def close(self) -> None:
@@ -128,6 +132,7 @@ class Player:
     async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
         """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""
         self._done = [0, 0]
+        current.set(self.ledger)  # of this coroutine's own context: judges of these groups are counted with them
         slots = asyncio.Semaphore(max(2, 2 * self.plan.execution.workers))
 
         async def one(place: int, task: Task) -> list[ScoredGroup]:

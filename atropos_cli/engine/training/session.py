@@ -80,6 +80,7 @@ class TrainSession:
         self._located = not resume
         self._evaluated: dict[int, dict[str, float]] = {}
         self._warned_suites: set[str] = set()
+        self._spent = 0.0
 
     # What the trainer calls -------------------------------------------------------------------------------------------
 
@@ -149,7 +150,17 @@ class TrainSession:
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """See TrainContext."""
         self._locate(step - 1)
-        self.recording.step(step, metrics)
+        self.recording.step(step, {**metrics, **self._paid()})
+
+    def _paid(self) -> dict[str, float]:
+        """What this process paid to servers with a price since the last step, judges and evaluations too."""
+        players = (self._player, *self._suites.values())
+        ledgers = [player.ledger for player in players if player is not None and player.ledger is not None]
+        if not any(ledger.priced for ledger in ledgers):
+            return {}
+        spent = sum(ledger.spent for ledger in ledgers)
+        before, self._spent = self._spent, spent
+        return {"cost": spent - before}
 
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         """See TrainContext."""
