@@ -20,7 +20,7 @@ from atropos_cli.cli.view.page import SCRIPTS, STYLE, TYPES, asset, served_page
 from atropos_cli.errors import UsageError
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
@@ -126,8 +126,7 @@ class Handler(BaseHTTPRequestHandler):
             return missing
         name = "/".join(rest)
         if name == "":
-            title = " and ".join(run.name for run in self.server.library.runs)
-            return 200, "text/html; charset=utf-8", served_page(title).encode("utf-8", "replace")
+            return 200, "text/html; charset=utf-8", served_page(self.server.library.title).encode("utf-8", "replace")
         if name in SCRIPTS or name == STYLE:
             return 200, TYPES[name[name.rindex(".") :]], asset(name).encode()
         if not name.startswith("api/"):
