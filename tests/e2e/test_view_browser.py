@@ -131,7 +131,7 @@ def show(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Serve:
             return serve(*paths, decode=decode)
         library = Library([Run(path.name, find_sources([str(path)])) for path in paths], decode)
         page = tmp_path / "page.html"
-        page.write_text(export(library).page, encoding="utf-8")
+        export(library, page)
         library.close()
         return page.as_uri()
 

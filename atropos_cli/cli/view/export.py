@@ -1,4 +1,4 @@
-"""A page without a server: the groups of a run in one file, in compressed blocks that the page unpacks as it needs them.
+"""A page without a server: the groups of a run in one file, in compressed blocks that are unpacked as needed.
 
 Two blocks for every few hundred groups: a small one with what the list shows, which the page reads when it opens, and
 one with the groups themselves; beside them one with tokens. Blocks are written as they are filled, so that memory does

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("dom.js", "facts.js", "data.js", "message.js", "group.js", "list.js", "app.js")
+SCRIPTS = ("dom.js", "facts.js", "data.js", "message.js", "group.js", "list.js", "compare.js", "app.js")
 STYLE = "style.css"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 

@@ -57,7 +57,7 @@ class Cutter:
 
 def message(cutter: Cutter, found: Message, index: int, names: Mapping[str, str]) -> dict[str, Any]:
     """A message's parts. `cut` of a part is the full length of a text that was cut. names: of tools, by call."""
-    parts = []
+    parts: list[Part] = []
     for part in parts_of(found):
         if len(parts) == PARTS:
             parts.append({"kind": "other", "text": "more parts are not shown"})
