@@ -66,4 +66,6 @@ class Exported:
 
     def all(self, kind: str) -> Any:
         """The blocks of a kind together: g groups, i lists, t tokens."""
-        return [self.block(f"{kind}{i}") for i, block in enumerate(self.data["blocks"]) if kind != "t" or block["tokens"]]
+        return [
+            self.block(f"{kind}{i}") for i, block in enumerate(self.data["blocks"]) if kind != "t" or block["tokens"]
+        ]

@@ -218,12 +218,21 @@ def tokens(found: Record | Unreadable, attempt: int, decode: Any = None, limit: 
             {
                 "ids": ids,
                 "mask": "".join("1" if trained else "0" for trained in sequence.mask[: len(ids)]),
-                "logprobs": None if logprobs is None else [round(v, 4) if _finite(v) else None for v in logprobs],
+                "logprobs": None if logprobs is None else _rounded(logprobs),
                 "texts": token_texts(ids, decode) if decode is not None else None,
                 "total": len(sequence.ids),
             }
         )
     return data
+
+
+def _rounded(values: Sequence[Any]) -> list[float | None]:
+    try:
+        if math.isfinite(math.fsum(values)):  # then each of them is; a look at each takes twice as long
+            return [round(value, 4) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return [round(value, 4) if _finite(value) else None for value in values]
 
 
 def token_texts(ids: Sequence[int], decode: Any) -> list[str]:

@@ -297,11 +297,13 @@ function changed() {
 }
 
 let typed = null;
-get("filters").addEventListener("input", (event) => {
-  if (event.target.id === "sort") return;
-  clearTimeout(typed);
-  typed = setTimeout(changed, 200);
-});
+for (const kind of ["input", "change"]) {
+  get("filters").addEventListener(kind, (event) => {
+    if (event.target.id === "sort" || (kind === "change" && event.target.tagName !== "SELECT")) return;
+    clearTimeout(typed);
+    typed = setTimeout(changed, 200);
+  });
+}
 get("filters").addEventListener("submit", (event) => event.preventDefault());
 get("sort").append(...Object.entries(SORTS).map(([value, { name }]) => element("option", { value }, "sort by " + name)));
 get("sort").addEventListener("change", () => {

@@ -77,12 +77,14 @@ const BARS = 20;
 
 function prepare(item) {
   if (!item.scores) return;
-  let [low, high] = [Infinity, -Infinity];
+  let [low, high, scored] = [Infinity, -Infinity, 0];
   for (const score of item.scores) {
     if (score === null) continue;
+    scored++;
     low = Math.min(low, score);
     high = Math.max(high, score);
   }
+  item.scored = scored;
   item.spread = low <= high ? high - low : null;
   item.failedOnes = new Set(item.failed);
   item.cutOnes = new Set(item.cut);
@@ -94,7 +96,7 @@ function passes(filters, item) {
   if (item.problem) return !narrowed;
   if (filters.env && filters.env !== item.env) return false;
   if (filters.groups === "failures" && !item.failed.length) return false;
-  if (filters.groups === "equal" && !(item.spread !== null && item.spread <= 1e-9 && item.scores.length > 1)) return false;
+  if (filters.groups === "equal" && !(item.spread !== null && item.spread <= 1e-9 && item.scored > 1)) return false;
   if (filters.groups === "spread" && !(item.spread > 1e-9)) return false;
   if (!filters.state && !filters.stop && filters.low === "" && filters.high === "") return true;
   return item.scores.some((_, i) => fits(filters, item, i));
