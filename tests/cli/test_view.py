@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -264,6 +265,24 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
     json.dumps(answer, allow_nan=False)
     assert len(answer["prompt"]) + len(answer["attempts"][0]["messages"]) == 5
     assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
+
+
+def test_parts_that_only_pretend(tmp_path: Path) -> None:
+    nested: dict[str, Any] = {"type": "tool_result", "content": []}
+    for _ in range(50):
+        nested = {"type": "tool_result", "content": [nested]}
+    huge = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2
+    urls = ["javascript:x()", "data:text/html,x", "http://[", "data:image/png;base64,AAAA"]
+    urls.append("data:image/png;base64," + base64.b64encode(huge).decode())
+    content = [nested, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+    broken = "<tool_call>{bad</tool_call>" * 5_000 + "<memory>never closed"
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": broken}]
+    library = opened(write(tmp_path / "r.jsonl", native("a", [{"reward": 1.0, "messages": messages}])))
+    shown = ask(library, "group", n=0)
+    first, *images = shown["prompt"][0]["parts"]
+    assert first["kind"] == "other"
+    assert {tuple(sorted(image)) for image in images} == {("kind", "note")}, "nothing to load, nothing to follow"
+    assert shown["attempts"][0]["messages"][0]["parts"][0]["fault"] == "invalid_json"
 
 
 # Comparing ------------------------------------------------------------------------------------------------------

@@ -161,7 +161,10 @@ def _of_item(role: str, item: Any) -> Iterator[Part]:
     elif kind == "tool_result":
         inner = item.get("content")
         for part in inner if isinstance(inner, list) else [inner]:
-            yield from _of_item("tool", part)
+            if isinstance(part, dict) and part.get("type") == kind:  # results are not nested, but for an attack
+                yield {"kind": "other", "name": kind, "text": plain(part)}
+            else:
+                yield from _of_item("tool", part)
     else:
         yield image_of(item) or {"kind": "other", "name": kind[:BRIEF], "text": plain(item)}
 
