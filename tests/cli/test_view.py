@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from atropos_cli.errors import DataError
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources
 
-from .view_support import ask, group, native, opened, write
+from .view_support import ask, group, native, opened, words, write
 
 CLI = Callable[..., Any]
 
@@ -114,7 +115,7 @@ def test_trials_of_a_task_stand_side_by_side(tmp_path: Path) -> None:
     assert ask(library, "run")["runs"][0]["groups"] == 4
     shown = ask(library, "group", n=2)
     assert [attempt["score"] for attempt in shown["attempts"]] == [0.0, 0.5, 1.0]
-    assert [attempt["messages"][0]["text"] for attempt in shown["attempts"]] == ["2.0", "2.1", "2.2"]
+    assert [words(attempt["messages"][0]) for attempt in shown["attempts"]] == ["2.0", "2.1", "2.2"]
     assert len(Run("r", find_sources([str(path)]), group=False)) == 12
 
 
@@ -183,7 +184,8 @@ def test_escaped_letters_are_found_too() -> None:
 @pytest.mark.parametrize(
     ("what", "given"),
     [("group", {"n": 99}), ("group", {"n": -1}), ("group", {"n": "x"}), ("group", {"run": 7}), ("groups", {"low": "x"}),
-     ("message", {"message": 999}), ("message", {"attempt": 5}), ("diff", {}), ("groups", {"from": 1 << 70})],
+     ("message", {"message": 999}), ("message", {"attempt": 5}),
+     ("message", {"part": 9}), ("diff", {}), ("groups", {"from": 1 << 70})],
 )  # fmt: skip
 def test_bad_requests(searched: Library, what: str, given: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
@@ -198,8 +200,9 @@ def test_long_texts_are_cut_and_can_be_had_whole(tmp_path: Path) -> None:
     text = "ab" * 50_000
     library = opened(write(tmp_path / "r.jsonl", group("a", [1.0], [text])))
     message = ask(library, "group", n=0)["attempts"][0]["messages"][0]
-    assert (len(message["text"]), message["cut"]) == (20_000, 100_000)
-    assert ask(library, "message", n=0, attempt=0, message=message["i"])["text"] == text
+    (part,) = message["parts"]
+    assert (len(part["text"]), part["cut"]) == (20_000, 100_000)
+    assert ask(library, "message", n=0, attempt=0, message=message["i"], part=0)["text"] == text
 
 
 def test_a_huge_group_stays_within_its_budget(tmp_path: Path) -> None:
@@ -264,6 +267,24 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
     assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
 
 
+def test_parts_that_only_pretend(tmp_path: Path) -> None:
+    nested: dict[str, Any] = {"type": "tool_result", "content": []}
+    for _ in range(50):
+        nested = {"type": "tool_result", "content": [nested]}
+    huge = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2
+    urls = ["javascript:x()", "data:text/html,x", "http://[", "data:image/png;base64,AAAA"]
+    urls.append("data:image/png;base64," + base64.b64encode(huge).decode())
+    content = [nested, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+    broken = "<tool_call>{bad</tool_call>" * 5_000 + "<memory>never closed"
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": broken}]
+    library = opened(write(tmp_path / "r.jsonl", native("a", [{"reward": 1.0, "messages": messages}])))
+    shown = ask(library, "group", n=0)
+    first, *images = shown["prompt"][0]["parts"]
+    assert first["kind"] == "other"
+    assert {tuple(sorted(image)) for image in images} == {("kind", "note")}, "nothing to load, nothing to follow"
+    assert shown["attempts"][0]["messages"][0]["parts"][0]["fault"] == "invalid_json"
+
+
 # Comparing ------------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +303,9 @@ def test_two_runs_on_the_same_tasks(tmp_path: Path) -> None:
     library.diff.start()
     assert library.diff.ready.wait(5)
     answer = ask(library, "diff", sort="worse")
+    assert answer["counts"].pop("runs") == [
+        {"tasks": 4, "scored": 4, "failed": 0, "mean": 0.625}, {"tasks": 4, "scored": 4, "failed": 0, "mean": 0.5625},
+    ]  # fmt: skip
     assert answer["counts"] == {
         "both": 3, "only_a": 1, "only_b": 1, "better": 1, "worse": 1, "same": 1,
         "mean_change": pytest.approx(-0.25 / 3),
@@ -300,13 +324,13 @@ def test_what_all_prompts_begin_with_is_shown_once(tmp_path: Path) -> None:
         return {"task_id": 1, "reward": 0, "traj": [{"role": role, "content": text} for role, text in roles]}
 
     shown = ask(opened(write(tmp_path / "r.jsonl", trial("hi"), trial("hello"))), "group", n=0)
-    assert [message["text"] for message in shown["prompt"]] == ["rules"]
-    assert [[message["text"] for message in attempt["messages"]] for attempt in shown["attempts"]] == [
+    assert [words(message) for message in shown["prompt"]] == ["rules"]
+    assert [[words(message) for message in attempt["messages"]] for attempt in shown["attempts"]] == [
         ["hi", "same", "bye"],
         ["hello", "same", "bye"],
     ]
     alike = ask(opened(write(tmp_path / "s.jsonl", trial("hi"), trial("hi"))), "group", n=0)
-    assert [message["text"] for message in alike["prompt"]] == ["rules", "hi"], "replies are never taken for the prompt"
+    assert [words(message) for message in alike["prompt"]] == ["rules", "hi"], "replies are never taken for the prompt"
     assert alike["attempts"][1]["messages"][0]["i"] == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,11 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from atropos_cli.cli.view.about import about
+from atropos_cli.cli.view.export import export
 from atropos_cli.cli.view.index import RunIndex
 from atropos_cli.cli.view.page import script_json
 from atropos_cli.cli.view.server import ViewServer
+from atropos_cli.errors import DataError
 
-from .view_support import group, native, opened, write
+from .view_support import Exported, group, native, opened, words, write
 
 CLI = Callable[..., Any]
 
@@ -201,41 +205,94 @@ def test_an_exported_page_holds_its_data_safely(cli: CLI) -> None:
     done = cli("view", path, "--export", "page.html")
     assert (done.code, done.stdout) == (0, "")
     assert "wrote page.html: 2 groups" in done.stderr
-    text = Path("page.html").read_text()
-    assert text.count("<script") == text.count("</script>") == 2
-    assert "window.pwned" in text, "the text is there"
-    assert "<img" not in text
-    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
-    assert data["groups"]["0/0"]["attempts"][0]["messages"][0]["text"] == EVIL.replace("\ud83d", "\ufffd")
-    assert not re.search(r'(?:src|href)="(?!#)', text)
+    page = Exported(Path("page.html"))
+    assert page.text.count("<script") == page.text.count("</script>") == 4
+    assert "<img" not in page.text
+    (block,) = page.all("g")
+    assert words(block["0/0"]["attempts"][0]["messages"][0]) == EVIL.replace("\ud83d", "\ufffd")
+    assert not re.search(r'(?:src|href)="(?!#)', page.text)
     assert cli("view", path, "--export", "page.html").code == 6
     assert cli("view", path, "--export", "page.html", "--overwrite").code == 0
+    assert [file.name for file in Path().iterdir() if file.name.startswith(".page")] == []
 
 
 def test_an_exported_page_says_what_it_leaves_out(cli: CLI) -> None:
     path = write(Path("r.jsonl"), *(group(str(i), [1.0]) for i in range(7)))
     done = cli("view", path, "--export", "page.html", "--limit", "3")
     assert "3 groups of 7" in done.stderr
-    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
-    assert (data["held"], data["total"], len(data["items"])) == (3, 7, 3)
+    page = Exported(Path("page.html"))
+    assert (page.data["held"], page.data["total"], len(page.block("i0")["items"])) == (3, 7, 3)
 
 
-def test_an_exported_comparison(cli: CLI) -> None:
+def test_an_exported_page_holds_a_whole_run_in_blocks(cli: CLI) -> None:
+    path = write(Path("r.jsonl"), *(group(f"t{i}", [i / 1200, 0.0], [f"reply {i}", "no"]) for i in range(1200)))
+    done = cli("view", path, "--export", "page.html")
+    assert "1,200 groups, 0" in done.stderr
+    page = Exported(Path("page.html"))
+    assert [block["groups"] for block in page.data["blocks"]] == [500, 500, 200]
+    assert [item["n"] for block in page.all("i") for item in block["items"]] == list(range(1200))
+    assert page.block("i1")["items"][0]["mean"] == pytest.approx(500 / 2400)
+    assert words(page.block("g2")["0/1199"]["attempts"][0]["messages"][-1]) == "reply 1199"
+    assert len(page.text) < 400_000
+
+
+def test_an_exported_comparison_says_what_it_compares(cli: CLI) -> None:
     a = write(Path("a.jsonl"), native("x", [{"reward": 0.0}]), native("y", [{"reward": 0.0}]))
-    b = write(Path("b.jsonl"), native("x", [{"reward": 1.0}]))
+    b = write(Path("b.jsonl"), native("x", [{"reward": 1.0}], model="other"))
     assert cli("view", a, "--diff", b, "--export", "page.html").code == 0
-    data = json.loads(Path("page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
-    assert [row["delta"] for row in data["diff"]["rows"]] == [1.0, None]
-    assert {"0/0", "1/0", "0/1"} == set(data["groups"])
+    page = Exported(Path("page.html"))
+    assert [row["delta"] for row in page.block("i0")["rows"]] == [1.0, None]
+    assert {"0/0", "1/0", "0/1"} == set(page.block("g0"))
+    assert "<title>a.jsonl (m) compared with b.jsonl (other)</title>" in page.text
+    assert [run["about"]["model"] for run in page.data["runs"]] == ["m", "other"]
+    assert page.data["counts"]["runs"][1] == {"tasks": 1, "scored": 1, "failed": 0, "mean": 1.0}
+
+
+def test_runs_tell_their_model_options_and_date(cli: CLI) -> None:
+    for model in ("one", "two"):
+        sample = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "Answer: 7", "--limit", "2")
+        assert cli(*sample, "--group-size", "2", "--model", model, "-o", f"runs/{model}").code == 0
+    one, two = (about(run) for run in opened(Path("runs/one"), Path("runs/two")).runs)
+    assert (one["model"], two["model"]) == ("one", "two")
+    assert (one["env"], one["command"], one["state"]) == ("arithmetic", "gen", "finished")
+    assert one["made"].endswith("+00:00")
+    assert ["group_size", "2"] in one["options"]
+    assert ["backend.replies", '[\n  "Answer: 7"\n]'] in one["options"]
 
 
 def test_a_page_stays_below_its_size(tmp_path: Path) -> None:
-    from atropos_cli.cli.view.export import export
+    rows = [
+        group(str(i), [1.0] * 8, [random.Random(8 * i + k).randbytes(9_000).hex() for k in range(8)]) for i in range(50)
+    ]
+    library = opened(write(tmp_path / "r.jsonl", *rows))
+    assert 0 < export(library, tmp_path / "p.html", max_bytes=100_000).groups < 50
+    made = export(library, tmp_path / "p.html")
+    assert (made.groups, made.size) == (50, (tmp_path / "p.html").stat().st_size)
 
-    library = opened(write(tmp_path / "r.jsonl", *(group(str(i), [1.0], ["x" * 10_000]) for i in range(50))))
-    made = export(library, 50, max_bytes=100_000)
-    assert 0 < made.groups < 12
-    assert export(library, 50, max_bytes=10).groups == 1, "one group is always there"
+
+def test_tokens_beyond_a_budget_are_left_out(tmp_path: Path) -> None:
+    ids = [random.Random(0).randrange(50_000) for _ in range(500)]
+    messages = [{"role": "assistant", "content": "a", "tokens": {"ids": ids, "mask": True, "logprobs": [-0.5] * 500}}]
+    rows = [native(str(i), [{"reward": 1.0, "messages": messages}]) for i in range(1001)]
+    library = opened(write(tmp_path / "r.jsonl", *rows))
+    made = export(library, tmp_path / "p.html", token_bytes=10)
+    assert (made.groups, made.with_tokens) == (1001, 500)
+    assert [bool(block["tokens"]) for block in Exported(tmp_path / "p.html").data["blocks"]] == [True, False, False]
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    library = opened(write(tmp_path / "r.jsonl", *(group(str(i), [1.0]) for i in range(5))))
+
+    def full(position: int) -> Any:
+        raise OSError(28, "No space left on device")
+
+    library.runs[0].group = full
+    with pytest.raises(DataError, match="No space left"):
+        export(library, page)
+    assert page.read_text() == "old"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["page.html", "r.jsonl"]
 
 
 def test_script_json_has_no_markup() -> None:

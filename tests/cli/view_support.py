@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,27 @@ def opened(*paths: Path, **options: Any) -> Library:
 
 def ask(library: Library, what: str, **given: Any) -> Any:
     return library.answer(what, {name: str(value) for name, value in given.items()})
+
+
+def words(message: dict[str, Any]) -> str:
+    """The text of a message that has one part."""
+    (part,) = message["parts"]
+    return str(part["text"])
+
+
+class Exported:
+    """What an exported page holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text("utf-8")
+        self.data = json.loads(self.text.partition('id="data">')[2].partition("</script>")[0])
+
+    def block(self, name: str) -> Any:
+        packed = self.text.partition(f'id="{name}">')[2].partition("</script>")[0]
+        return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+    def all(self, kind: str) -> Any:
+        """The blocks of a kind together: g groups, i lists, t tokens."""
+        return [
+            self.block(f"{kind}{i}") for i, block in enumerate(self.data["blocks"]) if kind != "t" or block["tokens"]
+        ]

@@ -67,6 +67,10 @@ class Browser:
         field.clear()
         field.send_keys(text)
 
+    def choose(self, field: str, value: str) -> None:
+        """Take an option of a select, as a person does."""
+        self.all(f'#{field} option[value="{value}"]')[0].click()
+
     @property
     def status(self) -> str:
         return str(self.texts("#status")[0])
@@ -132,7 +136,7 @@ def show(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Serve:
             return serve(*paths, decode=decode)
         library = Library([Run(path.name, find_sources([str(path)])) for path in paths], decode)
         page = tmp_path / "page.html"
-        page.write_text(export(library).page, encoding="utf-8")
+        export(library, page)
         library.close()
         return page.as_uri()
 
@@ -177,7 +181,7 @@ def run(tmp_path: Path) -> Path:
 def test_the_first_page(browser: Browser, show: Serve, run: Path) -> None:
     browser.open(show(run))
     assert browser.texts("#title") == ["run.jsonl"]
-    assert browser.texts("#about") == ["3 groups"]
+    assert browser.texts("#about") == ["3 groups · sums · m"]
     assert [text.startswith(str(i + 1)) for i, text in enumerate(browser.texts("#list a"))] == [True] * 3
     assert browser.heading == "Task one"
     assert browser.texts(".rollout .score strong") == ["1", "0"]
@@ -237,9 +241,111 @@ def test_filters_and_search(browser: Browser, show: Serve, run: Path) -> None:
         browser.until(lambda wanted=wanted: browser.status == f"{wanted} group{'s' if wanted > 1 else ''} found")
         browser.all("#clear")[0].click()
         browser.until(lambda: browser.status == "3 groups")
-    browser.all("#failed")[0].click()
+    for field, value, wanted in (
+        ("state", "failed", ["two"]), ("state", "cut", ["two"]), ("groups", "equal", []),
+        ("groups", "spread", ["one", "three"]), ("groups", "failures", ["two"]),
+    ):  # fmt: skip
+        browser.choose(field, value)
+        browser.until(lambda wanted=wanted: browser.texts("#list .task") == wanted)
+        browser.all("#clear")[0].click()
+        browser.until(lambda: len(browser.all("#list a")) == 3)
+    browser.choose("state", "failed")
+    browser.until(lambda: "1 failed" in browser.texts("#list a")[0])
+
+
+def test_sorting(browser: Browser, show: Serve, run: Path) -> None:
+    browser.open(show(run))
+    for sort, wanted in (
+        ("reward", ["one", "three", "two"]), ("spread", ["one", "three", "two"]),
+        ("id", ["one", "three", "two"]), ("length", ["one", "two", "three"]), ("order", ["one", "two", "three"]),
+    ):  # fmt: skip
+        browser.choose("sort", sort)
+        browser.until(lambda wanted=wanted: browser.texts("#list .task") == wanted)
+    browser.choose("sort", "id")
+    browser.all("#reverse")[0].click()
+    assert browser.texts("#list .task") == ["two", "three", "one"]
+    assert "sort=id" in browser.run("return location.hash")
+    assert "reverse=1" in browser.run("return location.hash")
+
+
+def test_the_histogram_filters(browser: Browser, show: Serve, run: Path) -> None:
+    browser.open(show(run))
+    counts = [bar.get_attribute("title") for bar in browser.all("#histogram button")]
+    assert counts[0] == "0: 2 rollouts"
+    assert "0.25: 1 rollout" in counts
+    browser.all('#histogram button[title^="0.25:"]')[0].click()
+    browser.until(lambda: browser.texts("#list .task") == ["two"])
+    browser.all('#histogram button[aria-pressed="true"]')[0].click()
+    browser.until(lambda: browser.status == "3 groups")
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_parts_are_drawn_as_what_they_are(browser: Browser, show: Serve, tmp_path: Path) -> None:
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "look", "arguments": '{"at": {"x": 1}, "code": "a\\nb"}'},
+    }
+    images = ["data:image/png;base64," + PIXEL, "https://example.org/x.png", "data:image/svg+xml;base64,PHN2Zz4="]
+    reply = (
+        '<think>why</think><memory>a key</memory>\nGo.<tool_call>{"name": "go", "arguments": {"to": "n"}}</tool_call>'
+    )
+    messages = [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}} for url in images]},
+        {"role": "assistant", "content": None, "reasoning": "long " * 300, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": '{"seen": ["door"]}'},
+        {"role": "assistant", "content": reply},
+    ]
+    one = rollout("x", 1.0, metrics={"none": 0, "some": 2})
+    one["messages"] = messages
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(native("one", one, rollout("y", 0.0))) + "\n")
+    browser.open(show(path))
+    first = ".rollout[data-index='0'] "
+    assert browser.texts(first + ".part .kind") == ["thinking", "call", "thinking", "memory", "call"]
+    assert browser.run("return document.querySelector(arguments[0]).open", first + ".part.thinking") is False
+    assert browser.texts(first + ".part.call .name") == ["look", "go"]
+    assert browser.texts(first + ".arguments dd") == ['{\n  "x": 1\n}', "a\nb", "n"]
+    assert '{\n  "seen": [' in browser.texts(first + ".message.tool pre")[0]
+    assert browser.texts(first + ".message.tool h3 .name") == ["look"]
+    assert "<" not in "".join(browser.texts(first + ".body"))
+    assert browser.texts(first + ".chips li")[:3] == ["done", "exact1", "some2"]
+    browser.until(lambda: browser.run("return document.querySelector('figure img').naturalWidth") == 1)
+    assert len(browser.all("#shown img")) == 1
+    assert browser.all("#shown a")[0].get_attribute("href") == "https://example.org/x.png"
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_nothing_scrolls_sideways(browser: Browser, serve: Serve, run: Path, width: int) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.open(serve(run) + "#group=3")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert browser.run("const m = document.getElementById('main'); return m.scrollWidth <= m.clientWidth")
+        tops = [card.rect["y"] for card in browser.all(".rollout")]
+        assert (len(tops), len(set(tops))) == (11, 11 if width == 390 else 6)
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_long_list_is_drawn_where_it_is_looked_at(browser: Browser, show: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        "".join(json.dumps(native(f"t{i}", rollout(f"reply number{i}x", i / 3000))) + "\n" for i in range(3000))
+    )
+    browser.open(show(path))
+    browser.until(lambda: browser.status == "3,000 groups")
+    assert len(browser.all("#list a")) < 100
+    browser.run("document.getElementById('scroller').scrollTop = 1e9")
+    browser.until(lambda: browser.texts("#list .task")[-1] == "t2999")
+    browser.type("#q", "number2345x")
     browser.until(lambda: browser.status == "1 group found")
-    assert "1 failed" in browser.texts("#list a")[0]
+    browser.all("#list a")[0].click()
+    browser.until(lambda: browser.heading == "Task t2345")
 
 
 def test_a_deep_link(browser: Browser, show: Serve, run: Path) -> None:
@@ -290,6 +396,9 @@ def test_two_runs(browser: Browser, show: Serve, run: Path, tmp_path: Path) -> N
     browser.until(lambda: "2 tasks in both" in browser.status)
     assert "1 better, 1 worse" in browser.status
     assert browser.texts("#list .delta") == ["−0.25", "+0.75"]
+    assert browser.texts("#title") == ["run.jsonl compared with other.jsonl"]
+    assert browser.texts(".compared thead th") == ["run.jsonl", "other.jsonl"]
+    assert "rollouts14 with a reward, 1 failed2 with a reward" in browser.texts(".compared tbody tr")
     assert browser.heading == "run.jsonl Task one | other.jsonl Task one"
     assert "worse now" in browser.texts(".rollout pre")
     browser.all('[data-sort="better"]')[0].click()
@@ -315,8 +424,7 @@ def test_a_run_that_grows(browser: Browser, serve: Serve, run: Path) -> None:
     browser.open(serve(run))
     with run.open("a") as file:
         file.write(json.dumps(native("four", rollout("late"))) + "\n")
-    browser.until(lambda: browser.texts("#about") == ["4 groups"])
-    browser.all("#more")[0].click()
+    browser.until(lambda: browser.texts("#about") == ["4 groups · sums · m"])
     browser.until(lambda: len(browser.all("#list a")) == 4)
 
 

@@ -72,8 +72,11 @@ def view(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, rich_help_panel=PAGE, help="Groups in the file; 25 MB at most.")
-    ] = 200,
+        int | None,
+        typer.Option(
+            "--limit", min=1, rich_help_panel=PAGE, show_default=False, help="Groups in the file.  [default: all]"
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", rich_help_panel=PAGE, help="Replace an existing file.")
     ] = False,
@@ -141,17 +144,20 @@ def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None
     return Library([Run(name, find_sources([name]), form=form, group=group) for name in names], decode)
 
 
-def _export(library: Library, path: Path, limit: int, session: Session) -> None:
+def _export(library: Library, path: Path, limit: int | None, session: Session) -> None:
     from atropos_cli.cli.view.export import export
-    from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
 
-    made = export(library, limit)
     make_folder(path.parent)
-    atomic_write(path, made.page.encode("utf-8", "replace"))
+    made = export(library, path, limit)
     kind = "compared tasks" if library.diff is not None else "groups"
-    more = f" of {made.total}; --limit changes it, 25 MB are the most" if made.groups < made.total else ""
-    end(session.out, f"wrote {path}: {made.groups} {kind}{more}", "open it in a browser")
+    more = f" of {made.total:,}" if made.groups < made.total else ""
+    if made.groups < made.total and made.groups != limit:
+        more += ", as many as a browser can hold"
+    if made.with_tokens < made.groups:
+        more += f"; tokens of the first {made.with_tokens:,}"
+    said = f"wrote {path}: {made.groups:,} {kind}{more}, {made.size / 1e6:,.1f} MB"
+    end(session.out, said, "open it in a browser")
 
 
 def _serve(library: Library | RunIndex, host: str, port: int, session: Session) -> None:

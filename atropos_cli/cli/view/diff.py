@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -106,6 +107,18 @@ class Diff:
             "worse": sum(delta < -1e-8 for delta in deltas),
             "same": sum(abs(delta) <= 1e-8 for delta in deltas),
             "mean_change": sum(deltas) / len(deltas) if deltas else None,
+            "runs": [self._totals(sides) for sides in self._sides],
+        }
+
+    @staticmethod
+    def _totals(sides: dict[bytes, _Side]) -> dict[str, Any]:
+        """Of all tasks of a run."""
+        scored = sum(side.scored for side in sides.values())
+        return {
+            "tasks": len(sides),
+            "scored": scored,
+            "failed": sum(side.failed for side in sides.values()),
+            "mean": math.fsum(side.total for side in sides.values()) / scored if scored else None,
         }
 
     def rows(self, sort: str, start: int, limit: int) -> tuple[list[dict[str, Any]], int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atropos_cli.cli.view import payload
+from atropos_cli.cli.view.about import about, heading
 from atropos_cli.cli.view.diff import SORTS, Diff
 from atropos_cli.cli.view.runs import Query, Run
 
@@ -54,9 +55,15 @@ class Library:
                     "left_out": run.left_out,
                     "note": run.note,
                     "grows": run.grows,
+                    "about": about(run),
                 }
             )
         return {"runs": runs, "texts": self.decode is not None}
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        return heading([run.name for run in self.runs], [about(run) for run in self.runs])
 
     def groups(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Summaries of matching groups: {items, next, total}; go on from `next` while it is below `total`."""
@@ -75,10 +82,10 @@ class Library:
     def message(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The whole of a text that was cut. attempt -1: of the shared prompt."""
         _, found = self._found(given)
-        field = given.get("field", "text")
-        text = payload.full_text(found, _whole(given, "attempt", 0, low=-1), _whole(given, "message", 0), field)
+        numbers = _whole(given, "attempt", 0, low=-1), _whole(given, "message", 0), _whole(given, "part", 0)
+        text = payload.full_text(found, *numbers)
         if text is None:
-            raise BadRequest("there is no such message")
+            raise BadRequest("there is no such text")
         return {"text": text}
 
     def tokens(self, given: Mapping[str, str]) -> dict[str, Any]:

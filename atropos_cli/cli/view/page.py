@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("dom.js", "data.js", "group.js", "app.js")
+SCRIPTS = ("dom.js", "facts.js", "data.js", "message.js", "group.js", "list.js", "compare.js", "app.js")
 STYLE = "style.css"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
@@ -39,17 +39,25 @@ def served_page(title: str, *, listed: bool = False) -> str:
     )
 
 
-def exported_page(title: str, data: dict[str, Any]) -> str:
-    """One file that holds everything it shows; a policy inside it lets nothing but its own code run."""
+def exported_page(title: str) -> tuple[str, str]:
+    """(what stands before the data, what stands behind) of one file that holds everything it shows.
+
+    A policy inside it lets nothing but its own code run.
+    """
     style, script = asset(STYLE), "\n".join(asset(name) for name in SCRIPTS)
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"><style>{style}</style>'
-    return _filled(
-        title, head, f'<script type="application/json" id="data">{script_json(data)}</script><script>{script}</script>'
-    )
+    page = _filled(title, head, "\0")
+    before, _, behind = page.rpartition("\0")
+    return before, f"<script>{script}</script>{behind}"
+
+
+def data_element(name: str, packed: bytes) -> str:
+    """Compressed data as an element that is never run: base64 has no character that could end it."""
+    return f'<script type="application/octet-stream" id="{name}">{base64.b64encode(packed).decode()}</script>\n'
 
 
 def script_json(value: Any) -> str:

@@ -5,82 +5,89 @@ Nothing here trusts the shape of a record's inner objects: they are strangers' J
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.cli.view import parts
+from atropos_cli.cli.view.parts import BRIEF, Cutter, plain
 from atropos_cli.cli.view.runs import Unreadable
-from atropos_cli.domain.thinking import may_think
 from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
-from atropos_cli.io.thinkform import thinking_of
-
-TEXT = 20_000
-"""Characters of one text that are sent at first."""
 
 BUDGET = 4_000_000
 """Characters of a whole group; beyond it texts are cut to a few words."""
+
+IMAGES = 16_000_000
+"""Characters of all images of a group."""
 
 ATTEMPTS = 64
 """Attempts of a group that are sent at once."""
 
 MESSAGES = 400
 TOKENS = 20_000
-_SQUARES = 64
-_BRIEF = 200
+SCORES = 4_096
+"""Rewards of a group that are sent with its summary."""
 
 
 def summary(position: int, group: Record | Unreadable) -> dict[str, Any]:
     """One line of the list."""
     if isinstance(group, Unreadable):
         return {"n": position, "problem": group.problem, "task": group.where}
-    scores = [None if attempt.failure is not None else attempt.score for attempt in group.attempts]
+    attempts = group.attempts
+    scores = [None if attempt.failure is not None else attempt.score for attempt in attempts]
     known = [score for score in scores if score is not None]
     preview = next((text for m in reversed(group.prompt) if m["role"] != "system" and (text := text_of(m).strip())), "")
+    reasons = [_reason(attempt) or "" for attempt in attempts[:SCORES]]
+    task = task_label(group)
+    brief = " ".join(preview[:BRIEF].split())
     return {
         "n": position,
-        "id": group.id[:_BRIEF],
-        "task": task_label(group),
-        "env": (group.env or group.task_name or "")[:_BRIEF],
+        "id": group.id[:BRIEF],
+        "task": task,
+        "env": (group.env or group.task_name or "")[:BRIEF],
         "turn": group.turn,
-        "scores": scores[:_SQUARES],
+        "scores": scores[:SCORES],
         "attempts": len(scores),
-        "failed": sum(attempt.failure is not None for attempt in group.attempts),
+        "failed": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is not None],
+        "cut": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is None and attempt.truncated],
         "mean": math.fsum(known) / len(known) if known else None,
-        "preview": " ".join(preview[:_BRIEF].split()),
-        "stops": sorted({reason for attempt in group.attempts if (reason := _reason(attempt))})[:10],
+        "preview": "" if brief.startswith(task[:40]) else brief,
+        "stops": reasons[:1] if len(set(reasons)) == 1 else reasons,
+        "length": _length(attempts),
     }
 
 
-class _Cutter:
-    """Cuts texts to TEXT characters, and to less once the budget is spent."""
-
-    def __init__(self, budget: int) -> None:
-        self._left = budget
-
-    def cut(self, text: str) -> tuple[str, int]:
-        """(the text or its beginning, its full length if it was cut, else 0)."""
-        limit = TEXT if self._left > 0 else _BRIEF
-        self._left -= min(len(text), limit)
-        return (text, 0) if len(text) <= limit else (text[:limit], len(text))
+def _length(attempts: Sequence[Attempt]) -> list[Any] | None:
+    """[mean length of the replies, its unit]: tokens where the rows count them, else characters."""
+    counts = []
+    for attempt in attempts:
+        usage = attempt.raw.get("usage")
+        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        counts.append(count if isinstance(count, int) else None)
+    told = [count for count in counts if count is not None]
+    if told:
+        return [round(sum(told) / len(told), 1), "tokens"]
+    texts = [len(attempt.completion_text) for attempt in attempts if attempt.failure is None]
+    return [round(sum(texts) / len(texts), 1), "characters"] if texts else None
 
 
 def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str, Any]:
     """A whole group: what its attempts share, and ATTEMPTS of them from `first` on."""
     if isinstance(found, Unreadable):
         return {"n": position, "problem": found.problem, "where": found.where, "text": found.text}
-    cutter = _Cutter(BUDGET)
+    cutter = Cutter(BUDGET, IMAGES)
     shown = found.attempts[first : first + ATTEMPTS]
     prompt = _shared_prompt(shown) if shown else found.prompt
+    names = parts.tool_names(prompt)
     return {
         "n": position,
-        "id": found.id[:_BRIEF],
+        "id": found.id[:BRIEF],
         "where": found.where,
         "format": found.format,
         "task": task_label(found),
         "named": found.task_id is not None,
-        "env": (found.env or found.task_name or "")[:_BRIEF],
+        "env": (found.env or found.task_name or "")[:BRIEF],
         "model": found.model,
         "seed": found.seed,
         "episode": found.episode_id,
@@ -88,7 +95,7 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
         "answer": _text(cutter, found.answer),
         "info": _text(cutter, found.info or None),
         "tools": _text(cutter, found.tools),
-        "prompt": [_message(cutter, message, i) for i, message in enumerate(prompt[:MESSAGES])],
+        "prompt": [parts.message(cutter, message, i, names) for i, message in enumerate(prompt[:MESSAGES])],
         "first": first,
         "total": len(found.attempts),
         "attempts": [_attempt(cutter, found, attempt, len(prompt)) for attempt in shown],
@@ -110,8 +117,9 @@ def _shared_prompt(attempts: Sequence[Attempt]) -> list[Message]:
     return shared
 
 
-def _attempt(cutter: _Cutter, record: Record, attempt: Attempt, start: int) -> dict[str, Any]:
+def _attempt(cutter: Cutter, record: Record, attempt: Attempt, start: int) -> dict[str, Any]:
     messages = attempt.messages[start : start + MESSAGES]
+    names = parts.tool_names(attempt.messages)
     data: dict[str, Any] = {
         "index": attempt.index,
         "score": attempt.score,
@@ -123,11 +131,11 @@ def _attempt(cutter: _Cutter, record: Record, attempt: Attempt, start: int) -> d
         "finish": attempt.finish_reason,
         "truncated": attempt.truncated,
         "tokens": token_counts(attempt),
-        "messages": [_message(cutter, message, start + i) for i, message in enumerate(messages)],
+        "messages": [parts.message(cutter, message, start + i, names) for i, message in enumerate(messages)],
         "more": max(0, len(attempt.messages) - start - MESSAGES),
     }
     if attempt.failure is not None:
-        data["failure"] = {key: cutter.cut(_plain(attempt.failure.get(key)))[0] for key in ("stage", "type", "message")}
+        data["failure"] = {key: cutter.cut(plain(attempt.failure.get(key)))[0] for key in ("stage", "type", "message")}
     return data
 
 
@@ -146,68 +154,18 @@ def _advantage(record: Record, attempt: Attempt) -> float | None:
 def _numbers(values: Any) -> dict[str, float]:
     if not isinstance(values, dict):
         return {}
-    return {str(name)[:_BRIEF]: value for name, value in list(values.items())[:50] if _finite(value)}
+    return {str(name)[:BRIEF]: value for name, value in list(values.items())[:50] if _finite(value)}
 
 
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _message(cutter: _Cutter, message: Message, index: int) -> dict[str, Any]:
-    """A message's texts. `cut` and `reasoning_cut` are full lengths of what was cut."""
-    reasoning, whole = _thought_and_text(message)
-    text, full = cutter.cut(whole)
-    data: dict[str, Any] = {"i": index, "role": message["role"], "text": text}
-    if full:
-        data["cut"] = full
-    if reasoning:
-        data["reasoning"], full = cutter.cut(reasoning)
-        if full:
-            data["reasoning_cut"] = full
-    calls = message.get("tool_calls")
-    if isinstance(calls, list) and calls:
-        data["calls"] = [_call(cutter, call) for call in calls[:100]]
-    for key in ("name", "tool_call_id", "weight"):
-        if message.get(key) is not None:
-            data[key] = _plain(message[key])[:_BRIEF]
-    content = message.get("content")
-    if isinstance(content, list):
-        others = [
-            _plain(part.get("type"))[:40] for part in content if isinstance(part, dict) and part.get("type") != "text"
-        ]
-        if others:
-            data["parts"] = others[:20]
-    return data
+def _text(cutter: Cutter, value: Any) -> str | None:
+    return None if value is None else cutter.cut(plain(value))[0]
 
 
-def _thought_and_text(message: Message) -> tuple[str, str]:
-    """(thinking, the rest of the text); thinking that a reply holds inside its family's marks is taken apart."""
-    reasoning, content = message.get("reasoning") or "", message.get("content")
-    if message["role"] == "assistant" and isinstance(content, str) and may_think(content) and type(reasoning) is str:
-        thought, answer = thinking_of(message)
-        if thought != reasoning.strip():
-            return thought, answer
-    return _plain(reasoning), text_of(message)
-
-
-def _call(cutter: _Cutter, call: Any) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return {"name": "?", "arguments": cutter.cut(_plain(call))[0]}
-    arguments, full = cutter.cut(_plain(function.get("arguments", "")))
-    return {"name": _plain(function.get("name"))[:_BRIEF], "arguments": arguments, **({"cut": full} if full else {})}
-
-
-def _text(cutter: _Cutter, value: Any) -> str | None:
-    return None if value is None else cutter.cut(_plain(value))[0]
-
-
-def _plain(value: Any) -> str:
-    """Text as it is, anything else as indented JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
-
-
-def full_text(found: Record | Unreadable, attempt: int, message: int, field: str) -> str | None:
+def full_text(found: Record | Unreadable, attempt: int, message: int, part: int) -> str | None:
     """The whole of a text that was cut; None when there is no such text."""
     if isinstance(found, Unreadable):
         return None
@@ -217,10 +175,7 @@ def full_text(found: Record | Unreadable, attempt: int, message: int, field: str
         messages = found.attempts[attempt].messages
     else:
         return None
-    if not 0 <= message < len(messages):
-        return None
-    reasoning, text = _thought_and_text(messages[message])
-    return reasoning if field == "reasoning" else text
+    return parts.full_text(messages[message], part) if 0 <= message < len(messages) else None
 
 
 def _sequences(attempt: Attempt) -> tuple[TokenSeq, ...]:
@@ -263,12 +218,21 @@ def tokens(found: Record | Unreadable, attempt: int, decode: Any = None, limit: 
             {
                 "ids": ids,
                 "mask": "".join("1" if trained else "0" for trained in sequence.mask[: len(ids)]),
-                "logprobs": None if logprobs is None else [round(v, 4) if _finite(v) else None for v in logprobs],
+                "logprobs": None if logprobs is None else _rounded(logprobs),
                 "texts": token_texts(ids, decode) if decode is not None else None,
                 "total": len(sequence.ids),
             }
         )
     return data
+
+
+def _rounded(values: Sequence[Any]) -> list[float | None]:
+    try:
+        if math.isfinite(math.fsum(values)):  # then each of them is; a look at each takes twice as long
+            return [round(value, 4) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return [round(value, 4) if _finite(value) else None for value in values]
 
 
 def token_texts(ids: Sequence[int], decode: Any) -> list[str]:

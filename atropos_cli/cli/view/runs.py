@@ -153,6 +153,10 @@ class Run:
     def files(self) -> list[str]:
         return [rows.source.name for rows in self._rows]
 
+    @property
+    def sources(self) -> list[Source]:
+        return [rows.source for rows in self._rows]
+
     def refresh(self) -> None:
         """Take in what was appended to the file."""
         if self.grows:

@@ -22,7 +22,7 @@ from atropos_cli.cli.view.page import SCRIPTS, STYLE, TYPES, asset, served_page
 from atropos_cli.errors import AtroposError, UsageError
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ALONE = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; sandbox"
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         self, library: Library, name: str, given: dict[str, str], *, listed: bool = False
     ) -> tuple[int, str, bytes] | None:
         if name == "":
-            title = " and ".join(run.name for run in library.runs)
+            title = library.title
             return 200, "text/html; charset=utf-8", served_page(title, listed=listed).encode("utf-8", "replace")
         if name in SCRIPTS or name == STYLE:
             return 200, TYPES[name[name.rindex(".") :]], asset(name).encode()

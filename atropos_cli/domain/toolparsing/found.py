@@ -61,7 +61,8 @@ class Found:
     """What a reader has collected so far.
 
     rest: visible text outside calls. segment: where the text since the last block begins.
-    attempts and cut_off bound the work on text that only looks like JSON.
+    attempts and cut_off bound the work on text that only looks like JSON. hidden: (start, end) of the memory blocks,
+    with their marks.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
@@ -78,6 +79,7 @@ class Found:
         self.strict = True
         self.segment = pos
         self.rest: list[str] = []
+        self.hidden: list[tuple[int, int]] = []
         self.done = False
         self.tentative: Any = None
         self.nameless = False
@@ -189,6 +191,7 @@ def walk(text: str, reader: Reader, found: Found) -> None:
         close = None if name in unclosed else re.compile(f"</{name}>", re.IGNORECASE).search(text, pos)
         if close is not None:
             pos = found.segment = close.end()
+            found.hidden.append((match.start(), pos))
         else:
             unclosed.add(name)
     found.rest.append(text[pos:])

@@ -1,15 +1,23 @@
 // The page: a list of groups with filters, the chosen group, keys, and an address that keeps both.
 "use strict";
 
-const LIMIT = 100;
 const get = (id) => document.getElementById(id);
-const FIELDS = ["q", "env", "stop", "low", "high", "failed"];
+const FIELDS = ["q", "env", "stop", "low", "high", "state", "groups"];
+const HELD = 300000; // groups the list holds at first; "More" reads on
 const data = openData();
-const state = { items: [], next: 0, total: 0, chosen: null, asked: 0, view: null, tokens: false, mode: "groups", sort: "worse", meta: null };
+const facts = new Facts();
+const state = {
+  items: [], next: 0, total: 0, chosen: null, asked: 0, view: null, tokens: false, mode: "groups", sort: "worse", meta: null,
+  order: "order", reverse: false, found: null, searched: null, from: 0, all: 1, held: HELD, loading: false,
+};
+const lines = new LineList(get("scroller"), get("list"), (item) => (state.mode === "diff" ? diffLine(item) : listLine(item)), () => {
+  if (state.mode === "diff" && !get("more").hidden) more();
+});
 
 function filters() {
   const given = {};
-  for (const name of FIELDS) given[name] = name === "failed" ? get("failed").checked : get(name).value.trim();
+  for (const name of FIELDS) given[name] = get(name).value.trim();
+  for (const name of ["low", "high"]) if (given[name] !== "" && !Number.isFinite(Number(given[name]))) given[name] = "";
   return given;
 }
 
@@ -20,10 +28,12 @@ function filtering() {
 // The address: #group=12&rollout=3&q=... Positions count from 1, as people do.
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
-  for (const name of FIELDS) {
-    if (name === "failed") get("failed").checked = given.get("failed") === "1";
-    else get(name).value = given.get(name) || "";
-  }
+  for (const name of FIELDS) get(name).value = given.get(name) || "";
+  if (given.get("failed") === "1") get("state").value = "failed";
+  state.order = Object.hasOwn(SORTS, given.get("sort") || "") ? given.get("sort") : "order";
+  state.reverse = given.get("reverse") === "1";
+  get("sort").value = state.order;
+  get("reverse").setAttribute("aria-pressed", String(state.reverse));
   const sort = given.get("compare");
   state.mode = sort !== null && state.meta.runs.length > 1 ? "diff" : "groups";
   if (["worse", "better", "order"].includes(sort)) state.sort = sort;
@@ -37,7 +47,9 @@ function address(n, rollout) {
   if (state.mode === "diff") parts.set("compare", state.sort);
   if (n !== null) parts.set("group", n + 1);
   if (rollout !== null && rollout !== undefined) parts.set("rollout", rollout);
-  for (const [name, value] of Object.entries(filters())) if (value) parts.set(name, value === true ? "1" : value);
+  for (const [name, value] of Object.entries(filters())) if (value) parts.set(name, value);
+  if (state.order !== "order") parts.set("sort", state.order);
+  if (state.reverse) parts.set("reverse", "1");
   return "#" + parts;
 }
 
@@ -53,54 +65,116 @@ function say(text) {
 // The list -----------------------------------------------------------------------------------------------------
 
 async function restart() {
-  state.items = [];
-  state.next = 0;
-  get("list").replaceChildren();
-  await more();
-}
-
-async function more() {
   const asked = ++state.asked;
   get("more").hidden = true;
+  get("scroller").scrollTop = 0;
   try {
-    if (state.mode === "diff") await moreOfDiff(asked);
-    else await moreOfGroups(asked);
+    if (state.mode === "diff") {
+      Object.assign(state, { items: [], next: 0 });
+      lines.show([]);
+      await moreOfDiff(asked);
+    } else await search(asked);
   } catch (error) {
     if (asked === state.asked) say(error.message);
   }
 }
 
-async function moreOfGroups(asked) {
-  const wanted = filters();
-  const goal = state.items.length + LIMIT;
-  do {
-    const answer = await data.groups(wanted, state.next, goal - state.items.length);
-    if (asked !== state.asked) return; // the filters changed meanwhile
-    state.next = answer.next;
-    state.total = answer.total;
-    addItems(answer.items);
-    const found = plural(state.items.length, "group");
-    if (!filtering()) say(state.next < state.total ? `${state.next.toLocaleString("en")} of ${plural(state.total, "group")} listed` : found);
-    else say(`${found} found` + (state.next < state.total ? `, ${Math.floor((100 * state.next) / state.total)} % searched` : ""));
-  } while (state.next < state.total && state.items.length < goal);
-  get("more").hidden = state.next >= state.total;
-}
-
-function addItems(items) {
-  const list = get("list");
-  for (const item of items) {
-    if (item.scores) learnRange(item.env, item.scores);
-    suggest("envs", item.env);
-    for (const stop of item.stops || []) suggest("stops", stop);
-    state.items.push(item);
-    list.append(listLine(item));
+async function more() {
+  if (state.mode !== "diff") {
+    state.held = facts.items.length + HELD;
+    return load();
+  }
+  const asked = ++state.asked;
+  get("more").hidden = true;
+  try {
+    await moreOfDiff(asked);
+  } catch (error) {
+    if (asked === state.asked) say(error.message);
   }
 }
 
+// Read what the list shows of all groups, piece by piece; what is there is listed meanwhile.
+async function load() {
+  if (state.loading) return;
+  state.loading = true;
+  let shownAt = 0;
+  try {
+    do {
+      const answer = await data.facts(state.from);
+      state.from = answer.next;
+      state.all = answer.total;
+      for (const item of answer.items) learn(item);
+      facts.add(answer.items);
+      const over = state.from >= state.all;
+      if (state.mode === "groups" && (over || performance.now() - shownAt > 500)) {
+        refresh();
+        shownAt = performance.now();
+      }
+      if (!over) await new Promise((done) => setTimeout(done, 0));
+    } while (state.from < state.all && facts.items.length < state.held);
+  } finally {
+    state.loading = false;
+  }
+  if (state.mode === "groups") refresh();
+}
+
+function learn(item) {
+  if (item.scores) learnRange(item.env, item.scores);
+  suggest("envs", item.env);
+  for (const stop of item.stops || []) suggest("stops", stop);
+}
+
+const suggested = { envs: new Set(), stops: new Set() };
+
 function suggest(id, text) {
-  const known = get(id);
-  if (!text || known.childElementCount > 50 || [...known.children].some((option) => option.value === text)) return;
-  known.append(element("option", { value: text }));
+  const known = suggested[id];
+  if (!text || known.size > 50 || known.has(text)) return;
+  known.add(text);
+  get(id).append(element("option", { value: text }));
+}
+
+// What the fields ask for, out of what is known by now.
+function refresh() {
+  const wanted = filters();
+  state.items = facts.select(wanted, state.found, state.order, state.reverse);
+  lines.show(state.items);
+  drawHistogram(get("histogram"), facts.bars(wanted, state.found), wanted, (low, high) => {
+    get("low").value = low;
+    get("high").value = high;
+    changed();
+  });
+  const total = state.meta.held !== undefined ? state.meta.held : state.meta.runs[0].groups;
+  const read = state.from < state.all ? `, ${Math.floor((100 * state.from) / state.all)} % read` : "";
+  const searched = state.searched !== null && state.searched < 1 ? `, ${Math.floor(100 * state.searched)} % searched` : "";
+  if (filtering()) say(plural(state.items.length, "group") + " found" + (searched || read));
+  else say(read ? `${state.items.length.toLocaleString("en")} of ${plural(total, "group")} listed` : plural(state.items.length, "group"));
+  get("more").hidden = state.loading || state.from >= state.all;
+}
+
+// Look for texts where the groups are. The other fields are looked at here, in what is known of every group.
+async function search(asked) {
+  const wanted = filters();
+  state.found = wanted.q ? new Set() : null;
+  state.searched = wanted.q ? 0 : null;
+  refresh();
+  if (!wanted.q) return;
+  let [from, shownAt] = [0, 0];
+  do {
+    const answer = await data.search(wanted, from);
+    if (asked !== state.asked) return; // the fields changed meanwhile
+    from = answer.next;
+    for (const item of answer.items) {
+      learn(item);
+      state.found.add(item.n);
+    }
+    facts.add(answer.items);
+    state.searched = answer.total ? from / answer.total : 1;
+    if (from >= answer.total || performance.now() - shownAt > 300) {
+      refresh();
+      shownAt = performance.now();
+    }
+    if (from >= answer.total) break;
+  } while (true);
 }
 
 function listLine(item) {
@@ -109,62 +183,31 @@ function listLine(item) {
   if (item.problem) {
     link.append(element("span.problem", null, line(item.problem)));
   } else {
-    const squares = item.scores.map((score) => square(item.env, score, false));
-    if (item.attempts > item.scores.length) squares.push(element("span.soft", null, "+" + (item.attempts - item.scores.length)));
-    link.append(element("span.squares", null, ...squares),
-      element("span.mean", null, item.mean === null ? "" : number(Number(item.mean.toFixed(3)))));
-    if (item.preview && !item.preview.startsWith(item.task.slice(0, 40))) link.append(element("span.preview", null, line(item.preview)));
-    if (item.failed) link.append(element("span.problem", null, `${item.failed} failed`));
+    const failed = item.failedOnes;
+    const squares = item.scores.slice(0, SQUARES).map((score, i) => square(item.env, score, failed.has(i)));
+    if (item.attempts > squares.length) squares.push(element("span.soft", null, "+" + (item.attempts - squares.length)));
+    link.append(element("span.mean", { title: "mean reward" }, item.mean === null ? "" : number(Number(item.mean.toFixed(3)))),
+      element("span.squares", null, ...squares));
+    const length = item.length && state.order === "length" ? `${number(item.length[0])} ${item.length[1]}` : null;
+    const spread = state.order === "spread" && item.spread !== null ? `spread ${number(Number(item.spread.toFixed(3)))}` : null;
+    link.append(element("span.preview", null, length || spread ? element("b", null, (length || spread) + "  ") : null,
+      failed.size ? element("span.problem", null, `${failed.size} failed `) : null, line(item.preview)));
   }
   if (item.n === state.chosen) link.setAttribute("aria-current", "true");
-  return element("li", null, link);
+  return link;
 }
 
-// The comparison -----------------------------------------------------------------------------------------------
-
-async function moreOfDiff(asked) {
-  let answer = await data.diff(state.sort, state.next);
-  while (!answer.ready) {
-    say(`comparing: ${answer.done.toLocaleString("en")} of ${plural(answer.total, "group")} read`);
-    await new Promise((done) => setTimeout(done, 250));
-    if (asked !== state.asked) return;
-    answer = await data.diff(state.sort, state.next);
-  }
-  if (asked !== state.asked) return;
-  if (answer.problem) throw new Error(answer.problem);
-  state.next = answer.next;
-  state.total = answer.total;
-  const c = answer.counts;
-  const change = c.mean_change === null ? "" : `, mean change ${signed(c.mean_change)}`;
-  say(`${plural(c.both, "task")} in both: ${c.better} better, ${c.worse} worse, ${c.same} the same${change}; ${c.only_a} only in the first run, ${c.only_b} only in the second`);
-  for (const row of answer.rows) {
-    row.n = row.a;
-    state.items.push(row);
-    get("list").append(diffLine(row));
-  }
-  get("more").hidden = state.next >= state.total;
-}
-
-function diffLine(row) {
-  const kind = row.delta === null || Math.abs(row.delta) < 1e-8 ? "" : row.delta > 0 ? ".better" : ".worse";
-  const means = `${number(row.mean_a)} → ${row.b === null ? "not there" : number(row.mean_b)}`;
-  const link = element("a", { href: address(row.n), "data-n": row.n },
-    element("span.n", null, String(row.n + 1)), element("span.task", null, line(row.task)),
-    element("span.delta" + kind, null, row.delta === null ? "–" : signed(row.delta)), element("span.preview", null, means));
-  if (row.n === state.chosen) link.setAttribute("aria-current", "true");
-  return element("li", null, link);
-}
+const SQUARES = 14;
 
 // The chosen group ---------------------------------------------------------------------------------------------
 
 async function choose(n, rollout) {
   state.chosen = n;
   const marker = (state.drawing = {});
+  lines.reveal(state.items.findIndex((item) => item.n === n));
   for (const link of get("list").querySelectorAll("a")) {
-    if (Number(link.dataset.n) === n) {
-      link.setAttribute("aria-current", "true");
-      link.scrollIntoView({ block: "nearest" });
-    } else link.removeAttribute("aria-current");
+    if (Number(link.dataset.n) === n) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
   }
   keepAddress(rollout);
   const needle = get("q").value.trim();
@@ -175,12 +218,12 @@ async function choose(n, rollout) {
     if (state.drawing !== marker) return; // another group was chosen meanwhile
     state.view = sides[0];
     state.views = sides;
-    get("main").replaceChildren(...sides.map((side) => side.render()));
-    get("main").classList.toggle("two", sides.length > 1);
+    get("shown").replaceChildren(...sides.map((side) => side.render()));
+    get("shown").classList.toggle("two", sides.length > 1);
     get("main").scrollTop = 0;
     if (rollout !== null && rollout !== undefined) showRollout(rollout);
   } catch (error) {
-    if (state.drawing === marker) get("main").replaceChildren(element("p.problem", null, error.message));
+    if (state.drawing === marker) get("shown").replaceChildren(element("p.problem", null, error.message));
   }
 }
 
@@ -200,7 +243,7 @@ function showRollout(index) {
   const box = get("main").querySelector(`.rollout[data-index="${index}"]`);
   if (!box) return;
   box.focus({ preventScroll: true });
-  box.scrollIntoView({ block: "nearest", inline: "center" });
+  box.scrollIntoView({ block: "nearest", inline: "nearest" });
   keepAddress(index);
 }
 
@@ -240,6 +283,7 @@ document.addEventListener("keydown", (event) => {
 
 function setMode(mode) {
   state.mode = mode;
+  get("list").classList.toggle("changes", mode === "diff");
   get("tab-groups").setAttribute("aria-pressed", String(mode === "groups"));
   get("tab-diff").setAttribute("aria-pressed", String(mode === "diff"));
   get("filters").hidden = mode === "diff";
@@ -247,19 +291,40 @@ function setMode(mode) {
   for (const button of get("sorts").children) button.setAttribute("aria-pressed", String(button.dataset.sort === state.sort));
 }
 
-let typed = null;
-get("filters").addEventListener("input", () => {
-  clearTimeout(typed);
-  typed = setTimeout(() => {
-    keepAddress();
-    restart();
-  }, 200);
-});
-get("filters").addEventListener("submit", (event) => event.preventDefault());
-get("clear").addEventListener("click", () => {
-  get("filters").reset();
+function changed() {
   keepAddress();
   restart();
+}
+
+let typed = null;
+for (const kind of ["input", "change"]) {
+  get("filters").addEventListener(kind, (event) => {
+    if (event.target.id === "sort" || (kind === "change" && event.target.tagName !== "SELECT")) return;
+    clearTimeout(typed);
+    typed = setTimeout(changed, 200);
+  });
+}
+get("filters").addEventListener("submit", (event) => event.preventDefault());
+get("sort").append(...Object.entries(SORTS).map(([value, { name }]) => element("option", { value }, "sort by " + name)));
+get("sort").addEventListener("change", () => {
+  state.order = get("sort").value;
+  keepAddress();
+  get("scroller").scrollTop = 0;
+  refresh();
+});
+get("reverse").addEventListener("click", () => {
+  state.reverse = !state.reverse;
+  get("reverse").setAttribute("aria-pressed", String(state.reverse));
+  keepAddress();
+  get("scroller").scrollTop = 0;
+  refresh();
+});
+get("clear").addEventListener("click", () => {
+  get("filters").reset();
+  state.order = "order";
+  state.reverse = false;
+  get("reverse").setAttribute("aria-pressed", "false");
+  changed();
 });
 get("more").addEventListener("click", more);
 get("help-button").addEventListener("click", () => get("help").showModal());
@@ -292,13 +357,14 @@ window.addEventListener("hashchange", async () => {
 
 function describe(meta) {
   const [run, other] = meta.runs;
-  get("title").replaceChildren(line(run.name), ...(other ? [" and ", line(other.name)] : []));
-  const parts = [plural(run.groups, "group")];
-  if (meta.held !== undefined && meta.held < meta.total) parts.push(`this file holds the first ${meta.held}`);
+  get("title").replaceChildren(line(run.name), ...(other ? [" compared with ", line(other.name)] : []));
+  const parts = other ? [] : [plural(run.groups, "group")];
+  for (const key of other ? [] : ["env", "model"]) if (run.about[key]) parts.push(run.about[key]);
+  if (meta.held !== undefined && meta.held < meta.total) parts.push(`this file holds the first ${meta.held.toLocaleString("en")}`);
   if (run.file_count > 1) parts.push(plural(run.file_count, "file"));
   if (run.left_out) parts.push(plural(run.left_out, "unreadable row") + " left out");
   if (run.note) parts.push(run.note);
-  get("about").textContent = parts.join("; ");
+  get("about").replaceChildren(line(parts.join(" · ")));
   get("tabs").hidden = !other;
 }
 
@@ -306,14 +372,14 @@ function describe(meta) {
 async function watch() {
   if (!state.meta.runs[0].grows || !(data instanceof Served)) return;
   setInterval(async () => {
-    if (document.hidden || state.mode !== "groups") return;
+    if (document.hidden || state.mode !== "groups" || state.loading) return;
     try {
       const meta = await data.run();
       if (meta.runs[0].groups === state.meta.runs[0].groups) return;
       state.meta = meta;
       describe(meta);
-      state.total = meta.runs[0].groups;
-      get("more").hidden = state.next >= state.total;
+      if (facts.dropBroken()) state.from--; // it was half a row then
+      await load();
     } catch (error) {
       say(error.message);
     }
@@ -326,10 +392,25 @@ async function start() {
   const wanted = readAddress();
   if (state.meta.runs.length > 1 && !location.hash) state.mode = "diff";
   setMode(state.mode);
-  await restart();
+  if (innerWidth <= 800 && !filtering()) get("narrow").open = false;
+  drawAbout(null);
+  let loaded = null;
+  if (state.mode === "diff") await restart();
+  else {
+    // The first piece is enough to begin with; the others come while the page is used.
+    loaded = load();
+    const some = new Promise((done) => {
+      const look = () => (facts.items.length || !state.loading ? done() : setTimeout(look, 10));
+      look();
+    });
+    await Promise.race([loaded, some]);
+    if (filters().q) await restart();
+    else refresh();
+  }
   const first = wanted.group !== null ? wanted.group : state.items.length ? state.items[0].n : null;
   if (first !== null) await choose(first, wanted.rollout);
   document.documentElement.dataset.ready = "1";
+  await (loaded || load());
   watch();
 }
 

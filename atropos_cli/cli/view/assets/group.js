@@ -18,7 +18,7 @@ class GroupView {
         element("pre", null, shown(group.text)));
     }
     learnRange(group.env, group.attempts.map((attempt) => attempt.score));
-    this.columns = element("div.rollouts", null, ...group.attempts.map((attempt) => this.rollout(attempt)));
+    this.columns = element(group.attempts.length > 1 ? "div.rollouts" : "div.rollouts.single", null, ...group.attempts.map((attempt) => this.rollout(attempt)));
     return element("section.group", null, this.head(), this.prompt(), this.columns, this.more());
   }
 
@@ -47,7 +47,8 @@ class GroupView {
   prompt() {
     const messages = this.payload.prompt;
     if (!messages.length) return null;
-    const long = messages.reduce((sum, message) => sum + message.text.length, 0) > 3000;
+    const others = messages.filter((message) => message.role !== "system" && message.role !== "developer"); // these fold themselves
+    const long = others.reduce((sum, message) => sum + message.parts.reduce((size, part) => size + (part.text || "").length, 0), 0) > 1500;
     return element("details.prompt", { open: !this.folded && (!long || Boolean(this.needle)) },
       element("summary", null, "prompt, " + plural(messages.length, "message")),
       ...messages.map((message) => this.message(message, this.payload.attempts.length ? this.payload.attempts[0].index : -1)));
@@ -79,66 +80,30 @@ class GroupView {
     return box;
   }
 
+  // Values of 0 say nothing in a row of twenty: their names are in the title of the last chip.
   chips(attempt) {
-    const chips = [];
-    if (attempt.label) chips.push(attempt.label);
-    for (const [name, value] of Object.entries(attempt.rewards)) chips.push(name + " " + number(value));
+    const list = element("ul.chips");
+    const zeros = [];
+    const chip = (kind, title, ...content) => list.append(element(kind, { title }, ...content));
+    if (attempt.label) chip("li", null, line(attempt.label));
     const reason = attempt.stop || attempt.finish;
-    const list = element("ul.chips", null, ...chips.map((chip) => element("li", null, line(chip))));
-    if (reason) list.append(element(attempt.truncated ? "li.cut" : "li", { title: "stop reason" }, line(reason)));
-    for (const [name, value] of Object.entries(attempt.metrics)) list.append(element("li.metric", null, line(name + " " + number(value))));
+    if (reason) chip(attempt.truncated ? "li.cut" : "li", "stop reason", line(reason));
+    for (const [kind, values] of [["li", attempt.rewards], ["li.metric", attempt.metrics]]) {
+      for (const [name, value] of Object.entries(values)) {
+        if (value === 0) zeros.push(name);
+        else chip(kind, kind === "li" ? "reward" : "metric", line(name), element("b", null, number(value)));
+      }
+    }
     if (attempt.tokens) {
       const { total, trained, logprobs } = attempt.tokens;
-      list.append(element("li.metric", { title: logprobs ? "with log probabilities" : "without log probabilities" },
-        `${trained} of ${plural(total, "token")} trained`));
+      chip("li.metric", logprobs ? "with log probabilities" : "without log probabilities", `${trained.toLocaleString("en")} of ${plural(total, "token")} trained`);
     }
+    if (zeros.length) list.title = "0: " + zeros.join(", ").replace(ODD, "?");
     return list;
   }
 
   message(message, attempt) {
-    const box = element("div.message." + message.role);
-    const extra = [message.name, message.tool_call_id, message.weight !== undefined ? "weight " + message.weight : null];
-    box.append(element("h3", null, message.role, ...extra.filter(Boolean).map((text) => element("span.soft", null, " ", line(text)))));
-    if (message.reasoning) {
-      const text = element("pre.reasoning", null, shown(message.reasoning, this.needle));
-      box.append(element("details.thinking", { open: message.reasoning.length < 2000 },
-        element("summary", null, "reasoning"), text, this.rest(message, attempt, "reasoning", text)));
-    }
-    if (message.text || !message.calls) {
-      const text = element("pre", null, shown(message.text, this.needle));
-      if (!message.text && !message.reasoning) text.append(element("span.soft", null, "(empty)"));
-      const whole = [text, this.rest(message, attempt, "text", text)].filter(Boolean);
-      const instructions = (message.role === "system" || message.role === "developer") && message.text.length > 1500;
-      box.append(...(instructions
-        ? [element("details", { open: Boolean(this.needle) }, element("summary", null, plural(message.text.length, "character")), ...whole)]
-        : whole));
-    }
-    for (const call of message.calls || []) {
-      box.append(element("div.call", null, element("strong", null, line(call.name, this.needle)),
-        element("pre", null, shown(call.arguments, this.needle))));
-    }
-    if (message.parts) box.append(element("p.soft", null, "not shown: ", line(message.parts.join(", "))));
-    return box;
-  }
-
-  // A button that fetches the whole of a text that was cut.
-  rest(message, attempt, field, target) {
-    const full = field === "text" ? message.cut : message.reasoning_cut;
-    if (!full) return null;
-    const label = `the first ${message[field].length.toLocaleString("en")} of ${full.toLocaleString("en")} characters`;
-    const note = element("p.soft", null, label + " ");
-    const button = element("button", { type: "button" }, "Show all");
-    button.addEventListener("click", async () => {
-      const text = await this.data.message(this.run, this.payload.n, attempt, message.i, field);
-      if (text === null) {
-        note.textContent = label + "; the rest is not in this file";
-        return;
-      }
-      target.replaceChildren(shown(text, this.needle));
-      note.remove();
-    });
-    note.append(button);
-    return note;
+    return new MessageView(message, attempt, this).render();
   }
 
   more() {
