@@ -1,4 +1,4 @@
-"""Replies that begin with a text of the environment's choice: who can continue it, and the whole reply."""
+"""Replies that begin with a text, or are one of several texts, of the environment's choice: who can give such."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ def check_prefill(backend: InferenceBackend) -> None:
             FatalBackendError(
                 f"backend {backend.name!r} cannot continue a reply that has begun",
                 hint="leave out --prefill, or use a backend that can: openai, local",
+            )
+        )
+
+
+def check_choices(backend: InferenceBackend) -> None:
+    """End the run where the backend cannot be held to given replies: it would say anything."""
+    if not backend.capabilities.choices:
+        raise Abort(
+            FatalBackendError(
+                f"backend {backend.name!r} cannot choose among given replies",
+                hint="leave out the option that asks for it (--pick-from-admissible), or use a backend that can: "
+                "openai, local",
             )
         )
 
