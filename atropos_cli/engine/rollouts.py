@@ -11,7 +11,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason, cut_by, finish_of
@@ -22,7 +22,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.engine.prefill import check_choices, check_prefill, whole
+from atropos_cli.engine.prefill import Wishes, check_wishes, whole, wishes
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import place_of
 from atropos_cli.engine.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
@@ -42,11 +42,6 @@ def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None
     return failed if stage == "generate" else failed.at(place_of(error, owner))
 
 
-class _Wishes(TypedDict):
-    prefill: str
-    choices: Sequence[str]
-
-
 class _Attempt:
     """One rollout while it is played."""
 
@@ -63,14 +58,9 @@ class _Attempt:
         self.retries = 0
         self.over = False
 
-    @property
-    def wishes(self) -> _Wishes:
-        """What the episode asks of the next reply."""
-        return {"prefill": self.episode.prefill, "choices": self.episode.choices}
-
-    def sees(self, other: _Attempt) -> bool:
-        """Whether the same is to be asked for both."""
-        return self.messages == other.messages and self.wishes == other.wishes
+    def asks(self) -> tuple[list[Message], Wishes]:
+        """What the next request holds."""
+        return self.messages, wishes(self.episode)
 
     def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
         self.failure = failure(stage, error, owner)
@@ -220,8 +210,8 @@ class GroupRoller:
         alive = [attempt for attempt in attempts if not attempt.over]
         if not alive:
             return
-        first = alive[0]
-        shared = len(alive) > 1 and all(attempt.sees(first) for attempt in alive[1:])
+        first = alive[0].asks()
+        shared = len(alive) > 1 and all(attempt.asks() == first for attempt in alive[1:])
         if shared:
             await self._first_replies(alive)
         if any(not attempt.over for attempt in alive):
@@ -230,7 +220,7 @@ class GroupRoller:
     async def _first_replies(self, alive: list[_Attempt]) -> None:
         before = self.budget.requests, self.budget.retries
         try:
-            generations = await self.sample(alive[0].messages, n=len(alive), **alive[0].wishes)
+            generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for attempt in alive:
                 attempt.fail("generate", error)
@@ -262,7 +252,7 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                generation = (await self.sample(attempt.messages, **attempt.wishes))[0]
+                generation = (await self.sample(attempt.messages, **wishes(attempt.episode)))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -355,10 +345,7 @@ class GroupRoller:
             prefill=prefill,
             choices=tuple(choices),
         )
-        if prefill:
-            check_prefill(self._dispatcher.backend)
-        if choices:
-            check_choices(self._dispatcher.backend)
+        check_wishes(self._dispatcher.backend, request)
         generations: list[Generation] = []
         if n == 1 or self._dispatcher.backend.capabilities.n is not False:
             generations.append(await self._dispatcher.generate(request, self.budget))
