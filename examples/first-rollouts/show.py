@@ -84,10 +84,11 @@ def main() -> None:
     out = Path(sys.argv[1])
     show_play(out / "play")
     show_training(out / "train")
+    print(f"The curves of the training are in {out / 'train' / 'curves.html'},")
+    print(f"the trained model is {out / 'train' / 'model'}")
     print("\nNext, after `. .venv/bin/activate`:")
-    print(f"  atropos view {out / 'play'}        browse the rollouts in a local page")
-    print(f"  open {out / 'train' / 'curves.html'}   what the training looked like")
-    print(f"  atropos gen arithmetic --model {out / 'train' / 'model'}   roll out with the trained model")
+    print(f"  atropos view {out / 'play'}   # every game in a local page")
+    print("  atropos gen textworld --pick-from-admissible --help   # other games, other models")
 
 
 if __name__ == "__main__":

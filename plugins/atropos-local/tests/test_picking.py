@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import GenerateRequest, Sampling, TokenSpan, user
+from atropos_cli.sdk import GenerateRequest, RequestRejected, Sampling, TokenSpan, user
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -96,3 +96,11 @@ async def test_free_and_held_replies_share_a_batch(opened: Any) -> None:
     assert {completion.message.text for completion in held.completions} <= set(CHOICES)
     assert [tokens(one).ids for one in free.completions] == [tokens(one).ids for one in alone.completions]
     assert all(tokens(one).mask is True for one in free.completions)
+
+
+async def test_a_text_with_an_end_token_is_refused_and_an_empty_one_is_none(opened: Any) -> None:
+    backend = await opened()
+    with pytest.raises(RequestRejected, match="holds an end token"):
+        await backend.generate(ask(n=1, choices=("go", "open <|im_end|> box")))
+    empty = (await backend.generate(ask(n=1, choices=("",)))).completions[0]
+    assert (empty.message.text, tokens(empty).ids) == ("", (END,))

@@ -217,10 +217,14 @@ class LocalBackend(InferenceBackend):
         return self._scheduler, self._prompts
 
     def _picks(self, texts: Sequence[str], prompts: Prompts) -> Picks:
-        """What the replies may be. Raises FatalBackendError where nothing can end one."""
+        """What the replies may be. Raises FatalBackendError where nothing ends one, RequestRejected for a bad text."""
         if not self._ends:
             raise FatalBackendError("the model has no end token, so it cannot be held to given replies")
-        return Picks([prompts.ids(text) for text in texts], self._ends)
+        ids = [prompts.ids(text) for text in texts]
+        for text, tokens in zip(texts, ids, strict=True):
+            if not self._ends.isdisjoint(tokens):
+                raise RequestRejected(f"the model would end inside of the reply {text!r:.80}: it holds an end token")
+        return Picks(ids, self._ends)
 
     def _loaded(self, source: ModelSource | None) -> Loaded:
         """The adopted model, or the one that `source` names. Threads are the trainer's choice for an adopted one."""
