@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 # Each reply is one of the commands that the game allows: by itself a model of this size writes few that exist.
 "$venv/bin/atropos" gen textworld --model smollm2 --pick-from-admissible \
-  --game-type tw-simple --difficulty easy --max-steps "${TURNS:-8}" \
+  --game-type tw-simple --difficulty easy --max-steps "${TURNS:-8}" --temperature 1.5 \
   --limit 4 --group-size 4 --output "$out/play" --overwrite
 
 # Ten steps of GRPO on sums of one digit, judged before and after on sums that were not trained on.
