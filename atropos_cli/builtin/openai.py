@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from atropos_cli.builtin.openai_answer import NoAnswer, Notes, read_answer
+from atropos_cli.builtin.openai_choices import ChoiceAsker, other_reply, without_logprobs
 from atropos_cli.builtin.openai_config import OpenAIConfig, api_key, public_url, request_headers
 from atropos_cli.builtin.openai_errors import Asked, ErrorWords, classify, code_inside, read_error
 from atropos_cli.builtin.openai_plain import VARIABLE, fill_body
@@ -64,7 +65,7 @@ class OpenAIBackend(InferenceBackend):
 
     def __init__(self, config: OpenAIConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
-        self.capabilities = self.capabilities.model_copy(update={"prefill": True})
+        self.capabilities = self.capabilities.model_copy(update={"prefill": True, "choices": True})
         self._fields = RequestFields()
         self._counts: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -76,6 +77,7 @@ class OpenAIBackend(InferenceBackend):
         self._render: Render | None = None
         self._scorer: TokenScorer | None = None
         self._weights: WeightUpdater | None = None
+        self._choices: ChoiceAsker | None = None
         self._path = "/chat/completions" if config.endpoint == "chat" else "/completions"
 
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
@@ -93,7 +95,9 @@ class OpenAIBackend(InferenceBackend):
         self._pool = ServerPool([self._server(url) for url in config.base_url])
         self.model = await self._pool.open(self.model)
         self._scorer = TokenScorer(self._pool, self.model, request_timeout)
-        if self._pool.servers[0].kind in ("vllm", "sglang"):
+        first = self._pool.servers[0]
+        self._choices = ChoiceAsker(config.choices_field, first.kind, first.version)
+        if first.kind in ("vllm", "sglang"):
             self._fields.logprobs_value = 0  # the sampled token alone; 0 means none at all to some others
             self._learn(weight_sync=True)
         self._weights = WeightUpdater(self._pool.servers, self.model, request_timeout)
@@ -108,6 +112,11 @@ class OpenAIBackend(InferenceBackend):
         assert self._pool is not None, "generate() before open()"
         if self.capabilities.n is False and request.n > 1:
             request = request.replace(n=1)
+        if request.choices and request.logprobs == "require":
+            raise FatalBackendError(
+                "logprobs are required, and a server's say too little where a reply is one of given texts",
+                hint="leave out --logprobs require, or play with the model in process: --backend local",
+            )
         content = self._content(request)
         if self._first is None and request.logprobs != "off":
             # The first request goes ahead, to learn which optional fields are taken, while others wait a little.
@@ -224,14 +233,26 @@ class OpenAIBackend(InferenceBackend):
         assert self.model is not None
         asked = server.asked(self.model, self._path, endpoint=self.config.endpoint, with_tools=bool(request.tools))
         while True:
-            body = build_body(request, self.model, self._fields, content, extra=self._extra)
+            assert self._choices is not None
+            picked = self._choices.fields(request.choices) if request.choices else {}
+            way = next(iter(picked), "")
+            body = build_body(request, self.model, self._fields, {**content, **picked}, extra=self._extra)
             data = encode(body)
             self._counts["n_requests"] += 1
             response = await server.post(self._path, data, self._timeout)
             if response.status == 200:
-                return self._read(server, response.body, request, body, asked)
+                generation = self._read(server, response.body, request, body, asked)
+                if not request.choices:
+                    return generation
+                if (other := other_reply(generation, request.choices)) is None:
+                    return without_logprobs(generation)
+                self._choices.failed(way, f"asked by the field {way!r}, it answered {other!r:.80}")
+                continue
             words = read_error(response.body)
             if response.status in (400, 403, 422, 501):
+                if request.choices and words.names_unsupported(way):
+                    self._choices.failed(way, f"it does not take the field {way!r} ({words.message})")
+                    continue
                 if self._fields.learn(words, body):
                     continue
                 if request.n > 1 and words.refuses_n:

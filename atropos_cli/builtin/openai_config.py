@@ -42,6 +42,11 @@ class OpenAIConfig(Config):
     send_reasoning: bool = Field(
         default=False, description="Send earlier thinking back as reasoning_content in multi-turn episodes."
     )
+    choices_field: Literal["auto", "structured_outputs", "guided_choice", "regex", "grammar"] = Field(
+        default="auto",
+        description="Request field that holds the server to given replies: structured_outputs (vLLM), guided_choice "
+        "(vLLM before 0.11), regex (SGLang), grammar (llama.cpp); auto: by the kind of server.",
+    )
     extra_body: JsonDict = Field(
         default_factory=dict,
         description="More request fields, merged last; ${NAME} in a text stands for an environment variable.",

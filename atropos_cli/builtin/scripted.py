@@ -125,7 +125,7 @@ class ScriptedBackend(InferenceBackend):
         super().__init__(config or ScriptedConfig(), model=model or "scripted")
         tokens = self.config.token_ids
         self.capabilities = Capabilities(
-            logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True, prefill=True
+            logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True, prefill=True, choices=True
         )
         self._function: Function | None = None
         self._next = 0
@@ -174,6 +174,8 @@ class ScriptedBackend(InferenceBackend):
         finally:
             self._in_flight -= 1
         with_tokens = self.config.token_ids and request.logprobs != "off"
+        if request.choices:
+            replies = [_picked(reply, request.choices) for reply in replies]
         completions = tuple(_completion(reply, with_tokens) for reply in replies[: request.n])
         prompt_ids = request.prompt_ids
         if prompt_ids is None and with_tokens:
@@ -239,6 +241,17 @@ class ScriptedBackend(InferenceBackend):
         start = self._next
         self._next += request.n
         return [replies[(start + index) % len(replies)] for index in range(request.n)]
+
+
+def _picked(reply: Any, choices: Sequence[str]) -> Any:
+    """The reply, if it is one of the choices. Raises RequestRejected for any other."""
+    text = reply if isinstance(reply, str) else getattr(getattr(reply, "message", reply), "text", "")
+    if text not in choices:
+        raise RequestRejected(
+            f"the script says {text!r:.80}, and only one of {len(choices)} given replies may be said",
+            hint=f"among them: {', '.join(map(repr, choices[:5]))}",
+        )
+    return reply
 
 
 def _completion(reply: Any, with_tokens: bool) -> Completion:

@@ -1,20 +1,44 @@
-"""Replies that begin with a text of the environment's choice: who can continue it, and the whole reply."""
+"""Replies that begin with a text, or are one of several texts, of the environment's choice: who can give such."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
 
 from atropos_cli.domain.messages import Message
 from atropos_cli.engine.dispatch import Abort
 from atropos_cli.errors import FatalBackendError
-from atropos_cli.ports.backend import Generation, InferenceBackend
+from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
+from atropos_cli.ports.environment import Episode
 
 
-def check_prefill(backend: InferenceBackend) -> None:
-    """End the run where the backend cannot continue a reply: it would answer something else."""
-    if not backend.capabilities.prefill:
+class Wishes(TypedDict):
+    """What an episode asks of the next reply, as `sample` takes it."""
+
+    prefill: str
+    choices: Sequence[str]
+
+
+def wishes(episode: Episode) -> Wishes:
+    """What it asks of the next reply."""
+    return {"prefill": episode.prefill, "choices": episode.choices}
+
+
+def check_wishes(backend: InferenceBackend, request: GenerateRequest) -> None:
+    """End the run where the backend cannot give a reply of this form: it would answer something else."""
+    if request.prefill and not backend.capabilities.prefill:
         raise Abort(
             FatalBackendError(
                 f"backend {backend.name!r} cannot continue a reply that has begun",
                 hint="leave out --prefill, or use a backend that can: openai, local",
+            )
+        )
+    if request.choices and not backend.capabilities.choices:
+        raise Abort(
+            FatalBackendError(
+                f"backend {backend.name!r} cannot choose among given replies",
+                hint="leave out the option that asks for it (--pick-from-admissible), or use a backend that can: "
+                "openai, local",
             )
         )
 

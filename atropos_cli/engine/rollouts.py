@@ -22,7 +22,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.engine.prefill import check_prefill, whole
+from atropos_cli.engine.prefill import Wishes, check_wishes, whole, wishes
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import place_of
 from atropos_cli.engine.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
@@ -57,6 +57,10 @@ class _Attempt:
         self.requests = 0
         self.retries = 0
         self.over = False
+
+    def asks(self) -> tuple[list[Message], Wishes]:
+        """What the next request holds."""
+        return self.messages, wishes(self.episode)
 
     def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
         self.failure = failure(stage, error, owner)
@@ -209,8 +213,8 @@ class GroupRoller:
         alive = [attempt for attempt in attempts if not attempt.over]
         if not alive:
             return
-        first = alive[0].messages
-        shared = len(alive) > 1 and all(attempt.messages == first for attempt in alive[1:])
+        first = alive[0].asks()
+        shared = len(alive) > 1 and all(attempt.asks() == first for attempt in alive[1:])
         if shared:
             await self._first_replies(alive)
         if any(not attempt.over for attempt in alive):
@@ -219,7 +223,7 @@ class GroupRoller:
     async def _first_replies(self, alive: list[_Attempt]) -> None:
         before = self.budget.requests, self.budget.retries
         try:
-            generations = await self.sample(alive[0].messages, n=len(alive), prefill=alive[0].episode.prefill)
+            generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for attempt in alive:
                 attempt.fail("generate", error)
@@ -253,7 +257,7 @@ class GroupRoller:
             before = self.budget.retries
             try:
                 seed = self._turn_seed(attempt)
-                generation = (await self.sample(attempt.messages, prefill=attempt.episode.prefill, seed=seed))[0]
+                generation = (await self.sample(attempt.messages, seed=seed, **wishes(attempt.episode)))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -333,6 +337,7 @@ class GroupRoller:
         tools: Sequence[JsonDict] | None = None,
         prefill: str = "",
         seed: int | None = None,
+        choices: Sequence[str] = (),
     ) -> list[Generation]:
         """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
@@ -344,9 +349,9 @@ class GroupRoller:
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
             prefill=prefill,
+            choices=tuple(choices),
         )
-        if prefill:
-            check_prefill(self._dispatcher.backend)
+        check_wishes(self._dispatcher.backend, request)
         generations: list[Generation] = []
         if n == 1 or self._dispatcher.backend.capabilities.n is not False:
             generations.append(await self._dispatcher.generate(request, self.budget))

@@ -250,10 +250,17 @@ class SampledReply(Protocol):
 
 
 def completion_of(sample: SampledReply, prompts: Prompts, stop: StopText, *, with_tokens: bool) -> Completion:
-    """The reply as a message, its text cut at a stop text; with_tokens: with ids and log-probabilities."""
+    """The reply as a message, its text cut at a stop text; with_tokens: with ids and log-probabilities.
+
+    A sample may have a `mask`: which of its tokens were chosen, and are to be trained on. Without one all are.
+    """
     text = clean_text(stop.cut(prompts.decode(sample.ids)))
     try:
-        tokens = TokenSpan(ids=sample.ids, mask=True, logprobs=sample.logprobs) if with_tokens else None
+        tokens = (
+            TokenSpan(ids=sample.ids, mask=getattr(sample, "mask", True), logprobs=sample.logprobs)
+            if with_tokens
+            else None
+        )
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise BackendError(

@@ -32,6 +32,7 @@ class Capabilities(Frozen):
     n: bool | None = None
     weight_sync: bool = False
     prefill: bool = False
+    choices: bool = False
 
 
 class GenerateRequest(Frozen):
@@ -46,6 +47,11 @@ class GenerateRequest(Frozen):
     logprobs: Literal["auto", "require", "off"] = "auto"
     prefill: str = ""
     """The reply begins with this text: sample what follows it, and return that alone. See Capabilities.prefill."""
+    choices: tuple[str, ...] = ()
+    """Where there are any, the reply is exactly one of these texts. See Capabilities.choices.
+
+    The log-probabilities stay those of the model without this constraint: they are what a trainer computes again.
+    """
 
 
 class Completion(Frozen):

@@ -93,6 +93,9 @@ class Episode(ABC):
     prefill: str = ""
     """Text that the model's next reply begins with; it is part of the reply, and its tokens are not trained on."""
 
+    choices: Sequence[str] = ()
+    """Where there are any, the model's next reply is exactly one of these texts. Needs a backend that can do that."""
+
     stop_reason: StopReason | None = None
     """Set to "step_limit" before returning None from step() when the episode was cut off."""
 

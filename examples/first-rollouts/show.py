@@ -1,4 +1,4 @@
-"""Show a run in a terminal: a line per group, then one rollout as a transcript. Standard library only.
+"""Show in a terminal what examples/first-rollouts/run.sh has made. Standard library only.
 
 python examples/first-rollouts/show.py runs/first-rollouts
 """
@@ -11,9 +11,9 @@ import textwrap
 from pathlib import Path
 
 
-def read_groups(run: Path) -> list[dict]:
-    """The scored groups of a run folder: one JSON document a line."""
-    with (run / "groups.jsonl").open(encoding="utf-8") as file:
+def read_lines(path: Path) -> list[dict]:
+    """One JSON document a line: groups.jsonl has the scored groups of a run, metrics.jsonl the steps of a training."""
+    with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
@@ -22,23 +22,23 @@ def text(number: float | None) -> str:
 
 
 def trained_tokens(rollout: dict) -> int:
-    """How many tokens of a rollout a trainer would learn from: those the model sampled."""
+    """How many tokens of a rollout a trainer would learn from: those that the model chose."""
     spans = [message["tokens"] for message in rollout["messages"] if "tokens" in message]
-    return sum(len(span["ids"]) for span in spans if span["mask"] is True)
+    return sum(len(span["ids"]) if span["mask"] is True else sum(span["mask"] or ()) for span in spans)
 
 
-def understood(rollout: dict) -> float:
-    """How many of a game's commands the game understood; 0 for other environments."""
-    return len(rollout["info"].get("commands", ())) - rollout["metrics"].get("invalid_commands", 0)
+def differ(group: dict) -> bool:
+    """Are there rewards to compare? A group of equal ones teaches nothing."""
+    return len({rollout["reward"] for rollout in group["rollouts"] if rollout.get("reward") is not None}) > 1
 
 
 def show_groups(groups: list[dict]) -> None:
-    print(f"{'task':<32}{'rewards':<32}{'advantages':<32}tokens")
+    print(f"{'task':<28}{'rewards':<26}{'advantages':<26}tokens")
     for group in groups:
         rewards = " ".join(text(rollout.get("reward")) for rollout in group["rollouts"])
         advantages = " ".join(text(value) for value in group.get("advantages", []))
         tokens = sum(trained_tokens(rollout) for rollout in group["rollouts"])
-        print(f"{group['task']['id']:<32}{rewards:<32}{advantages:<32}{tokens}")
+        print(f"{group['task']['id']:<28}{rewards:<26}{advantages:<26}{tokens}")
 
 
 def show_transcript(group: dict, rollout: dict) -> None:
@@ -58,19 +58,37 @@ def show_transcript(group: dict, rollout: dict) -> None:
     print(f"{'':>7} = reward {text(rollout.get('reward'))} ({rewards}) by {group['model']}")
 
 
-def main() -> None:
-    run = Path(sys.argv[1])
-    groups = read_groups(run)
+def show_play(run: Path) -> None:
+    groups = read_lines(run / "groups.jsonl")
+    pairs = [(group, rollout) for group in groups for rollout in group["rollouts"] if rollout.get("reward") is not None]
+    if pairs:
+        show_transcript(*max(pairs, key=lambda pair: pair[1]["reward"]))
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     print(
-        f"\n{run}: {summary['groups_done']} groups, {summary['rollouts']} rollouts by {summary['model']}, "
-        f"{summary['completion_tokens']} tokens sampled, mean reward {summary['reward_mean']:.3f}\n"
+        f"\nPlayed: {summary['groups_done']} groups, {summary['rollouts']} rollouts by {summary['model']}, "
+        f"mean reward {summary['reward_mean']:.3f}; in {sum(map(differ, groups))} of {len(groups)} groups the rewards "
+        "differ\n"
     )
     show_groups(groups)
-    pairs = [(group, rollout) for group in groups for rollout in group["rollouts"] if "reward" in rollout]
-    if pairs:
-        show_transcript(*max(pairs, key=lambda pair: (pair[1]["reward"], understood(pair[1]))))
-    print(f"\nEverything is in {run}: plan.json, groups.jsonl, summary.json, log.jsonl")
+
+
+def show_training(run: Path) -> None:
+    rows = read_lines(run / "metrics.jsonl")
+    judged = [row for row in rows if "eval/arithmetic/accuracy" in row]
+    before, after = (row["eval/arithmetic/accuracy"] for row in (judged[0], judged[-1]))
+    steps = sum(row["kind"] == "train" for row in rows)
+    print(f"\nLearnt: accuracy {before:.3f} -> {after:.3f} in {steps} steps, on 40 sums that were not trained on")
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    show_play(out / "play")
+    show_training(out / "train")
+    print(f"The curves of the training are in {out / 'train' / 'curves.html'},")
+    print(f"the trained model is {out / 'train' / 'model'}")
+    print("\nNext, after `. .venv/bin/activate`:")
+    print(f"  atropos view {out / 'play'}   # every game in a local page")
+    print("  atropos gen textworld --pick-from-admissible --help   # other games, other models")
 
 
 if __name__ == "__main__":

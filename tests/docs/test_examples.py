@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,25 +49,36 @@ def test_first_rollouts(tmp_path: Path) -> None:
     here = Path(sys.prefix)
     if not (here / ".setup-stamp").exists():
         pytest.skip("the tests do not run in an environment made by .ci/setup")
-    for needed in ("torch", "transformers", "gguf", "textworld"):
+    for needed in ("torch", "transformers", "gguf", "textworld", "trl"):
         if find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
     output = run(EXAMPLES / "first-rollouts" / "run.sh", str(tmp_path / "run"), ATROPOS_TEST_VENV=str(here))
     assert "The best rollout" in output
     assert " model | " in output
     assert "  game | " in output
-    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
-    assert len(groups) == 3
+    groups = [json.loads(line) for line in (tmp_path / "run" / "play" / "groups.jsonl").read_text().splitlines()]
+    assert len(groups) == 4
+    rewards = [[rollout["reward"] for rollout in group["rollouts"]] for group in groups]
+    assert 0 < sum(map(sum, rewards)) / 16 < 1
+    spread = sum(len(set(group)) > 1 for group in rewards)
+    assert spread >= len(groups) / 2  # 3 of 4 as a rule; sampling may turn on how rows meet in a batch
+    assert f"in {spread} of 4 groups the rewards differ" in output
     for group in groups:
         for rollout in group["rollouts"]:
-            assert isinstance(rollout["reward"], float)
+            assert rollout["metrics"]["invalid_commands"] == 0
             replies = [message for message in rollout["messages"] if message["role"] == "assistant"]
-            assert replies
+            assert [reply["content"] for reply in replies] == rollout["info"]["commands"]
             for reply in replies:
                 span = reply["tokens"]
-                assert span["mask"] is True
-                assert len(span["ids"]) == len(span["logprobs"]) > 0
+                assert len(span["ids"]) == len(span["logprobs"]) == len(span["mask"]) > 0
+                assert any(span["mask"])  # the model chose something
                 assert max(span["logprobs"]) <= 0.0
+    learnt = re.search(r"Learnt: accuracy ([0-9.]+) -> ([0-9.]+) in 10 steps", output)
+    assert learnt
+    before, after = map(float, learnt.groups())
+    assert after >= before + 0.2
+    assert (tmp_path / "run" / "train" / "curves.html").exists()
+    assert f"atropos view {tmp_path / 'run' / 'play'}" in output
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from atropos_textworld import rewards
 from atropos_textworld.config import TextWorldConfig
 from atropos_textworld.environment import TextWorldEnvironment
 from atropos_textworld.games.spec import GameSpec
+from pydantic import ValidationError
 
 from atropos_cli.sdk import FunctionCall, Message, Rollout, Task, ToolCall, assistant
 
@@ -220,3 +221,25 @@ async def test_games_start_when_the_environment_was_not_opened(make_task: Callab
         assert await environment.validate(make_task("quest-fetch"))
     finally:
         await environment.close()
+
+
+async def test_a_reply_can_be_held_to_the_admissible_commands(shared: Any, make_task: Callable[..., Task]) -> None:
+    task = make_task("quest-fetch")
+    plain, held = shared().episode(task), shared(pick_from_admissible=True).episode(task)
+    rules, screen = await held.reset()
+    assert "one of these commands" in rules.text
+    assert "goal" not in rules.text  # it is no admissible command
+    await plain.reset()
+    assert plain.choices == ()
+    for _ in range(3):
+        assert len(held.choices) > 1
+        assert screen.text.endswith("You can: " + ", ".join(held.choices))
+        (screen,) = await held.step(assistant(held.choices[-1]))
+        assert held.metrics()["invalid_commands"] == 0
+    await plain.close()
+    await held.close()
+
+
+async def test_turns_as_groups_refuse_replies_that_are_commands_alone() -> None:
+    with pytest.raises(ValidationError, match="pick_from_admissible needs group_by episode"):
+        TextWorldConfig(pick_from_admissible=True, group_by="turn")

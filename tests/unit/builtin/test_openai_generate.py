@@ -552,7 +552,14 @@ async def test_what_a_run_records() -> None:
             described = backend.describe()
     assert described == {
         "name": "openai",
-        "capabilities": {"logprobs": True, "token_ids": True, "n": True, "weight_sync": True, "prefill": True},
+        "capabilities": {
+            "logprobs": True,
+            "token_ids": True,
+            "n": True,
+            "weight_sync": True,
+            "prefill": True,
+            "choices": True,
+        },
         "model": "mock-model",
         "endpoint": "chat",
         "servers": [{"url": server.base_url, "kind": "vllm", "version": "0.0-mock"}],

@@ -40,7 +40,7 @@ def able(tmp_path: Path) -> Bench:
 
     async def opened(self: Any, **options: Any) -> None:
         await original(self, **options)
-        self.capabilities = Capabilities(n=True, token_ids=True, logprobs=True, prefill=True)
+        self.capabilities = Capabilities(n=True, token_ids=True, logprobs=True, prefill=True, choices=True)
 
     bench.backend.open = opened  # type: ignore[method-assign]
 
@@ -80,4 +80,36 @@ def test_a_backend_that_cannot_is_told_so_before_it_is_asked(tmp_path: Path) -> 
     with pytest.raises(FatalBackendError, match="cannot continue a reply") as caught:
         bench.run(bench.plan(limit=1))
     assert "--prefill" in str(caught.value.hint)
+    assert bench.requests == []
+
+
+class Held(Adding):
+    name = "held"
+
+    def episode(self, task: Task) -> Episode:
+        episode = Counting(task)
+        episode.choices = ("2", "three")
+        return episode
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_each_turn_may_be_held_to_given_replies(able: Bench, group_size: int) -> None:
+    able.use(Held)
+    able.run(able.plan(limit=1, group_size=group_size))
+    assert {request.choices for request in able.requests} == {("2", "three")}
+
+
+def test_a_backend_that_cannot_be_held_to_replies_is_told_so_before_it_is_asked(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "run")
+    bench.use(Held)
+    original = bench.backend.open
+
+    async def opened(self: Any, **options: Any) -> None:
+        await original(self, **options)
+        self.capabilities = Capabilities(n=True)
+
+    bench.backend.open = opened  # type: ignore[method-assign]
+    with pytest.raises(FatalBackendError, match="cannot choose among given replies") as caught:
+        bench.run(bench.plan(limit=1))
+    assert "--pick-from-admissible" in str(caught.value.hint)
     assert bench.requests == []

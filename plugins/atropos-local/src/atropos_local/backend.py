@@ -39,6 +39,7 @@ from . import REQUIRES
 from .batching import Batch, GenerateJob, ScoreJob
 from .decoder import Decoder
 from .models import Loaded, load, load_weights, resolve
+from .picking import Picks
 from .runtime import free_memory, pick_device, pick_dtype, pick_threads
 from .sampling import Choice
 from .scheduler import Scheduler
@@ -107,13 +108,21 @@ class LocalBackend(InferenceBackend):
     def __init__(self, config: LocalConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
         self.capabilities = Capabilities(
-            logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True, weight_sync=True, prefill=True
+            logprobs=True,
+            prompt_logprobs=True,
+            token_ids=True,
+            tools=False,
+            n=True,
+            weight_sync=True,
+            prefill=True,
+            choices=True,
         )
         self._scheduler: Scheduler | None = None
         self._prompts: Prompts | None = None
         self._facts: JsonDict = {}
         self._limits = TokenLimits(0, 0)
         self._adopted: Loaded | None = None
+        self._ends: set[int] = set()
 
     def adopt(self, model: Any, tokenizer: Any) -> None:
         """Sample from a torch module of this process, on its own device, with any LoRA layers in place."""
@@ -165,9 +174,10 @@ class LocalBackend(InferenceBackend):
         if prompt is None:
             prompt = prompts.encode(request.messages, request.prefill)
         limit = self._limits.room(prompt, request.sampling.max_tokens)
-        stop = StopText(prompts, request.sampling.stop)
+        stop = StopText(prompts, () if request.choices else request.sampling.stop)  # which are whole as they are
         choice = Choice.of(request.sampling)
-        job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop)
+        picks = self._picks(request.choices, prompts) if request.choices else None
+        job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop, picks)
         scheduler.submit(job)
         samples = await asyncio.wrap_future(job.future)
         keep = request.logprobs != "off"
@@ -205,6 +215,16 @@ class LocalBackend(InferenceBackend):
         if self._scheduler is None or self._prompts is None:
             raise FatalBackendError("the local backend is not open")
         return self._scheduler, self._prompts
+
+    def _picks(self, texts: Sequence[str], prompts: Prompts) -> Picks:
+        """What the replies may be. Raises FatalBackendError where nothing ends one, RequestRejected for a bad text."""
+        if not self._ends:
+            raise FatalBackendError("the model has no end token, so it cannot be held to given replies")
+        ids = [prompts.ids(text) for text in texts]
+        for text, tokens in zip(texts, ids, strict=True):
+            if not self._ends.isdisjoint(tokens):
+                raise RequestRejected(f"the model would end inside of the reply {text!r:.80}: it holds an end token")
+        return Picks(ids, self._ends)
 
     def _loaded(self, source: ModelSource | None) -> Loaded:
         """The adopted model, or the one that `source` names. Threads are the trainer's choice for an adopted one."""
@@ -253,6 +273,7 @@ class LocalBackend(InferenceBackend):
 
     def _batch(self, decoder: Decoder, loaded: Loaded) -> Batch:
         config: LocalConfig = self.config
+        self._ends = end_ids(getattr(loaded.model, "generation_config", None), loaded.model.config, loaded.tokenizer)
         gpu = decoder.device.type == "cuda"
         free, each = free_memory(decoder.device), max(1, decoder.rows.bytes_per_token)
         kept = config.prefix_cache_tokens
@@ -265,7 +286,7 @@ class LocalBackend(InferenceBackend):
         rows = config.max_batch or (_GPU_ROWS if gpu else _CPU_ROWS)
         return Batch(
             decoder,
-            end_ids=end_ids(getattr(loaded.model, "generation_config", None), loaded.model.config, loaded.tokenizer),
+            end_ids=self._ends,
             max_rows=rows,
             kept_tokens=kept,
             tempered=config.logprobs == "tempered",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from atropos_cli.sdk import BackendError, StopText
 
 from .decoder import CHUNK_TOKENS, Decoder
+from .picking import Picks
 from .rows import MIN_SHARED, PrefixStore, Saved, common_prefix
 from .sampling import Choice, choose, stream
 
@@ -32,16 +33,24 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sampled reply. ids include the end token when it was sampled; finish_reason "stop" or "length"."""
+    """One sampled reply. ids include the end token when it was sampled; finish_reason "stop" or "length".
+
+    mask: False for a token that had no alternative, by the texts that the reply was to be one of. It says nothing of
+    the policy, so that nothing is to be learnt from it.
+    """
 
     ids: Ids
     logprobs: tuple[float, ...]
     finish_reason: str
+    mask: bool | tuple[bool, ...] = True
 
 
 @dataclass(eq=False)
 class GenerateJob:
-    """A request for n samples. limit: most tokens of each. The future is cancelled by whoever gives up."""
+    """A request for n samples. The future is cancelled by whoever gives up.
+
+    limit: most tokens of each. picks: what the replies may be, None for anything.
+    """
 
     prompt: Ids
     n: int
@@ -49,6 +58,7 @@ class GenerateJob:
     choice: Choice
     seed: int | None
     stop: StopText
+    picks: Picks | None = None
     future: Future[list[Sample]] = field(default_factory=Future)
     waiting: deque[int] = field(init=False)
     done: dict[int, Sample] = field(default_factory=dict)
@@ -85,6 +95,7 @@ class Row:
         self.numbers: Random = stream(job.seed, index)
         self.ids: list[int] = []
         self.logprobs: list[float] = []
+        self.free: list[bool] = []
         self.finish_reason: str | None = None
 
     @property
@@ -97,6 +108,11 @@ class Row:
         """Ended, failed, or not wanted any more."""
         return self.finish_reason is not None or self.job.future.done()
 
+    @property
+    def allowed(self) -> Sequence[int]:
+        """The tokens that may come next, where not any may."""
+        return self.job.picks.after(self.ids) if self.job.picks is not None else ()
+
     def take(self, token: int, logprob: float, end_ids: frozenset[int]) -> None:
         """Append a token and see whether the sample ends with it."""
         if not math.isfinite(logprob):
@@ -104,6 +120,8 @@ class Row:
                 self.job, BackendError("the model's logits are not finite numbers", hint="try --backend.dtype float32")
             )
             return
+        if self.job.picks is not None:
+            self.free.append(len(self.allowed) > 1)
         self.ids.append(token)
         self.logprobs.append(logprob)
         if token in end_ids or self.job.stop.found(self.ids):
@@ -250,7 +268,8 @@ class Batch:
     def _sample(self, rows: Sequence[Row], logits: Tensor) -> None:
         choices = [row.job.choice for row in rows]
         numbers = [0.0 if choice.greedy else row.numbers.random() for row, choice in zip(rows, choices, strict=True)]
-        tokens, logprobs = choose(logits, choices, numbers, tempered=self.tempered)
+        allowed = {at: row.allowed for at, row in enumerate(rows) if row.job.picks is not None}
+        tokens, logprobs = choose(logits, choices, numbers, tempered=self.tempered, allowed=allowed)
         for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
             row.take(token, logprob, self.end_ids)
 
@@ -284,7 +303,9 @@ def fail(job: GenerateJob | ScoreJob, error: BackendError) -> None:
 
 def _finish(row: Row) -> None:
     job = row.job
-    job.done[row.index] = Sample(tuple(row.ids), tuple(row.logprobs), row.finish_reason or "stop")
+    job.done[row.index] = Sample(
+        tuple(row.ids), tuple(row.logprobs), row.finish_reason or "stop", tuple(row.free) if row.free else True
+    )
     if len(job.done) == job.n:
         with suppress(InvalidStateError):
             job.future.set_result([job.done[index] for index in range(job.n)])

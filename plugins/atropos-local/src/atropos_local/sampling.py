@@ -8,14 +8,15 @@ the number falls into that tiny change.
 The reported log-probability is that of the raw distribution: log-softmax of the model's own logits in
 float32, at temperature 1 and before any truncation (what OpenAI-compatible servers call raw logprobs).
 With `tempered` it is that of the logits divided by the row's temperature, which is what a trainer computes
-again from its weights; truncation stays out of it, and greedy rows report raw values.
+again from its weights; truncation stays out of it, and greedy rows report raw values. A row that may take only some
+tokens (see picking) reports the same: what a trainer computes again knows nothing of the constraint.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,25 +63,44 @@ def stream(seed: int | None, index: int) -> random.Random:
 
 
 def choose(
-    logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float], *, tempered: bool = False
+    logits: Tensor,
+    choices: Sequence[Choice],
+    numbers: Sequence[float],
+    *,
+    tempered: bool = False,
+    allowed: Mapping[int, Sequence[int]] | None = None,
 ) -> tuple[list[int], list[float]]:
     """One token per row and its log-probability (see the module).
 
     logits: (rows, vocabulary), float32. numbers: one in [0, 1) per row, unused by greedy rows.
-    A row whose logits hold NaN gets a NaN log-probability.
+    A row whose logits hold NaN gets a NaN log-probability. allowed: the tokens that a row may take, where it may not
+    take all; its log-probability stays that of the whole distribution.
     """
     import torch
 
-    tokens = logits.argmax(dim=-1)
+    open_logits = _only(logits, allowed) if allowed else logits
+    tokens = open_logits.argmax(dim=-1)
     drawn = [row for row, choice in enumerate(choices) if not choice.greedy]
     if drawn:
-        picked = logits if len(drawn) == len(choices) else logits[drawn]
+        picked = open_logits if len(drawn) == len(choices) else open_logits[drawn]
         tokens[drawn] = _draw(picked, [choices[row] for row in drawn], [numbers[row] for row in drawn])
     if tempered and drawn:
         scale = [1.0 if choice.greedy else choice.temperature for choice in choices]
         logits = logits / torch.tensor(scale, dtype=logits.dtype, device=logits.device)[:, None]
     logprobs = logits.gather(1, tokens[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
     return tokens.tolist(), logprobs.tolist()
+
+
+def _only(logits: Tensor, allowed: Mapping[int, Sequence[int]]) -> Tensor:
+    """The logits with what a row may not take at minus infinity."""
+    import torch
+
+    masked = logits.clone()
+    for row, tokens in allowed.items():
+        at = torch.tensor(tokens, device=logits.device)
+        masked[row] = float("-inf")
+        masked[row, at] = logits[row, at]
+    return masked
 
 
 def _draw(logits: Tensor, choices: Sequence[Choice], numbers: Sequence[float]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from atropos_cli.sdk import Config, Field
 from atropos_textworld.agent.options import AgentOptions
@@ -32,6 +32,11 @@ class GameOptions(Config):
         description="Turns before a game is cut off; 0: three times the shortest known plan, at least 20.",
     )
     show_commands: bool = Field(default=False, description="List the admissible commands in each observation.")
+    pick_from_admissible: bool = Field(
+        default=False,
+        description="Each reply is one of the admissible commands, which are listed: the model chooses among them and "
+        "can write nothing else. Needs a backend that can be held to given replies (openai, local).",
+    )
     show_score: bool = Field(default=False, description="Show the score in each observation.")
     show_turns: bool = Field(default=False, description="Show how many turns are left in each observation.")
     processes: int = Field(
@@ -51,3 +56,12 @@ class GameOptions(Config):
 
 class TextWorldConfig(AgentOptions, GameOptions):
     """All options of the environment: first those of the games, then those of the agent."""
+
+    @model_validator(mode="after")
+    def _replies_of_one_kind(self) -> TextWorldConfig:
+        if self.pick_from_admissible and self.group_by == "turn":
+            raise ValueError(
+                "pick_from_admissible needs group_by episode: with turn a reply holds thinking, memory and a "
+                "prediction beside its command, for which a reply that is the command alone has no place"
+            )
+        return self

@@ -22,7 +22,10 @@ class GameEpisode(Episode):
     async def reset(self) -> Sequence[Message]:
         """Start the game and show its first screen. Raises EngineError."""
         record = await self.game.start()
-        return self._tell(system(prompts.instructions(record.forms)), user(self.game.screen(self.game.seen.text)))
+        rules = prompts.PICK if self.game.config.pick_from_admissible else prompts.SYSTEM
+        return self._tell(
+            system(prompts.instructions(record.forms, rules)), user(self.game.screen(self.game.seen.text))
+        )
 
     async def step(self, reply: Message) -> Sequence[Message] | None:
         """Play the reply's command. Raises EngineError."""
@@ -38,6 +41,8 @@ class GameEpisode(Episode):
     def _tell(self, *messages: Message) -> Sequence[Message]:
         """Send messages, and let a baseline know what they are about."""
         self._told += messages
+        if self.game.config.pick_from_admissible:
+            self.choices = self.game.seen.commands
         self.game.publish(self._told)
         return messages
 

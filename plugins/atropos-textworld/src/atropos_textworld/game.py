@@ -96,7 +96,7 @@ class PlayedGame:
         return prompts.screen(
             text,
             self.seen,
-            commands=self.config.show_commands,
+            commands=self.config.show_commands or self.config.pick_from_admissible,
             score=f"Score: {self.seen.score}/{self.max_score}" if self.config.show_score else "",
             turns=f"Turns left: {self.limit - self.turns}" if self.config.show_turns else "",
         )

@@ -16,6 +16,10 @@ The game knows these commands: {forms}. The command `goal` repeats what you have
 Think first if you like. Then write the command alone on the last line, after a > sign:
 > open chest"""
 
+PICK = """\
+You are playing a text adventure game. You see what happens and which commands are possible, and you answer with one \
+of these commands, exactly as it is written."""
+
 _GO = ("go east", "go north", "go south", "go west")
 
 REFUSED: dict[Refusal, str] = {

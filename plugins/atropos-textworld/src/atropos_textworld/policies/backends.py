@@ -46,7 +46,9 @@ class PolicyBackend(InferenceBackend):
     def __init__(self, config: PolicyConfig | None = None, *, model: str | None = None) -> None:
         super().__init__(config or PolicyConfig(), model=model or self.name)
         tokens = self.config.token_ids
-        self.capabilities = Capabilities(logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True)
+        self.capabilities = Capabilities(
+            logprobs=tokens, token_ids=tokens, prompt_logprobs=tokens, tools=True, n=True, choices=self.needs_state
+        )
         self._open = False
 
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
@@ -75,7 +77,7 @@ class PolicyBackend(InferenceBackend):
         for number in range(request.n):
             seed = hashlib.blake2b(f"{request.seed}/{number}/".encode() + key, digest_size=16).digest()
             command, thought = self.choose(request.messages, state, random.Random(seed))
-            texts.append(reply(request.messages, command, thought))
+            texts.append(command if request.choices else reply(request.messages, command, thought))
         prompt = _prompt_ids(request.messages) if self.config.token_ids and request.logprobs != "off" else None
         return Generation(
             completions=tuple(_completion(text, tokens=prompt is not None) for text in texts),
