@@ -31,6 +31,19 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos eval {env} --model smollm2 --baseline runs/earlier --output runs/now",
     ),
     "atropos run": ("atropos run runs/a", "atropos run runs/a/plan.json --dry-run"),
+    "atropos runs": (
+        "atropos runs",
+        "atropos runs /data/experiments --state running --json",
+        "atropos runs --env textworld --since 2d -n 20",
+    ),
+    "atropos push": (
+        "atropos push sft.jsonl me/sums --private",
+        "atropos push runs/a me/rollouts --dry-run",
+    ),
+    "atropos prompt-gen": (
+        "atropos prompt-gen runs/a --output prompts.parquet --format verl",
+        "atropos prompt-gen runs/a --output prompts.jsonl --recipe trl",
+    ),
     "atropos analyze": (
         "atropos analyze runs/a",
         "atropos analyze runs/a runs/b --html report.html",
@@ -143,6 +156,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "atropos env": ("atropos env list", "atropos env info textworld", "atropos env check ./my_env.py:MyEnv"),
     "atropos env list": ("atropos env list", "atropos env list --json"),
     "atropos env info": ("atropos env info textworld", "atropos env info ./my_env.py:MyEnv --json"),
+    "atropos env tasks": ("atropos env tasks arithmetic --limit 100 --output tasks.jsonl",),
+    "atropos env tasks ENV": ("atropos env tasks {env} --limit 100 --output tasks.parquet --format verl",),
     "atropos env check": ("atropos env check arithmetic --limit 50", "atropos env check ./my_env.py:MyEnv"),
     "atropos env check ENV": ("atropos env check {env} --limit 50", "atropos env check {env} --json"),
     "atropos reward": ("atropos reward list", "atropos reward list --json"),

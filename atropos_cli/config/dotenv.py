@@ -33,7 +33,9 @@ READ_BY_LIBRARIES = (
     "WANDB_DIR",
     "WANDB_ENTITY",
     "WANDB_MODE",
+    "WANDB_NAME",
     "WANDB_NOTES",
+    "WANDB_PROJECT",
     "WANDB_RUN_GROUP",
     "WANDB_TAGS",
 )
@@ -41,8 +43,6 @@ READ_BY_LIBRARIES = (
 SETTINGS = {
     "OPENAI_API_BASE": ("backend", "base_url"),
     "OPENAI_BASE_URL": ("backend", "base_url"),
-    "WANDB_PROJECT": ("train", "project"),
-    "WANDB_NAME": ("train", "run_name"),
 }
 """Usual variables that stand for a setting of ours, as (bucket, option); of two for one setting the last wins."""
 _ALLOWED = frozenset(READ_BY_LIBRARIES) | SETTINGS.keys()

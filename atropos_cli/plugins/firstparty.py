@@ -43,6 +43,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-verify[schema]": ("json_schema",),
     },
     "backend": {
+        "atropos-litellm[litellm]": ("litellm",),
         "atropos-local[torch]": ("local",),
         "atropos-textworld": ("textworld-admissible-random", "textworld-oracle", "textworld-random"),
         "atropos-vllm[vllm]": ("vllm",),
