@@ -75,6 +75,7 @@ OTHERS = {
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
+    "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",

@@ -16,6 +16,7 @@ CONTROL = {
     "OFFLINE": "`1`: use only what is on this machine, as `--offline` does; `offline = true` in a file.",
     "CACHE_DIR": "Folder for models and data of the hub (`hub`, `datasets` below it); `cache_dir` in a file.",
     "DOTENV": "`0`: leave the file `.env` of the working folder alone. Cannot stand in that file.",
+    "LOG_LEVEL": "Level of the logs of libraries, as `--log-level`: `debug`, `info`, `warning`, `error` or `critical`.",
     "CONFIG": "Configuration file to read instead of `./atropos.toml`, as `--config` does.",
     "DEBUG": "`1`: show tracebacks, as `--debug` does.",
     "DISABLE_PLUGINS": "Plugins or distributions to leave out, separated by commas; `all`: every one but the built-in.",
