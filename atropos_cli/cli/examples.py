@@ -156,8 +156,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "atropos env": ("atropos env list", "atropos env info textworld", "atropos env check ./my_env.py:MyEnv"),
     "atropos env list": ("atropos env list", "atropos env list --json"),
     "atropos env info": ("atropos env info textworld", "atropos env info ./my_env.py:MyEnv --json"),
-    "atropos env tasks": ("atropos env tasks arithmetic --limit 100 --output tasks.jsonl",),
-    "atropos env tasks ENV": ("atropos env tasks {env} --limit 100 --output tasks.parquet --format verl",),
+    "atropos env tasks": (
+        "atropos env tasks arithmetic --limit 100 --output tasks.jsonl",
+        "atropos env tasks gsm8k --output tasks.parquet --format verl",
+    ),
+    "atropos env tasks ENV": (
+        "atropos env tasks {env} --limit 100 --output tasks.jsonl",
+        "atropos env tasks {env} --output tasks.parquet --format verl",
+    ),
     "atropos env check": ("atropos env check arithmetic --limit 50", "atropos env check ./my_env.py:MyEnv"),
     "atropos env check ENV": ("atropos env check {env} --limit 50", "atropos env check {env} --json"),
     "atropos reward": ("atropos reward list", "atropos reward list --json"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -12,16 +13,23 @@ from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBack
 from atropos_cli.ports.environment import Episode
 
 
-class Wishes(TypedDict):
-    """What an episode asks of the next reply, as `sample` takes it."""
+class Wishes(TypedDict, total=False):
+    """What an episode asks of the next reply, as `sample` takes it. seed: of this reply; else the next one in order."""
 
     prefill: str
     choices: Sequence[str]
+    seed: int
 
 
-def wishes(episode: Episode) -> Wishes:
+def wishes(episode: Episode, seed: int | None = None) -> Wishes:
     """What it asks of the next reply."""
-    return {"prefill": episode.prefill, "choices": episode.choices}
+    asked: Wishes = {"prefill": episode.prefill, "choices": episode.choices}
+    return asked if seed is None else {**asked, "seed": seed}
+
+
+def turn_seed(seed: int, rollout: int, messages: int) -> int:
+    """Of a rollout's later turn: the same in every run, whatever the order in which rollouts come to ask."""
+    return random.Random(f"{seed}/{rollout}/{messages}").getrandbits(31)
 
 
 def check_wishes(backend: InferenceBackend, request: GenerateRequest) -> None:

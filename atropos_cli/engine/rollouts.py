@@ -11,7 +11,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason, cut_by, finish_of
@@ -22,7 +22,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
 from atropos_cli.engine.advantages import advantages
 from atropos_cli.engine.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.engine.prefill import Wishes, check_wishes, whole, wishes
+from atropos_cli.engine.prefill import Wishes, check_wishes, turn_seed, whole, wishes
 from atropos_cli.engine.scoring import Scorer
 from atropos_cli.engine.systematic import place_of
 from atropos_cli.engine.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
@@ -256,8 +256,8 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                seed = self._turn_seed(attempt)
-                generation = (await self.sample(attempt.messages, seed=seed, **wishes(attempt.episode)))[0]
+                asked = wishes(attempt.episode, turn_seed(self.seed, attempt.number, len(attempt.messages)))
+                generation = (await self.sample(attempt.messages, **asked))[0]
             except ContextOverflow as error:
                 self._overflow(attempt, error)
                 return
@@ -335,9 +335,7 @@ class GroupRoller:
         n: int = 1,
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
-        prefill: str = "",
-        seed: int | None = None,
-        choices: Sequence[str] = (),
+        **asked: Unpack[Wishes],
     ) -> list[Generation]:
         """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
@@ -345,11 +343,11 @@ class GroupRoller:
             messages=tuple(messages),
             n=n,
             sampling=sampling or self.sampling,
-            seed=self._next_seed(n) if seed is None else seed,
+            seed=asked["seed"] if "seed" in asked else self._next_seed(n),
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
-            prefill=prefill,
-            choices=tuple(choices),
+            prefill=asked.get("prefill", ""),
+            choices=tuple(asked.get("choices", ())),
         )
         check_wishes(self._dispatcher.backend, request)
         generations: list[Generation] = []
@@ -359,11 +357,7 @@ class GroupRoller:
         if missing > 0:
             singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
             generations += await _all(self._dispatcher.generate(single, self.budget) for single in singles)
-        return [whole(generation, prefill) for generation in generations] if prefill else generations
-
-    def _turn_seed(self, attempt: _Attempt) -> int:
-        """Of an attempt's later turn: the same in every run, whatever the order in which attempts come to ask."""
-        return random.Random(f"{self.seed}/{attempt.number}/{len(attempt.messages)}").getrandbits(31)
+        return [whole(generation, request.prefill) for generation in generations] if request.prefill else generations
 
     def _next_seed(self, n: int) -> int:
         seed = (self.seed + self._samples) & 0x7FFFFFFF

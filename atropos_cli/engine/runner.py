@@ -345,7 +345,6 @@ class Runner:
 
     def _summary(self, state: RunState) -> RunSummary:
         sessions = self.whole.earlier.and_now(self._session())
-        rewards = self._parts.rewards if self._parts else ()
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,
@@ -356,7 +355,7 @@ class Runner:
             groups_resumed=self.resumed,
             backend=self._parts.backend.describe() if self._parts else {},
             error=str(self._error) if self._error else None,
-            **sessions.fields(rewards),
+            **sessions.fields(self._parts.rewards if self._parts else ()),
             **(self._parts.ledger.fields() if self._parts else {}),
             **self.totals.fields(),
         )

@@ -13,6 +13,8 @@ from typing import Any
 import case_tables
 import pytest
 
+from .view_support import Exported
+
 CLI = Callable[..., Any]
 FILES = case_tables.data_files()
 TASKS_ONLY = {
@@ -46,8 +48,8 @@ def test_analyze_and_view(cli: CLI, name: str) -> None:
     rollouts = [env["rollouts"] for env in report["environments"].values()]
     total, scored = (sum(counts[key] for counts in rollouts) for key in ("total", "scored"))
     assert total == report["read"]["attempts"] > 0
-    page = Path("view.html").read_text()
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    page = Exported(Path("view.html"))
+    data = page.data
     assert 0 < data["held"] <= 20
-    assert len(data["groups"]) == data["held"]
+    assert sum(map(len, page.all("g"))) == data["held"]
     print(f"\n| {path.parent.name}/{path.name} | {report['read']['records']} | {total} | {scored} | {data['total']} |")

@@ -92,7 +92,9 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
         "train dpo --data d.jsonl --model MODEL",
     ),
     ("dpo-gen kto", ("dpo-gen", "my run", "--kto", "-o", "t.jsonl"), "... rows from 4 groups", "view t.jsonl"),
-    ("view", ("view", "my run", "--export", "v.html"), "wrote v.html: 4 groups", "open it in a browser"),
+    ("view", ("view", "my run", "--export", "v.html"), "wrote v.html: 4 groups, ... MB", "open it in a browser"),
+    ("runs", ("runs", "."), "... reward 0.250 ... finished ... my run", "view 'my run'"),
+    ("prompt-gen", ("prompt-gen", "my run", "-o", "p.jsonl"), "... rows", "view p.jsonl"),
     ("journal", ("journal", "."), "no training or evaluation runs below .", "train grpo --help"),
     ("env", ("env", "list"), "... environments", "env info ENV"),
     ("env info", ("env", "info", "ENV"), "10 options, 1 reward", "gen ENV"),
@@ -113,7 +115,7 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     ("launch-vllm", ("launch-vllm", "--status"), "no servers", "launch-vllm MODEL"),
     ("launch-sglang", ("launch-sglang", "--status"), "no servers", "launch-vllm MODEL"),
 ]
-ELSEWHERE = {"train", "reevaluate", "prefetch", "pipeline"}
+ELSEWHERE = {"train", "reevaluate", "prefetch", "pipeline", "push"}
 """Commands whose ends are tested below, or where what they need is set up."""
 
 
