@@ -130,7 +130,7 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
     here.atropos("view", "runs/parity", "--export", "page.html")
     here.atropos("new", "environment", "maze")
     here.atropos("slurm", "submit", "--dry-run", "--", "gen", "./parity.py:Parity", *scripted, "--output", "runs/p")
-    here.atropos("gen", "textworld", "--backend", "scripted", code=4)
+    assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
 
     here.install(*map(str, dist.glob("*.whl")))
     checked = here.atropos("plugins", "check", code=4)
