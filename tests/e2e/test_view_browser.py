@@ -570,7 +570,7 @@ def test_a_list_of_runs_is_live(browser: Browser, run: Path, tmp_path: Path) -> 
         browser.type("#q", "level=late")
         browser.until(lambda: len(browser.all("#rows tr")) == 1)
         browser.all("td.what a")[0].click()
-        browser.until(lambda: browser.texts("#about") == ["3 groups"])
+        browser.until(lambda: browser.texts("#about") == ["3 groups · sums · m"])
         browser.all("#back")[0].click()
         browser.until(lambda: len(browser.all("#rows tr")) == 4)
         browser.all("a.curves")[0].click()
