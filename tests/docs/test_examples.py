@@ -34,7 +34,7 @@ def run(script: Path, *args: str, **variables: str) -> str:
 
 def test_custom_environment(tmp_path: Path) -> None:
     output = run(EXAMPLES / "custom-environment" / "run.sh", str(tmp_path / "run"))
-    assert "result:       ok" in output
+    assert "result: ok, 20 tasks" in output
     groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
     assert len(groups) == 20
     assert all(rollout["info"]["found"] for group in groups for rollout in group["rollouts"])

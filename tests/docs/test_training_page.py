@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from atropos_cli.domain.training import HealthRules
-from atropos_cli.engine.training.records import curves, health, metrics, reevaluations, samples, summary, trackers
+from atropos_cli.engine.tracking import services
+from atropos_cli.engine.training.records import curves, health, metrics, reevaluations, samples, summary
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "training-run.md").read_text(encoding="utf-8")
 
@@ -29,7 +30,7 @@ def test_defaults(name: str) -> None:
         metrics.FILE,
         samples.FILE,
         summary.FILE,
-        trackers.FILE,
+        services.FILE,
         reevaluations.FILE,
         curves.HTML,
         curves.PNG,

@@ -198,7 +198,7 @@ def test_a_run_with_litellms_prices_keeps_to_the_machine(tmp_path: Path, provide
     args = ["gen", "tasks.py:Tasks", "--backend", "litellm", "--model", ANTHROPIC, "--base-url", provider.url]
     args += ["--group-size", "2", "--max-tokens", "20", "--max-cost", "1", "-o", "run"]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ATROPOS_", "ANTHROPIC"))}
-    env["HOME"] = str(tmp_path)
+    env |= {"HOME": str(tmp_path), "ATROPOS_DOTENV": "0"}  # litellm must not read the file by itself
     command = [sys.executable, "-c", GUARD, *args]
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.cli.view import payload
+from atropos_cli.cli.view import parts
 from atropos_cli.domain import thinking
 from atropos_cli.domain.thinking import FAMILIES, is_mark, split_thinking, thought_text, unknown_mark
 from atropos_cli.domain.toolcalls import parse_tool_calls
@@ -108,9 +108,10 @@ def test_calls_inside_any_family_of_thinking_are_none(family: str) -> None:
 
 
 def test_the_viewer_shows_marked_thinking_apart() -> None:
-    message = {"role": "assistant", "content": "[THINK]five?[/THINK]seven"}
-    assert payload._thought_and_text(message) == ("five?", "seven")
-    assert payload._thought_and_text({"role": "user", "content": "[THINK]a[/THINK]b"}) == ("", "[THINK]a[/THINK]b")
+    found = list(parts.parts_of({"role": "assistant", "content": "[THINK]five?[/THINK]seven"}))
+    assert [part["text"] for part in found] == ["five?", "seven"]
+    found = list(parts.parts_of({"role": "user", "content": "[THINK]a[/THINK]b"}))
+    assert [part["text"] for part in found] == ["[THINK]a[/THINK]b"]
 
 
 @pytest.mark.parametrize(
