@@ -198,6 +198,11 @@ def write_rows(
         if out is not None:
             out.abort()
         raise
+    return finished(out)
+
+
+def finished(out: DataOutput | None) -> DataOutput | None:
+    """The output in its place; None when there is none, or nothing was written to it, and then no file is there."""
     if out is None:
         return None
     if not out.total:

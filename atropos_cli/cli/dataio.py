@@ -179,6 +179,12 @@ def output_spec(sources: Sequence[Source], output: str | None, kind: str | None 
     return OutputSpec(output, kind, **options)  # type: ignore[arg-type]
 
 
+def check_one_stdout(output: str | None, *, as_json: bool) -> None:
+    """Raises UsageError where rows and the report as JSON would both go to standard output."""
+    if as_json and output == "-":
+        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+
+
 def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None) -> str | None:
     """Write the rows that were left out, where that was asked for; returns the file."""
     from atropos_cli.io.append import atomic_write

@@ -158,8 +158,7 @@ def dpo_gen(
     if form == "sharegpt" and as_text:
         raise UsageError("--text writes text, --format sharegpt turns", hint="leave one of them out")
     one_of("--thinking", thinking, ("auto", "tags", "field", "drop", "keep"))
-    if as_json and output == "-" and not dry_run:
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json and not dry_run)
     if max_tokens is not None and tokenizer is None:
         raise UsageError("--max-tokens needs --tokenizer to count with")
     if max_tokens is None and not as_text and (tokenizer or chat_template or template_arg):

@@ -210,8 +210,7 @@ def filter_rollouts(
         cap_by=_one_of("--cap-by", cap_by, ("score", "first", "random")),
         seed=seed,
     )
-    if as_json and output == "-" and not dry_run:
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json and not dry_run)
     reading = dataio.open_inputs(
         session, inputs, form=form, tolerant=tolerant, strict=strict, twice=spec.normalize == "env"
     )

@@ -42,8 +42,7 @@ def merge(
     from atropos_cli.io.writers_out import has_data_ending
 
     session = session_of(ctx)
-    if as_json and output == "-":
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json)
     reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
     runs = [source for source in reading.sources if source.run is not None and (source.run / "plan.json").exists()]
     if runs and len(runs) < len(reading.sources):

@@ -14,11 +14,11 @@ from atropos_cli.cli.ending import counted
 from atropos_cli.cli.environments import Chosen
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.task import Task
     from atropos_cli.engine.convert.taskrows import TaskConverter
+    from atropos_cli.io.card import Card
     from atropos_cli.io.writers_out import OutputSpec
 
 LINEAGE = "`task` names the problem, as rollouts of it do"
@@ -80,8 +80,7 @@ def prompt_gen(
     shape = one_of("--format", form, FORMS)
     passing = sharing.Sharing.of(recipe, push_to_hub, private=private, revision=revision, license_id=license_id)
     output = passing.output(output)
-    if as_json and output == "-" and not dry_run:
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json and not dry_run)
     reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
     target = None
     if not dry_run:
@@ -115,9 +114,7 @@ def prompt_gen(
     lines = [] if as_json else dataio.read_lines(reading.log)
     _tell(session, converter, out, lines, quiet=as_json, to_stderr=output == "-")
     report = {"read": reading.log.as_json(), "format": form, **converter.report.as_json()}
-    # Prompts alone train with rewards: GRPO.
-    made = conversion.Made(card, report, counted(converter.report.rows, "row"), "grpo" if form != "verl" else None)
-    return conversion.conclude(session, out, made, passing, as_json=as_json)
+    return conversion.conclude(session, out, _made(converter, card, report), passing, as_json=as_json)
 
 
 def tasks(
@@ -147,8 +144,7 @@ def tasks(
     shape = one_of("--format", form, FORMS)
     passing = sharing.Sharing.of(recipe, push_to_hub)
     output = passing.output(output)
-    if as_json and output == "-":
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json)
     target = dataio.output_spec((), output, write_as, overwrite=overwrite, shard_size=shard_size, validation=validation)
     passing.check(target, shape)
     wanted = split or chosen.environment.splits[0]
@@ -165,9 +161,13 @@ def tasks(
     session = chosen.session
     _tell(session, converter, out, [], quiet=as_json, to_stderr=output == "-")
     report = {"format": form, "split": wanted, **converter.report.as_json()}
-    # Prompts alone train with rewards: GRPO.
-    made = conversion.Made(card, report, counted(converter.report.rows, "row"), "grpo" if form != "verl" else None)
-    return conversion.conclude(session, out, made, passing, as_json=as_json)
+    return conversion.conclude(session, out, _made(converter, card, report), passing, as_json=as_json)
+
+
+def _made(converter: TaskConverter, card: Card, report: dict[str, Any]) -> conversion.Made:
+    """Prompts alone train with rewards: GRPO. Of ours, that is; verl's shape is for verl."""
+    training = "grpo" if converter.form != "verl" else None
+    return conversion.Made(card, report, counted(converter.report.rows, "row"), training)
 
 
 class _Slice:
@@ -199,11 +199,7 @@ async def _write_tasks(chosen: Chosen, converter: TaskConverter, target: OutputS
     except BaseException:
         out.abort()
         raise
-    if not out.total:
-        out.abort()
-        return None
-    out.commit()
-    return out
+    return conversion.finished(out)
 
 
 def _tasks_of(environment: Any, part: _Slice) -> Iterator[Task]:

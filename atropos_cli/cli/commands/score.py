@@ -96,8 +96,7 @@ def score(
     from atropos_cli.io.upload import is_elsewhere
 
     session = session_of(ctx)
-    if as_json and output == "-":
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json)
     if resume and (output == "-" or "-" in inputs):
         raise UsageError("--resume needs files as input and output")
     if resume and output is not None and is_elsewhere(output):

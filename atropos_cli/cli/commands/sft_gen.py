@@ -161,8 +161,7 @@ def sft_gen(
         if chat_template or template_arg:
             raise UsageError(unneeded, hint=hint)
         session.out.note(f"--tokenizer is not used: --format {form} is not rendered; {hint}")
-    if as_json and output == "-" and not dry_run:
-        raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a file")
+    dataio.check_one_stdout(output, as_json=as_json and not dry_run)
     if kind is None and not dry_run:
         output = conversion.default_output(inputs, output, "sft")
     reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
