@@ -1,10 +1,11 @@
-"""Paths as users give them: `~`, links, and disks that only this machine has. Standard library only."""
+"""Paths as users give them and are shown them: `~`, links, shells, disks of one machine. Standard library only."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
 from pathlib import Path
 
 _SHARED = re.compile(
@@ -82,3 +83,13 @@ def _is_exported(path: Path) -> bool:
                 if words and words[0].startswith("/") and path.is_relative_to(os.path.realpath(words[0])):
                     return True
     return False
+
+
+def shell_word(word: str | Path) -> str:
+    """A word to be pasted into a shell. A path never looks like an option."""
+    return shlex.quote(f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word))
+
+
+def shell(*words: str | Path) -> str:
+    """A command line of this program, to be pasted into a shell."""
+    return " ".join(["atropos", *map(shell_word, words)])

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from atropos_cli.paths import shell as shell
 
 if TYPE_CHECKING:
     from atropos_cli.cli.output import Output
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _SWITCHES = frozenset({"--overwrite", "--resume", "--dry-run"})
 """What a command that is given again does not need again."""
+EASIER, HARDER = "take easier tasks, or a larger model", "take harder tasks, or a higher --temperature"
+"""What makes the rewards of a group differ."""
 
 
 def end(out: Output, headline: str, following: str | None = None, *, data: bool = False) -> None:
@@ -34,43 +38,31 @@ def end(out: Output, headline: str, following: str | None = None, *, data: bool 
         out.following(following)
 
 
-def shell(*words: str | Path) -> str:
-    """A command line of this program, to be pasted into a shell. A path never looks like an option."""
-    shown = [f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words]
-    return shlex.join(["atropos", *shown])
-
-
 def again(args: Sequence[str], folder: Path | None = None) -> str:
     """The same command, to go on with what it left in the folder; without one, the command as it was."""
-    words = _without_output([word for word in args if word not in _SWITCHES], folder is not None)
+    words = [word for word in args if word not in _SWITCHES]
     if folder is not None:
-        words += ["--resume", "--output", os.fspath(folder)]
+        words = [*without_option(words, "--output", "-o")[0], "--resume", "--output", os.fspath(folder)]
     return shlex.join(["atropos", *words])
 
 
-def without_option(words: Sequence[str], name: str) -> list[str]:
-    """The words of a command without an option that takes a value, in either spelling."""
+def without_option(words: Iterable[str], *names: str) -> tuple[list[str], list[str]]:
+    """(the words of a command without an option that takes a value, its values), in any of its spellings."""
     kept: list[str] = []
+    values: list[str] = []
     source = iter(words)
     for word in source:
-        if word == name:
-            next(source, None)
-        elif not word.startswith(f"{name}="):
+        name, equals, value = word.partition("=")
+        short = next((name for name in names if len(name) == 2 and word.startswith(name)), None)
+        if word in names:
+            values += [value for value in (next(source, None),) if value is not None]
+        elif equals and name in names:
+            values.append(value)
+        elif short is not None:
+            values.append(word[len(short) :])
+        else:
             kept.append(word)
-    return kept
-
-
-def _without_output(words: Sequence[str], wanted: bool) -> list[str]:
-    if not wanted:
-        return list(words)
-    kept: list[str] = []
-    source = iter(words)
-    for word in source:
-        if word in ("-o", "--output"):
-            next(source, None)
-        elif not word.startswith(("-o", "--output=")):
-            kept.append(word)
-    return kept
+    return kept, values
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -100,7 +92,7 @@ def no_spread(summary: RunSummary, *, temperature: float | None) -> str | None:
     if temperature == 0:
         change = "sample them (--temperature 1)"
     elif summary.reward_mean <= 0:
-        change = "take easier tasks, or a larger model"
+        change = EASIER
     else:
-        change = "take harder tasks, or a higher --temperature"
+        change = HARDER
     return f"all rewards within a group are equal, so a trainer learns nothing from them: {change}"

@@ -27,32 +27,48 @@ _SILENT = 20.0
 """Seconds without an answer that are worth a word."""
 
 
-class Speed:
-    """Rollouts and tokens per second over the last WINDOW seconds, and how long nothing has come back."""
+class Window:
+    """How fast a number has grown over the last WINDOW seconds."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[float, int, int]] = deque()
+        self._points: deque[tuple[float, int]] = deque()
+
+    def add(self, moment: float, count: int) -> None:
+        self._points.append((moment, count))
+        while len(self._points) > 2 and moment - self._points[0][0] > WINDOW:
+            self._points.popleft()
+
+    def per_second(self) -> float:
+        """0 until something is known."""
+        if not self._points:
+            return 0.0
+        (start, before), (end, now) = self._points[0], self._points[-1]
+        return (now - before) / (end - start) if end > start else 0.0
+
+
+class Speed:
+    """Rollouts and tokens per second, and how long nothing has come back."""
+
+    def __init__(self) -> None:
+        self._rollouts, self._tokens = Window(), Window()
+        self._now = 0.0
         self._answers = (0, 0.0)
 
     def add(self, snapshot: Snapshot) -> None:
-        self._points.append((snapshot.seconds, snapshot.rollouts_done, snapshot.completion_tokens))
-        while len(self._points) > 2 and self._points[-1][0] - self._points[0][0] > WINDOW:
-            self._points.popleft()
+        self._now = snapshot.seconds
+        self._rollouts.add(self._now, snapshot.rollouts_done)
+        self._tokens.add(self._now, snapshot.completion_tokens)
         moved = snapshot.requests_done + snapshot.rollouts_done
         if moved != self._answers[0] or snapshot.paused:
-            self._answers = (moved, snapshot.seconds)
+            self._answers = (moved, self._now)
 
     def rates(self) -> tuple[float, float]:
         """(rollouts/s, tokens/s); zeros until something is known."""
-        if len(self._points) < 2:
-            return 0.0, 0.0
-        (start, rollouts, tokens), (end, rollouts_now, tokens_now) = self._points[0], self._points[-1]
-        seconds = end - start
-        return ((rollouts_now - rollouts) / seconds, (tokens_now - tokens) / seconds) if seconds > 0 else (0.0, 0.0)
+        return self._rollouts.per_second(), self._tokens.per_second()
 
     def silent(self) -> float:
         """Seconds in which no request was answered and no rollout ended."""
-        return self._points[-1][0] - self._answers[1] if self._points else 0.0
+        return self._now - self._answers[1]
 
 
 def duration(seconds: float) -> str:

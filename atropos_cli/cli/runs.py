@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,19 +76,18 @@ def _broken_off(
     summary: RunSummary, folder: Path | None, whole: Path | None, session: Session, *, limit: float | None
 ) -> ExitCode:
     """Say so when a run did not come to its end, and how to go on; the exit code. limit: --max-cost of the whole."""
-    if summary.state == "interrupted" and summary.stopped is not None:
-        total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-        # Where not one request fitted, twice as much may not do either.
-        more = f"{2 * (limit or 0):g}" if summary.cost else "MORE"
-        following = None if whole is None else f"{resuming(session, whole, without='--max-cost')} --max-cost {more}"
-        end(session.out, f"{summary.stopped}; {summary.groups_done}{total} groups are done", following)
-        return ExitCode.INTERRUPTED
     if summary.state == "interrupted":
-        total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-        if whole is None:
-            end(session.out, "interrupted")
+        groups = f"{summary.groups_done}{'' if summary.groups_total is None else f' of {summary.groups_total}'} groups"
+        following = None if whole is None else resuming(session.args, whole)
+        if summary.stopped is not None:
+            headline = f"{summary.stopped}; {groups} are done"
+            if whole is not None:
+                # Where not one request fitted, twice as much may not do either.
+                more = f"{2 * (limit or 0):g}" if summary.cost else "MORE"
+                following = f"{resuming(without_option(session.args, '--max-cost')[0], whole)} --max-cost {more}"
         else:
-            end(session.out, f"interrupted: {summary.groups_done}{total} groups are saved", resuming(session, whole))
+            headline = "interrupted" if whole is None else f"interrupted: {groups} are saved"
+        end(session.out, headline, following)
         return ExitCode.INTERRUPTED
     if summary.state == "failed":
         why = f"{summary.rollouts_failed} of {summary.rollouts} rollouts failed"
@@ -97,12 +97,8 @@ def _broken_off(
     return ExitCode.OK
 
 
-def resuming(session: Session, folder: Path, *, without: str | None = None) -> str:
-    """The command that goes on with what the folder holds: the one that was given, with --resume.
-
-    without: an option that is left out.
-    """
-    args = list(session.args) if without is None else without_option(session.args, without)
+def resuming(args: Sequence[str], folder: Path) -> str:
+    """The command that goes on with what the folder holds: the one that was given, with --resume."""
     if {"gen", "eval", "train"} & set(args[:1]):
         return again(args, folder)
     # `run` and `reevaluate` go on by themselves.

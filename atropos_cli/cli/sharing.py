@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, UsageError
+from atropos_cli.paths import shell
 
 if TYPE_CHECKING:
     from atropos_cli.io.hub import HubTarget
@@ -168,8 +168,6 @@ def push_files(
     """Push files under the name of the output that was given; returns the address. Raises AtroposError."""
     from atropos_cli.io import hub
 
-    again = f"atropos push {shlex.quote(given)} {target.repo}{target.as_flags()}"
-    if name is not None:
-        again += f" --name {shlex.quote(name)}"
+    again = shell("push", given, target.repo, *target.as_flags(), *(("--name", name) if name is not None else ()))
     stem = Path(given.rstrip("/")).name.partition(".")[0]
     return hub.push(target, name or hub.config_name(stem), files, card, again=again)

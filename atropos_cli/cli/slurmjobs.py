@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import atropos_cli
+from atropos_cli.cli.ending import without_option
 from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
@@ -145,8 +146,11 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
         raise UsageError(
             "--overwrite cannot be used in a job: it must go on where it was stopped", hint="give another --output"
         )
-    left, given = _without_option(words, ("--output", "-o"))
-    left = tuple(word for word in left if word != "--resume")
+    kept, values = without_option(words, "--output", "-o")
+    if len(values) > 1:
+        raise UsageError("--output is given twice, and it takes one value", hint="give it once")
+    left = tuple(word for word in kept if word != "--resume")
+    given = values[0] if values else None
     if given == "-":
         raise UsageError("a job has no standard output to write to", hint="give --output RUN")
     folder = request.folder or (Path(home(given)) if given is not None else default_run_folder(name))
@@ -156,24 +160,6 @@ def _with_folder(words: tuple[str, ...], request: Request, name: str) -> tuple[t
             f"--folder {request.folder} and the command's --output {given} both name the run's folder", hint="drop one"
         )
     return left, folder
-
-
-def _without_option(words: Iterable[str], names: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
-    """The words without an option that has a value, and its value. Raises UsageError when it is given twice."""
-    left: list[str] = []
-    values: list[str] = []
-    source = iter(words)
-    for word in source:
-        head, equals, tail = word.partition("=")
-        if word in names:
-            values += [value for value in (next(source, None),) if value is not None]
-        elif equals and head in names:
-            values.append(tail)
-        else:
-            left.append(word)
-    if len(values) > 1:
-        raise UsageError(f"{names[0]} is given twice, and it takes one value", hint="give it once")
-    return tuple(left), values[0] if values else None
 
 
 def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resources, drain: float) -> list[Component]:

@@ -79,7 +79,7 @@ def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, 
             shutil.rmtree(folder, ignore_errors=True)
         raise
     out.note(f"{shards} shards on {launcher.name} -> {folder}")
-    again = resuming(session, folder)
+    again = resuming(session.args, folder)
     status = _follow(session, launcher, job_id)
     if status is None:
         end(out, "interrupted: the shards keep what is done", again)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from atropos_cli.cli.ending import counted
+from atropos_cli.cli.ending import EASIER, HARDER, counted
 from atropos_cli.cli.output import Output, is_rich_terminal, printable
-from atropos_cli.cli.progress import PLAIN_EVERY, WINDOW, duration, plain_line
+from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.statusline import StatusLine
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class TrainReporter:
         self._reward: float | None = None
         self._equal: float | None = None
         self._tokens: dict[str | None, int] = {}
-        self._points: deque[tuple[float, int]] = deque()
+        self._speed = Window()
 
     def say(self, text: str) -> None:
         """A message, above the status line."""
@@ -71,7 +70,7 @@ class TrainReporter:
             names = list(values) if self._out.verbose else _SHOWN
             shown = ", ".join(f"{name} {value:.4g}" for name in names if (value := values.get(name)) is not None)
             self.say(f"step {step}{'' if total is None else f'/{total}'}: {shown}")
-        self._show([], None)
+        self._show([])
 
     def rolling(self, rolling: Rolling) -> None:
         """Rollouts for the next step, or of an evaluation, go on."""
@@ -84,7 +83,7 @@ class TrainReporter:
         ]
         moment = self._clock()
         if self._line is not None:
-            self._show(more, None)
+            self._show(more)
         elif moment - self._told >= PLAIN_EVERY:
             self._told = moment
             self.say(plain_line(self._parts(more)))
@@ -94,10 +93,10 @@ class TrainReporter:
         if self._line is not None:
             self._line.close()
 
-    def _show(self, more: Parts, done: float | None) -> None:
+    def _show(self, more: Parts) -> None:
         step, total = self._state
         if self._line is not None:
-            self._line.show(self._parts(more), step / total if total else done)
+            self._line.show(self._parts(more), step / total if total else None)
 
     def _parts(self, more: Parts) -> Parts:
         step, total = self._state
@@ -106,8 +105,8 @@ class TrainReporter:
             parts.append((2, f"reward {self._reward:.3f}"))
         if self._equal is not None:
             parts.append((8, f"{100 * self._equal:.0f}% equal groups"))
-        if self._points:
-            parts.append((4, f"{self._speed():.0f} tokens/s"))
+        if self._tokens:
+            parts.append((4, f"{self._speed.per_second():.0f} tokens/s"))
         parts.append((9, duration(self._clock() - self._began)))
         if (left := self._left()) is not None:
             parts.append((1, f"ETA {duration(left)}"))
@@ -121,18 +120,11 @@ class TrainReporter:
         return max(0, total - step) * (self._clock() - first[1]) / (step - first[0])
 
     def _count(self, rolling: Rolling) -> None:
-        before = sum(self._tokens.values())
-        self._tokens[rolling.suite] = rolling.completion_tokens
         moment = self._clock()
-        if not self._points:
-            self._points.append((moment, before))
-        self._points.append((moment, sum(self._tokens.values())))
-        while len(self._points) > 2 and moment - self._points[0][0] > WINDOW:
-            self._points.popleft()
-
-    def _speed(self) -> float:
-        (start, before), (end, now) = self._points[0], self._points[-1]
-        return (now - before) / (end - start) if end > start else 0.0
+        if not self._tokens:
+            self._speed.add(moment, 0)
+        self._tokens[rolling.suite] = rolling.completion_tokens
+        self._speed.add(moment, sum(self._tokens.values()))
 
 
 def train_headline(plan: TrainPlan, folder: Path) -> str:
@@ -172,7 +164,7 @@ def no_spread_in_training(folder: Path) -> str | None:
         return None
     rewards = [value for _, value in series(rows, "reward")]
     easy = bool(rewards) and sum(rewards) / len(rewards) > 0.5
-    change = "take harder tasks, or a higher --temperature" if easy else "take easier tasks, or a larger model"
+    change = HARDER if easy else EASIER
     return f"{100 * share:.0f} % of the groups had equal rewards, and nothing is learnt from these: {change}"
 
 

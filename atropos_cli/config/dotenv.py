@@ -15,6 +15,8 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from atropos_cli.config.program import truth
+
 FILE = ".env"
 MARK = "_ATROPOS_DOTENV"
 """Variable that says which variables come from the file, and from which line; programs we start inherit it."""
@@ -104,7 +106,7 @@ def read() -> list[Line]:
 def load(environ: MutableMapping[str, str] | None = None) -> tuple[str, ...]:
     """Set the file's variables where they are not set, and say in MARK which these are. Returns the names set."""
     env = os.environ if environ is None else environ
-    if env.get(SWITCH, "").strip().lower() in ("0", "false", "no", "off"):
+    if truth(env.get(SWITCH) or "on") is False:
         return ()
     lines: dict[str, Line] = {}
     for line in read():

@@ -30,6 +30,12 @@ CACHE_VARIABLES = {"HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets"}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
+def truth(text: str) -> bool | None:
+    """What a variable says that is either on or off; None for neither."""
+    word = text.strip().lower()
+    return word in _TRUE if word in _TRUE or word in _FALSE else None
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
     """What was said, and where: a source is "--offline", a variable, a file, or "default"."""
@@ -85,9 +91,9 @@ def apply(settings: ProgramSettings, environ: MutableMapping[str, str] | None = 
 def _truth(value: Any, source: str) -> bool:
     if isinstance(value, bool):
         return value
-    text = str(value).strip().lower()
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
+    said = truth(str(value))
+    if said is not None:
+        return said
     raise ConfigError(f"{source}: offline: expected true or false, got {value!r}")
 
 

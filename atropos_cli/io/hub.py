@@ -46,14 +46,11 @@ class HubTarget:
         if self.revision is not None and (not _REVISION.fullmatch(self.revision) or ".." in self.revision):
             raise UsageError(f"{self.revision!r} is not a branch", hint="for example main or v2")
 
-    def as_flags(self) -> str:
+    def as_flags(self) -> list[str]:
         """The options that say the same to `atropos push`."""
-        flags = [
-            "--private" if self.private else "",
-            f"--revision {self.revision}" if self.revision else "",
-            f"--license {self.license}" if self.license else "",
-        ]
-        return "".join(f" {flag}" for flag in flags if flag)
+        flags = ["--private"] if self.private else []
+        flags += ["--revision", self.revision] if self.revision else []
+        return flags + (["--license", self.license] if self.license else [])
 
 
 def check(target: HubTarget) -> None:

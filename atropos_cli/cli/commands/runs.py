@@ -119,8 +119,7 @@ def runs(
         session.out.note(f"none of {len(listing.entries)} runs is one of those; {_there(listing, wanted)}")
     elif len(shown) < len(chosen):
         session.out.note(f"the newest {len(shown)} of {len(chosen)} runs; -n 0 lists all")
-    for line in _next(shown):
-        session.out.note(line)
+    _tell_next(session, shown)
 
 
 def _places(folders: Sequence[Path]) -> list[Path]:
@@ -191,11 +190,11 @@ def _there(listing: Listing, wanted: Wanted) -> str:
     return "there are " + ", ".join(f"{count} {state}" for state, count in counts.most_common())
 
 
-def _next(entries: Sequence[RunEntry]) -> list[str]:
+def _tell_next(session: Session, entries: Sequence[RunEntry]) -> None:
     """What to type: to look at the newest run, and to go on with the newest one that was broken off."""
     looked = next((e for e in entries if e.next and e.next.startswith("atropos view") and e.done), None)
     broken = next((e for e in entries if e.next and e.state in _UNFINISHED), None)
-    lines = [f"next: {looked.next}"] if looked is not None else []
+    if looked is not None and looked.next is not None:
+        session.out.following(looked.next)
     if broken is not None:
-        lines.append(f"{broken.run} was broken off; to go on: {broken.next}")
-    return lines
+        session.out.note(f"{broken.run} was broken off; to go on: {broken.next}")

@@ -166,7 +166,7 @@ def carry_out_training(
     else:
         _print(plan, result, folder, session)
     if result.stopped == "interrupted":
-        end(session.out, f"interrupted after step {result.steps}{still}", resuming(session, folder))
+        end(session.out, f"interrupted after step {result.steps}{still}", resuming(session.args, folder))
         return ExitCode.INTERRUPTED
     if result.stopped is not None:
         session.out.error(f"training was stopped: {result.stopped}", f"see {folder}/train.json")

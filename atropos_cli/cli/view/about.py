@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.cli.view.runs import Run
-from atropos_cli.io.jsonvalue import NotJson, parse, read_object
+from atropos_cli.engine.runindex.entry import first_start, object_in
 from atropos_cli.io.records import Record
 
 _OPTIONS = 200
@@ -21,15 +21,16 @@ def about(run: Run) -> dict[str, Any]:
     """{model, env, made, command, state, version, options: [[name, value], ...]}; what is not known is left out."""
     source = next(iter(run.sources), None)
     folder = source.run if source is not None else None
-    plan = _object(folder / "plan.json") if folder is not None else {}
-    summary = _object(folder / "summary.json") if folder is not None else {}
+    plan = object_in(folder / "plan.json") if folder is not None else {}
+    summary = object_in(folder / "summary.json") if folder is not None else {}
+    start = first_start(folder) if folder is not None else None
     facts: dict[str, Any] = {
         "model": plan.get("model") or summary.get("model"),
         "env": summary.get("env") or _name(plan.get("environment")),
         "command": plan.get("command"),
         "state": summary.get("state"),
         "version": plan.get("atropos_version"),
-        "made": _started(folder) if folder is not None else None,
+        "made": start.get("time") if start is not None else None,
     }
     if source is not None and source.path is not None and not facts["made"]:
         facts["made"] = _modified(source.path)
@@ -79,24 +80,6 @@ def _shown(value: Any) -> str:
 
 def _name(component: Any) -> Any:
     return component.get("name") if isinstance(component, dict) else None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path)
-    except (OSError, NotJson):
-        return {}
-
-
-def _started(folder: Path) -> str | None:
-    """When the run began, by its log."""
-    try:
-        with (folder / "log.jsonl").open("rb") as file:
-            first, _ = parse(file.readline(100_000))
-    except (OSError, NotJson):
-        return None
-    time = first.get("time") if isinstance(first, dict) else None
-    return time if isinstance(time, str) else None
 
 
 def _modified(path: Path) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from atropos_cli.engine.runindex.find import EVALUATION, PLAN, shards
 from atropos_cli.engine.runindex.state import SETTLED, State, state_of, written_at
 from atropos_cli.engine.training.records.summary import FILE as TRAIN_FILE
 from atropos_cli.io.jsonvalue import NotJson, dump, parse
+from atropos_cli.paths import shell, shell_word
 
 Kind = Literal["gen", "eval", "train"]
 KINDS: tuple[Kind, ...] = ("gen", "eval", "train")
@@ -106,7 +106,7 @@ def _signature(folder: Path) -> tuple[Any, ...]:
 
 
 def _entry(folder: Path) -> RunEntry:
-    plan = _object(folder / PLAN)
+    plan = object_in(folder / PLAN)
     if (folder / TRAIN_FILE).exists() or plan.get("command") == "train":
         return _training(folder, plan)
     parts = shards(folder)
@@ -117,8 +117,8 @@ def _entry(folder: Path) -> RunEntry:
 
 def _rollouts(folder: Path, plan: dict[str, Any]) -> RunEntry:
     """A run of gen or eval."""
-    summary = _object(folder / "summary.json")
-    begin = _started(folder)
+    summary = object_in(folder / "summary.json")
+    begin = first_start(folder)
     done = max(_whole(summary.get("groups_done")) or 0, count_groups(folder, _mtime(folder / "summary.json")))
     total = _whole(summary.get("groups_total"))
     if total is None:
@@ -131,7 +131,7 @@ def _rollouts(folder: Path, plan: dict[str, Any]) -> RunEntry:
     )
     if not plan and not summary and (folder / PLAN).exists():
         return RunEntry(run=str(folder), kind="gen", state="unreadable", error=f"{PLAN} holds no plan")
-    found = _object(folder / EVALUATION, head=True)
+    found = object_in(folder / EVALUATION, head=True)
     # A run of eval shows itself by its plan until eval.json is there.
     likely = state != "finished" and plan.get("advantage") == "none" and plan.get("logprobs") == "off"
     kind: Kind = "eval" if found or likely else "gen"
@@ -156,8 +156,8 @@ def _rollouts(folder: Path, plan: dict[str, Any]) -> RunEntry:
 
 
 def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
-    told = _object(folder / TRAIN_FILE)
-    begin = _started(folder)
+    told = object_in(folder / TRAIN_FILE)
+    begin = first_start(folder)
     first, last = metric_ends(folder)
     done = max(_whole(told.get("steps")) or _whole(told.get("step")) or 0, _whole(last.get("step", (0,))[0]) or 0)
     total = _whole(plan.get("steps"))
@@ -239,16 +239,13 @@ def _common(
 
 def next_step(folder: Path, state: State, kind: Kind) -> str | None:
     """What to type next. An evaluation is gone on with by its own command, which counts it in the end."""
-    text = str(folder)
-    name = shlex.quote(text if not text.startswith("-") else f"./{text}")
-    if state in ("interrupted", "lost", "planned") and kind != "eval":
-        return f"atropos run {name}"
     if state in ("interrupted", "lost", "planned"):
-        return f"the atropos eval command again, with --resume --output {name}"
-    return None if state == "unreadable" else f"atropos view {name}"
+        again = f"the atropos eval command again, with --resume --output {shell_word(folder)}"
+        return again if kind == "eval" else shell("run", folder)
+    return None if state == "unreadable" else shell("view", folder)
 
 
-def _started(folder: Path) -> dict[str, Any] | None:
+def first_start(folder: Path) -> dict[str, Any] | None:
     """The first start event of the log."""
     with contextlib.suppress(OSError), open_file(folder / "log.jsonl") as file:
         for line in file.read(_HEAD).splitlines():
@@ -260,7 +257,7 @@ def _started(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _object(path: Path, *, head: bool = False) -> dict[str, Any]:
+def object_in(path: Path, *, head: bool = False) -> dict[str, Any]:
     """The JSON object in a file; empty when there is none. head: of a large one as much as its beginning holds."""
     try:
         with open_file(path) as file:

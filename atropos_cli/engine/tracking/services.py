@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from atropos_cli.config.program import truth
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.tracking import Tracking
 from atropos_cli.errors import AtroposError
@@ -213,11 +214,6 @@ class Trackers:
         self._say(f"{service.name} {text}")
 
 
-def find_trackers(names: Sequence[str], registry: Registry) -> list[Registration]:
-    """The trackers of these names. Raises ComponentNotFound for one that nobody offers."""
-    return [registry.find("tracker", name) for name in dict.fromkeys(names)]
-
-
 def open_trackers(tracking: Tracking, about: About, registry: Registry, say: Say, *, wait: bool = True) -> Trackers:
     """Open what was asked for; whatever cannot be opened in time is said once and left out.
 
@@ -277,7 +273,7 @@ class SwitchedOff(Exception):
 
 def switched_off(name: str) -> bool:
     """W&B has variables that turn it off, for every program."""
-    disabled = os.environ.get("WANDB_DISABLED", "").strip().lower() in ("1", "true", "yes", "on")
+    disabled = truth(os.environ.get("WANDB_DISABLED", "")) is True
     return name == "wandb" and (disabled or os.environ.get("WANDB_MODE", "").strip().lower() == "disabled")
 
 
@@ -314,7 +310,7 @@ def keep_id(folder: Path, name: str, values: JsonDict) -> None:
 
 def offline() -> bool:
     """Did the user ask that nothing goes over the network?"""
-    wanted = os.environ.get("ATROPOS_OFFLINE", "").strip().lower() not in ("", "0", "false", "no", "off")
+    wanted = truth(os.environ.get("ATROPOS_OFFLINE", "")) is not False
     return wanted or os.environ.get("WANDB_MODE", "").strip().lower() in ("offline", "dryrun")
 
 

@@ -306,18 +306,19 @@ for (const kind of ["input", "change"]) {
 }
 get("filters").addEventListener("submit", (event) => event.preventDefault());
 get("sort").append(...Object.entries(SORTS).map(([value, { name }]) => element("option", { value }, "sort by " + name)));
-get("sort").addEventListener("change", () => {
-  state.order = get("sort").value;
+function sorted() {
   keepAddress();
   get("scroller").scrollTop = 0;
   refresh();
+}
+get("sort").addEventListener("change", () => {
+  state.order = get("sort").value;
+  sorted();
 });
 get("reverse").addEventListener("click", () => {
   state.reverse = !state.reverse;
   get("reverse").setAttribute("aria-pressed", String(state.reverse));
-  keepAddress();
-  get("scroller").scrollTop = 0;
-  refresh();
+  sorted();
 });
 get("clear").addEventListener("click", () => {
   get("filters").reset();

@@ -30,11 +30,6 @@ class LineList {
     this.list.replaceChildren(...this.items.slice(from, to).map((item, i) => element("li", { "aria-setsize": total, "aria-posinset": from + i + 1 }, this.draw(item))));
   }
 
-  redraw() {
-    this.drawn = "";
-    this.render();
-  }
-
   // Bring a line into sight.
   reveal(at) {
     if (at < 0) return;
