@@ -6,10 +6,13 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TextIO
 
 _data: TextIO | None = None
+_inside = 0
+_changing = threading.Lock()
 
 
 def data_stream() -> TextIO:
@@ -27,14 +30,22 @@ def data_fd() -> int | None:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """While code of plugins may run: its print() is a message, and only data_stream() is standard output."""
-    global _data
-    outer, _data = _data, data_stream()
+    """While code of plugins may run: its print() is a message, and only data_stream() is standard output.
+
+    Several threads may be inside, and leave in any order: the last one gives standard output back.
+    """
+    global _data, _inside
+    with _changing:
+        if not _inside:
+            _data, sys.stdout = sys.stdout, sys.stderr
+        _inside += 1
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        yield
     finally:
-        _data = outer
+        with _changing:
+            _inside -= 1
+            if not _inside and _data is not None:
+                sys.stdout, _data = _data, None
 
 
 def claim_stdout() -> None:

@@ -6,8 +6,10 @@ import _thread
 import json
 import subprocess
 import sys
+import threading
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -248,13 +250,27 @@ def test_tensorboard_reads_the_files_and_shows_no_step_twice(tmp_path: Path) -> 
     assert "completion:\n\n    5" in shown.tensor_proto.string_val[0].decode()
 
 
+_released = threading.Event()
+
+
 def _hangs(*args: Any, **given: Any) -> None:
-    time.sleep(30)
+    _released.wait(30)
+
+
+@pytest.fixture
+def let_go() -> Iterator[None]:
+    """What hangs goes on when the test is over: it may hold standard output, which the next test needs."""
+    before = set(threading.enumerate())
+    _released.clear()
+    yield
+    _released.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
 
 
 @pytest.mark.parametrize("where", ["import", "init", "log", "log after a while", "finish"])
 def test_a_tracker_that_hangs_holds_training_no_longer_than_stated(
-    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, where: str
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, let_go: None, where: str
 ) -> None:
     for name, seconds in {"OPENING": 0.5, "PATIENCE": 0.3, "CALL": 0.4, "ENDING": 0.5}.items():
         monkeypatch.setattr(trackers, name, seconds)
