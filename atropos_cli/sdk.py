@@ -16,6 +16,7 @@ from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.domain.overflow import too_much
 from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.prices import Price, TokenUsage
@@ -235,6 +236,7 @@ __all__ = [
     "thought_text",
     "time_limit",
     "token_sequences",
+    "too_much",
     "user",
     "wait_passively",
     "whole_prompt",

@@ -6,7 +6,7 @@
     401, 403                         FatalBackendError: the key
     404                              FatalBackendError: the model, or the path
     413                              ContextOverflow
-    400, 422                         ContextOverflow by what is meant (openai_overflow); FatalBackendError for what
+    400, 422                         ContextOverflow by what is meant (sdk.too_much); FatalBackendError for what
                                      every request would meet (no chat template, tools refused, max_tokens
                                      beyond the model); else RequestRejected
     other 4xx                        RequestRejected; 3xx FatalBackendError
@@ -24,11 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from atropos_cli.builtin.openai_overflow import TooMuch, too_much
 from atropos_cli.sdk import (
     BackendError,
     ContextOverflow,
@@ -38,6 +37,7 @@ from atropos_cli.sdk import (
     ServerUnavailable,
     TransientBackendError,
     clean_text,
+    too_much,
 )
 
 _NO_TEMPLATE = re.compile(
@@ -258,7 +258,7 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     return _rejected(status, said, words, asked)
 
 
-def beyond(words: ErrorWords) -> TooMuch | None:
+def beyond(words: ErrorWords) -> Literal["context", "max_tokens"] | None:
     """Is this the complaint that prompt and completion do not fit the context, or max_tokens alone does not?"""
     return too_much(words.message, words.code, words.type, param=words.param)
 

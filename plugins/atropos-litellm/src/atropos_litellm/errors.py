@@ -25,14 +25,10 @@ from atropos_cli.sdk import (
     ServerUnavailable,
     TransientBackendError,
     redacted,
+    too_much,
 )
 
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance|billing", re.IGNORECASE)
-_TOO_LONG = re.compile(
-    r"context (length|window)|prompt is too long|maximum context|too many (input )?tokens"
-    r"|exceeds the maximum number of tok",
-    re.IGNORECASE,
-)
 _LONGEST = 400
 
 
@@ -54,7 +50,7 @@ def classify(error: Exception, library: Any, model: str, provider: str) -> Backe
     if isinstance(error, kinds.ContextWindowExceededError):
         return ContextOverflow(said, status=400)
     if isinstance(error, kinds.BadRequestError | kinds.UnprocessableEntityError):
-        if _TOO_LONG.search(said):
+        if too_much(said) == "context":
             return ContextOverflow(said, status=400)
         return RequestRejected(said, status=getattr(error, "status_code", None))
     return _passing(error, kinds, said)
