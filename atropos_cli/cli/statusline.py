@@ -1,7 +1,9 @@
 """One line at the bottom of a terminal that is drawn anew: how far something is.
 
 The cursor always waits at the line's first column. A terminal that was made narrower wraps the line, and the cursor
-stays where the line begins; so clearing from the cursor to the end takes all of it, whatever the terminal did.
+stays where the line begins; so clearing from the cursor to the end takes all of it, whatever the terminal did. While
+the line is written the terminal does not wrap: it may have become narrower since its width was asked for, and the
+cursor would wait in the last row of several.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, TextIO, cast
 from atropos_cli.cli.output import printable
 
 _CLEAR = "\r\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _BAR = 20
 _LEAST = 8  # columns of a bar that says anything
 
@@ -69,7 +72,7 @@ class StatusLine:
 
     def _draw(self) -> None:
         self._drawn = True
-        self._write(f"{_CLEAR}{self._text}\r")
+        self._write(f"{_CLEAR}{_NO_WRAP}{self._text}{_WRAP}\r")
 
     def _columns(self) -> int:
         try:

@@ -73,7 +73,7 @@ def watched(command: list[str], widths: list[int], *, reflow: bool = True) -> tu
                 break
             else:
                 screen.feed(data)
-                drawn += [(screen.columns, line) for line in re.findall(r"\x1b\[J([^\r\n\x1b]+)\r(?!\n)", data)]
+                drawn += [(screen.columns, line) for line in re.findall(r"\x1b\[\?7l([^\r\n\x1b]+)\x1b\[\?7h\r", data)]
             if ended and not waiting:
                 break
         os.close(master)
@@ -109,7 +109,10 @@ def test_a_real_terminal_that_is_resized_keeps_no_fragments(sums: str, tmp_path:
         done = subprocess.run(["tmux", "-S", socket, *args], capture_output=True, text=True, check=True)
         return done.stdout
 
-    tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", f"{words}; touch ended; sleep 30")
+    # The screen is full, as after a while of work. Where rows below the cursor are free, tmux moves the rows that a
+    # wrapped line needs into its history, where nothing can be taken away.
+    shell = f"seq 40; {words}; touch ended; sleep 30"
+    tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
     try:
         for columns in (20, 60, 30, 80):
             time.sleep(0.8)
@@ -118,11 +121,12 @@ def test_a_real_terminal_that_is_resized_keeps_no_fragments(sums: str, tmp_path:
             if Path("ended").exists():
                 break
             time.sleep(0.1)
-        seen = [line.rstrip() for line in tmux("capture-pane", "-p", "-J", "-S", "-50").splitlines() if line.strip()]
+        seen = [line.rstrip() for line in tmux("capture-pane", "-p", "-J", "-S", "-90").splitlines() if line.strip()]
     finally:
         tmux("kill-server")
-    assert "sums.py:Sums with scripted" in seen[0]
-    assert [line[:6] for line in seen[1:]] == ["finish", "note: ", "reward", "next: "]
+    assert seen[:40] == [str(number) for number in range(1, 41)]
+    assert "sums.py:Sums with scripted" in seen[40]
+    assert [line[:6] for line in seen[41:]] == ["finish", "note: ", "reward", "next: "]
 
 
 def test_what_fits_is_whole_and_the_most_telling() -> None:

@@ -19,6 +19,7 @@ class Screen:
         self.reflow = reflow
         self._lines = [""]  # as written: wrapping is a matter of showing them
         self._row = self._column = 0
+        self._wraps = True
         self.widest = 0
 
     def feed(self, text: str) -> None:
@@ -33,6 +34,8 @@ class Screen:
             elif match.group(2) == "J":
                 self._lines[self._row] = self._lines[self._row][: self._column]
                 del self._lines[self._row + 1 :]
+            elif token in ("\x1b[?7l", "\x1b[?7h"):
+                self._wraps = token.endswith("h")
             elif match.group(2) is not None:
                 assert match.group(2) == "m", f"not understood: {token!r}"
             else:
@@ -44,6 +47,7 @@ class Screen:
         self.columns = columns
 
     def _put(self, text: str) -> None:
+        text = text if self._wraps else text[: max(0, self.columns - self._column)]
         line = self._lines[self._row].ljust(self._column)
         self._lines[self._row] = line[: self._column] + text + line[self._column + len(text) :]
         self._column += len(text)
