@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ CREATE TABLE IF NOT EXISTS replies_1 (key BLOB NOT NULL, sample INTEGER NOT NULL
 PRIMARY KEY (key, sample))
 """
 _IGNORES_N = -1  # the row's number where a server gave fewer samples than it was asked for
+# Each request may wait this long for another process, and the opening of the file that long.
+_BUSY_SECONDS, _OPENING_SECONDS = 2.0, 20.0
 _NO_PART = {"base_url", "api_key_env", "headers", "timeout"}
 """Options of a backend that say how it is reached, not what it answers."""
 
@@ -165,7 +168,18 @@ class ReplyCache:
 
     def _connect(self) -> None:
         # In autocommit: a killed process leaves whole rows only.
-        self._base = base = sqlite3.connect(self.path, timeout=2.0, isolation_level=None, check_same_thread=False)
+        self._base = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        deadline = time.monotonic() + _OPENING_SECONDS
+        while True:
+            try:
+                return self._prepare(self._base)
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait its timeout while another process changes the journal mode of a new file.
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _prepare(self, base: sqlite3.Connection) -> None:
         # A write-ahead log needs shared memory, which other machines that see the file do not have.
         base.execute(f"PRAGMA journal_mode = {'WAL' if only_here(self.path) else 'DELETE'}")
         base.execute("PRAGMA synchronous = NORMAL")
