@@ -156,6 +156,8 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         timed = summary.seconds > 0 and not summary.groups_resumed
         speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if timed else ""
         lines.append(f"tokens: {summary.prompt_tokens} prompt, {summary.completion_tokens} completion{speed}")
+    else:
+        lines += _billed(summary)
     if verbose:
         lines += [f"reward {name}: {value:.4g}" for name, value in summary.rewards.items()]
         lines += [f"metric {name}: {value:.4g}" for name, value in summary.metrics.items()]
@@ -163,6 +165,18 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         lines += [f"ended by: {ends}"] if ends else []
         lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
     return [*lines, *cost_lines(summary)]
+
+
+def _billed(summary: RunSummary) -> list[str]:
+    """Tokens as the server billed them, where it says how many there were in all but not in which reply."""
+    from atropos_cli.engine.costs import total
+
+    kinds = {kind: total(summary.usage, f"{kind}_tokens") for kind in ("prompt", "completion")}
+    return (
+        [f"tokens billed: {kinds['prompt']:.0f} prompt, {kinds['completion']:.0f} completion"]
+        if any(kinds.values())
+        else []
+    )
 
 
 def cost_lines(summary: RunSummary) -> list[str]:

@@ -105,6 +105,12 @@ def test_what_has_no_price_is_said_to_be_missing(cli: Any, server: MockServer) -
     assert got.json["usage"]["mock-model"]["unpriced"] == 1
 
 
+def test_the_price_of_one_token_is_doubted(cli: Any, server: MockServer, caplog: pytest.LogCaptureFixture) -> None:
+    Path("prices.toml").write_text('["mock-*"]\ninput = 1.5e-7\noutput = 6e-7\n')
+    gen(cli, server, "--limit", "1", "-o", "run")
+    assert "mock-* costs 6e-07 for a million tokens: is that the price of one token?" in caplog.text
+
+
 def test_a_run_keeps_its_currency(cli: Any, server: MockServer) -> None:
     gen(cli, server, "--limit", "1", "-o", "run")
     asked = len(server.generations)
@@ -147,6 +153,9 @@ WRONG = [
     ("p.toml", "[m]\ninput = nan\noutput = 1", "m.input"),
     ("p.toml", "[m]\ninput = 1\noutput = 1\ninputs = 3", "there is no such key"),
     ("p.toml", "[gpt-4.1]\ninput = 1\noutput = 1", "needs quotes"),
+    ("p.toml", "[m]\ninput = true\noutput = 1", "m.input: Value error, a price is a number"),
+    ("p.toml", "[m]\nprompt = 1\ncompletion = 1", "p.toml: m.prompt: there is no such key"),
+    ("p.json", '{"m": {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}}', "per million tokens"),
     ("p.toml", "m = 3", "expected a section"),
     ("p.toml", 'currency = "a b"\n[m]\ninput = 1\noutput = 1', "currency"),
     ("p.toml", "[m\n", "not valid TOML"),
