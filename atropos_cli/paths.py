@@ -86,8 +86,19 @@ def _is_exported(path: Path) -> bool:
 
 
 def shell_word(word: str | Path) -> str:
-    """A word to be pasted into a shell. A path never looks like an option."""
-    return shlex.quote(f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word))
+    """A word to be pasted into a shell, bash or zsh. A path never looks like an option."""
+    text = f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word)
+    return shlex.quote(text) if text.isprintable() else f"$'{''.join(map(_quoted, text))}'"
+
+
+def _quoted(char: str) -> str:
+    """A character between $' and ': a line break, or what a message must not hold, as an escape."""
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if char in "\\'":
+        return f"\\{char}"
+    return char if char.isprintable() else f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 def shell(*words: str | Path) -> str:

@@ -48,6 +48,18 @@ def stdout_to_stderr() -> Iterator[None]:
                 sys.stdout, _data = _data, None
 
 
+def open_closed() -> None:
+    """What was closed at the start (`2>&-`, some daemons) goes nowhere, and no file of ours takes its place."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
 def claim_stdout() -> None:
     """Keep standard output for `sys.stdout` alone: file descriptor 1 is standard error from here on.
 

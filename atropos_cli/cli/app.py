@@ -21,7 +21,7 @@ from atropos_cli.config import dotenv
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
 from atropos_cli.errors import ExitCode
-from atropos_cli.streams import claim_stdout
+from atropos_cli.streams import claim_stdout, open_closed
 
 _LINGER = 20.0  # seconds
 _COMMANDS = "atropos_cli.cli.commands"
@@ -152,6 +152,7 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if os.environ.get("_ATROPOS_COMPLETE"):  # the shell asks for completions; typer answers
         root_group().main(prog_name="atropos", obj=Session())
+    open_closed()
     claim_stdout()
     code = run(sys.argv[1:])
     if "atropos_cli.plugins.loader" in sys.modules:

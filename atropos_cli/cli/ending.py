@@ -10,7 +10,6 @@ and no `--json` meets it. Commands that print JSON do not come here: the documen
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +37,23 @@ def end(out: Output, headline: str, following: str | None = None, *, data: bool 
         out.following(following)
 
 
+def command_of(args: Sequence[str]) -> str | None:
+    """The command among the words of a command line: switches of the program may stand before it."""
+    words = iter(args)
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        if word == "--log-level":
+            next(words, None)
+    return None
+
+
 def again(args: Sequence[str], folder: Path | None = None) -> str:
     """The same command, to go on with what it left in the folder; without one, the command as it was."""
     words = [word for word in args if word not in _SWITCHES]
     if folder is not None:
         words = [*without_option(words, "--output", "-o")[0], "--resume", "--output", os.fspath(folder)]
-    return shlex.join(["atropos", *words])
+    return shell(*words)
 
 
 def without_option(words: Iterable[str], *names: str) -> tuple[list[str], list[str]]:

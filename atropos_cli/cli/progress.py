@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from atropos_cli.cli.ending import counted
 from atropos_cli.cli.output import is_rich_terminal, printable
 from atropos_cli.cli.statusline import StatusLine
 from atropos_cli.streams import data_stream
@@ -128,24 +129,25 @@ def plain_line(parts: Sequence[tuple[int, str]]) -> str:
 
 def start_line(plan: Plan, total: int | None, done: int, target: str) -> str:
     """What a run is about to do."""
-    tasks = "tasks until there are no more" if total is None else f"{total} tasks"
+    tasks = "tasks until there are no more" if total is None else counted(total, "task")
     before = f" ({done} done before)" if done else ""
     model = plan.model or "the server's model"
     return (
-        f"{plan.environment.name} with {model}: {tasks}{before}, {plan.group_size} rollouts each, "
-        f"{plan.execution.workers} workers -> {target}"
+        f"{plan.environment.name} with {model}: {tasks}{before}, {counted(plan.group_size, 'rollout')} each, "
+        f"{counted(plan.execution.workers, 'worker')} -> {target}"
     )
 
 
 def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     """How a run ended: the counts. Its result is the command's last word, see ending.py."""
-    total = "" if summary.groups_total is None else f" of {summary.groups_total}"
-    first = f"{summary.state}: {summary.groups_done}{total} groups"
+    total = summary.groups_total
+    groups = counted(summary.groups_done, "group") if total is None else counted(total, "group")
+    first = f"{summary.state}: {groups if total is None else f'{summary.groups_done} of {groups}'}"
     if summary.groups_resumed:
         first += f" ({summary.groups_resumed} from before)"
     if summary.groups_failed:
         first += f", {summary.groups_failed} failed"
-    lines = [f"{first}, {summary.rollouts} rollouts in {duration(summary.seconds)}"]
+    lines = [f"{first}, {counted(summary.rollouts, 'rollout')} in {duration(summary.seconds)}"]
     if summary.rollouts_failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.failures.items()))
         lines.append(f"failed rollouts: {summary.rollouts_failed}" + (f" ({reasons})" if reasons else ""))
@@ -154,6 +156,8 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         timed = summary.seconds > 0 and not summary.groups_resumed
         speed = f", {summary.completion_tokens / summary.seconds:.0f}/s" if timed else ""
         lines.append(f"tokens: {summary.prompt_tokens} prompt, {summary.completion_tokens} completion{speed}")
+    else:
+        lines += _billed(summary)
     if verbose:
         lines += [f"reward {name}: {value:.4g}" for name, value in summary.rewards.items()]
         lines += [f"metric {name}: {value:.4g}" for name, value in summary.metrics.items()]
@@ -161,6 +165,18 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         lines += [f"ended by: {ends}"] if ends else []
         lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
     return [*lines, *cost_lines(summary)]
+
+
+def _billed(summary: RunSummary) -> list[str]:
+    """Tokens as the server billed them, where it says how many there were in all but not in which reply."""
+    from atropos_cli.engine.costs import total
+
+    kinds = {kind: total(summary.usage, f"{kind}_tokens") for kind in ("prompt", "completion")}
+    return (
+        [f"tokens billed: {kinds['prompt']:.0f} prompt, {kinds['completion']:.0f} completion"]
+        if any(kinds.values())
+        else []
+    )
 
 
 def cost_lines(summary: RunSummary) -> list[str]:
@@ -180,8 +196,12 @@ def cost_lines(summary: RunSummary) -> list[str]:
             parts.append(f"up to {money(summary.cost_unsure)} of it for requests without a whole answer")
         detail = f" ({', '.join(parts)})" if parts else ""
         lines.append(f"cost: {money(summary.cost)}{limit} {summary.currency}{detail}")
+        for model, counts in summary.usage.items():
+            if free := counts.get("unpriced"):
+                lines.append(f"not in the cost: {counted(int(free), 'request')} to {model}, which has no price")
     if hits := total(summary.usage, "cache_hits"):
-        lines.append(f"cache: {hits:.0f} replies were there already and cost nothing")
+        were = "reply was" if hits == 1 else "replies were"
+        lines.append(f"cache: {hits:.0f} {were} there already and cost nothing")
     return lines
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.ending import again, end, no_spread, reward_headline, shell, without_option
+from atropos_cli.cli.ending import again, command_of, end, no_spread, reward_headline, shell, without_option
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
+from atropos_cli.paths import shell_word
+
+_BY_THEMSELVES = ("run", "reevaluate")
+"""Commands that go on with what is there without --resume."""
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
@@ -82,27 +87,47 @@ def _broken_off(
         if summary.stopped is not None:
             headline = f"{summary.stopped}; {groups} are done"
             if whole is not None:
-                # Where not one request fitted, twice as much may not do either.
-                more = f"{2 * (limit or 0):g}" if summary.cost else "MORE"
-                following = f"{resuming(without_option(session.args, '--max-cost')[0], whole)} --max-cost {more}"
+                following = _with_more(summary, session.args, whole, limit or 0.0)
         else:
             headline = "interrupted" if whole is None else f"interrupted: {groups} are saved"
         end(session.out, headline, following)
         return ExitCode.INTERRUPTED
     if summary.state == "failed":
         why = f"{summary.rollouts_failed} of {summary.rollouts} rollouts failed"
-        where = "" if folder is None else f"see {folder}/failures.jsonl, or "
-        session.out.error(f"the run failed: {why}", f"{where}allow some with --max-failure-rate 0.1")
+        see = [] if folder is None else [f"see {shell_word(folder / 'failures.jsonl')}"]
+        if summary.rollouts_failed < summary.rollouts:
+            allowed = math.ceil(100 * summary.rollouts_failed / summary.rollouts) / 100
+            see.append(f"allow so many with --max-failure-rate {allowed:g}")
+        session.out.error(f"the run failed: {why}", ", or ".join(see) or None)
         return ExitCode.FAILED
     return ExitCode.OK
 
 
 def resuming(args: Sequence[str], folder: Path) -> str:
     """The command that goes on with what the folder holds: the one that was given, with --resume."""
-    if {"gen", "eval", "train"} & set(args[:1]):
-        return again(args, folder)
-    # `run` and `reevaluate` go on by themselves.
-    return again(args) if args else shell("run", folder)
+    if not args:
+        return shell("run", folder)
+    return again(args) if command_of(args) in _BY_THEMSELVES else again(args, folder)
+
+
+def _with_more(summary: RunSummary, args: Sequence[str], folder: Path, limit: float) -> str:
+    """How to go on where --max-cost ended the run: with a limit that what comes next fits below."""
+    share = summary.max_cost or limit
+    needed = (summary.next_cost or 0.0) * (limit / share if share else 1.0)  # a shard has a share of the whole's limit
+    more = rounded_up(2 * (limit if needed <= 2 * limit else needed))
+    if command_of(args) not in _BY_THEMSELVES:
+        return f"{resuming(without_option(args, '--max-cost')[0], folder)} --max-cost {more}"
+    return f'write "max_cost": {more} into {shell_word(folder / "plan.json")}, then {resuming(args, folder)}'
+
+
+def rounded_up(value: float) -> str:
+    """Two digits of an amount that cover it, without an exponent where it has a point."""
+    if value <= 0:
+        return "1"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    digits = max(0, 1 - math.floor(math.log10(value)))
+    text = f"{math.ceil(value / unit - 1e-9) * unit:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def print_plan(plan: Plan, out: Output, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,13 @@ from atropos_cli.domain.prices import CURRENCY, PriceTable
 from atropos_cli.errors import ConfigError
 from atropos_cli.paths import home
 
+_KEYS = (
+    "a model has input, output, cached_input and reasoning, per million tokens; a name with a dot in it needs quotes"
+)
+log = logging.getLogger("atropos.costs")
+_LEAST = 1e-4
+"""Less than this for a million tokens is no price of these years."""
+_doubted: set[tuple[str, str]] = set()
 _EXAMPLE = 'a section such as ["gpt-x*"] with input = 0.15 and output = 0.60, per million tokens'
 
 
@@ -34,8 +42,24 @@ def read_prices(given: str | JsonDict) -> JsonDict:
     try:
         PriceTable.of(table)
     except ValidationError as error:
-        raise ConfigError(where + "; ".join(_problem(item) for item in error.errors(include_url=False)[:5])) from error
+        problems = error.errors(include_url=False)
+        # A key that is not known is mostly the missing one by another name: then that says it all.
+        unknown = {item["loc"][:2] for item in problems if item["type"] == "extra_forbidden"}
+        told = [item for item in problems if item["type"] != "missing" or item["loc"][:2] not in unknown]
+        hint = _KEYS if unknown else None
+        raise ConfigError(where + "; ".join(_problem(item) for item in told[:5]), hint=hint) from error
+    _doubt(where, table)
     return table
+
+
+def _doubt(where: str, table: JsonDict) -> None:
+    """Say so where prices look as if they were meant for one token."""
+    for name, price in PriceTable.of(table).models.items():
+        if 0 < max(price.input, price.output) < _LEAST and (where, name) not in _doubted:
+            _doubted.add((where, name))
+            log.warning(
+                "%s%s costs %g for a million tokens: is that the price of one token?", where, name, price.output
+            )
 
 
 def _problem(item: Any) -> str:
@@ -44,6 +68,4 @@ def _problem(item: Any) -> str:
     text = "there is no such key" if item["type"] == "extra_forbidden" else str(item["msg"])
     if item["type"] == "model_type":
         return f"{'.'.join(place)}: expected {_EXAMPLE} (a name with a dot or star in it needs quotes)"
-    if item["type"] == "extra_forbidden":
-        text += " (input, output, cached_input, reasoning; a name with a dot in it needs quotes)"
     return f"{'.'.join(place)}: {text}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from atropos_cli.domain.base import Frozen
 
@@ -29,13 +29,22 @@ class TokenUsage(Frozen):
     cost: float | None = Field(default=None, ge=0)
 
 
+def _no_switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a price is a number")
+    return value
+
+
+_Money = Annotated[float, BeforeValidator(_no_switch), Field(ge=0)]
+
+
 class Price(Frozen):
     """Money for a million tokens of each kind. cached_input and reasoning: None costs as much as input and output."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached_input: float | None = Field(default=None, ge=0)
-    reasoning: float | None = Field(default=None, ge=0)
+    input: _Money
+    output: _Money
+    cached_input: _Money | None = None
+    reasoning: _Money | None = None
 
     def of(self, usage: TokenUsage) -> float:
         """What a request came to. Counts that the server left out are taken as none."""

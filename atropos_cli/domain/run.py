@@ -39,9 +39,10 @@ class RunSummary(Frozen):
     whose rewards do not differ, spread_groups those whose rewards do; a group of one reward is neither.
     reward_details: by name, what a reward says of itself and what it counted (which model judged, how many verdicts
     flipped). usage: by model, all that was billed, judges and repeated requests too: requests, tokens of each kind,
-    cost, unsure, and cache_hits, replies that cost nothing. cost: all of it in `currency`, None without prices.
+    cost, unsure, unpriced (requests to a model without a price), and cache_hits, replies that cost nothing.
+    cost: all of it in `currency`, None without prices.
     cost_unsure: what requests without a whole answer cost at most, part of it. stopped: why the run ended before its
-    last task, where that was no error and no signal.
+    last task, where that was no error and no signal; next_cost: the limit that what came next needed.
     """
 
     state: RunState
@@ -78,3 +79,4 @@ class RunSummary(Frozen):
     currency: str | None = None
     max_cost: float | None = None
     stopped: str | None = None
+    next_cost: float | None = None

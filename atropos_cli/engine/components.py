@@ -72,7 +72,9 @@ async def open_parts(
         if (folder := cache_folder(plan)) is not None:
             dispatcher.cache = ReplyCache(folder, await identity(backend, plan), plan.execution.cache_size)
             stack.callback(dispatcher.cache.close)
-            on_event("cache", f"replies are kept in {folder}, told apart by {dispatcher.cache.identity['known_by']}")
+            if dispatcher.cache.usable:
+                told_by = dispatcher.cache.identity["known_by"]
+                on_event("cache", f"replies are kept in {folder}, told apart by {told_by}")
         stack.callback(writer.close)
         plan = plan.model_copy(update={"model": backend.model or plan.model})
         yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)

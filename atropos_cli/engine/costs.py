@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBack
 from atropos_cli.ports.metering import Send
 from atropos_cli.redaction import redacted
 
+log = logging.getLogger("atropos.costs")
 FILE = "costs.json"
 UNBOUNDED = 32_768
 """Completion tokens that a request without max_tokens is taken to have at most."""
@@ -60,13 +62,14 @@ class Ledger:
         self.largest_group = 0.0
         self.reached = False
         self.on_reached: Callable[[], object] = bool
-        self._next = ""
+        self._next, self._needed = "", 0.0
         self._sent = 0
         self._largest_request = self._most_requests = 0.0
         self._settled = asyncio.Event()
         self._known: dict[tuple[str, str | None], Price | None] = {}
         self._bill: ContextVar[list[float] | None] = ContextVar("atropos_group_bill", default=None)
         self._file: int | None = None
+        self._length = 0
         self._spent_before = 0.0
         self._spent_now = 0.0
 
@@ -95,7 +98,12 @@ class Ledger:
         key = backend.name, backend.model
         if key not in self._known:
             found = self.table.find(backend.model)
-            self._known[key] = backend.price() if found is None else found
+            # What backends know is in US dollars.
+            own = backend.price() if found is None and self.currency.upper() == "USD" else None
+            self._known[key] = price = found or own
+            if price is None and self.table.models:
+                model = redacted(backend.model or "?")
+                log.warning("the prices have none for the model %r, so its requests are not in the cost", model)
         return self._known[key]
 
     async def pay(self, backend: InferenceBackend, request: GenerateRequest, send: Send) -> Generation:
@@ -113,6 +121,8 @@ class Ledger:
             raise
         usage = usage_of(generation)
         cost, unsure = 0.0, 0.0
+        if price is None and self.priced:
+            counts["unpriced"] = counts.get("unpriced", 0) + 1
         if price is not None:
             if self.table.find(backend.model) is None and usage.cost is not None:
                 cost = usage.cost
@@ -158,7 +168,7 @@ class Ledger:
     def stop(self, next_one: str, most: float) -> None:
         """The limit is reached: what would be next may cost so much."""
         if not self.reached:
-            self.reached = True
+            self.reached, self._needed = True, self.spent + most
             self._next = f"{next_one} may cost up to {money(most)}"
             self.on_reached()
 
@@ -208,7 +218,8 @@ class Ledger:
         if stored is None:
             self.earlier = {model: dict(counts) for model, counts in earlier.items()}
         else:
-            self.earlier, lost, largest = stored
+            self.earlier, lost, largest, currency = stored
+            self._go_on_in(currency, path)
             self.largest_group, self._largest_request, self._most_requests = largest
             if lost > 0:
                 counts = self.earlier.setdefault("(killed)", {})
@@ -217,10 +228,22 @@ class Ledger:
         if self.priced or stored is not None:
             try:
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._length = os.fstat(self._file).st_size
             except OSError as error:
                 raise DataError(f"cannot write {path}: {error.strerror or error}") from error
             self._write()
         return self.earlier
+
+    def _go_on_in(self, currency: str, path: Path) -> None:
+        """Money of sessions before is in their currency. Raises ConfigError where this one has prices in another."""
+        if currency == self.currency or not (total(self.earlier, "cost") or total(self.earlier, "unsure")):
+            return
+        if self.table.models or any(self._known.values()):
+            raise ConfigError(
+                f"the run was paid for in {currency} so far ({path}), and the prices are in {self.currency} now",
+                hint=f"--prices with the currency {currency}, or another folder",
+            )
+        self.currency = currency
 
     def close(self) -> None:
         """Close costs.json."""
@@ -241,7 +264,9 @@ class Ledger:
         text = json.dumps(state).encode()
         line = json.dumps({"sum": _sum(text), "state": state}).encode() + b"\n"
         with contextlib.suppress(OSError):  # a full disk ends the run where groups are written
-            os.pwrite(self._file, line.ljust(-len(line) // _PAGE * -_PAGE), 0)
+            # Blanks cover what a longer text has left there.
+            self._length = max(self._length, -len(line) // _PAGE * -_PAGE)
+            os.pwrite(self._file, line.ljust(self._length), 0)
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that is counted here."""
@@ -255,6 +280,7 @@ class Ledger:
             "currency": self.currency,
             "max_cost": self.limit,
             "stopped": self.told() if self.reached else None,
+            "next_cost": round(self._needed, 8) if self.reached else None,
         }
 
 
@@ -297,6 +323,8 @@ def money(value: float) -> str:
     """An amount: two digits behind the point, more where those would say nothing."""
     if value == 0 or abs(value) >= 1:
         return f"{value:.2f}"
+    if abs(value) < 1e-5:
+        return f"{value:.2g}"
     return f"{value:.4f}" if abs(value) >= 0.01 else f"{value:.6f}"
 
 
@@ -328,8 +356,8 @@ def _sum(text: bytes) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _read(path: Path) -> tuple[Counts, float, list[float]] | None:
-    """Usage, what was in flight, and of the largest: a group's and a request's money, a group's requests.
+def _read(path: Path) -> tuple[Counts, float, list[float], str] | None:
+    """Usage, what was in flight, of the largest a group's and a request's money and a group's requests, the currency.
 
     None where there is no file that can be believed.
     """
@@ -343,7 +371,7 @@ def _read(path: Path) -> tuple[Counts, float, list[float]] | None:
             for model, counts in state["usage"].items()
         }
         group, request, requests = map(_amount, state["largest"])
-        return usage, _amount(state["in_flight"]), [group, request, requests]
+        return usage, _amount(state["in_flight"]), [group, request, requests], str(state["currency"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -354,7 +354,7 @@ class Dispatcher:
                 self.fail(
                     ServerUnavailable(
                         f"{error}; gave up after {down:.0f} s",
-                        hint="start the server and repeat the command with --resume, or raise --max-wait",
+                        hint="repeat the command with --resume when the server answers again, or raise --max-wait",
                         address=error.address,
                     )
                 )

@@ -10,6 +10,7 @@ What is read is checked like an answer from outside; what cannot be read is pass
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -72,11 +73,17 @@ class ReplyCache:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self._refuse_foreign()
         except OSError as error:
+            why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
             raise DataError(
-                f"the cache {self.path} cannot be used: {error.strerror or error}", hint="--cache-dir another folder"
+                f"the cache {self.path} cannot be used: {why}", hint="--cache-dir another folder"
             ) from error
         with self._forgiven():
             self._connect()
+
+    @property
+    def usable(self) -> bool:
+        """Is the file open? It may be damaged."""
+        return self._base is not None
 
     def find(self, request: GenerateRequest) -> Generation | None:
         """The samples that are known, in order; None where there is nothing to go by.
@@ -220,8 +227,10 @@ class ReplyCache:
         try:
             yield
         except sqlite3.OperationalError as error:
-            self._tell("busy", f"the cache {self.path} cannot be used just now: {error}")
-            if "locked" not in str(error) and "busy" not in str(error):
+            if "locked" in str(error) or "busy" in str(error):
+                self._tell("busy", f"the cache {self.path} is in use, and some replies are not kept: {error}")
+            else:
+                self._tell("broken", f"the cache {self.path} is not used from here on: {error}")
                 self._base = None
         except sqlite3.Error as error:
             self._tell("broken", f"the cache {self.path} is damaged ({error}) and not used; delete it")

@@ -174,11 +174,11 @@ class Runner:
             gc.unfreeze()
 
     async def _pump(self, parts: Parts) -> None:
-        """Open a group whenever a worker would be idle otherwise."""
+        """Open a group whenever a worker would be idle otherwise. Where no task is left, no money is missing."""
         dispatcher, workers = parts.dispatcher, self.plan.execution.workers
         bound = most_open_groups(parts.environment, workers, self.plan.group_size)
         index = self._next_index(0)
-        while not self._stop.is_set():
+        while not self._stop.is_set() and (self.reader.total is None or index < self.reader.total):
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,6 +72,59 @@ def test_the_limit_ends_the_run_and_resume_goes_on(cli: Any, server: MockServer)
     assert len(server.generations) == 40
 
 
+@pytest.mark.parametrize("before", [(), ("-v",), ("--log-level", "error")])
+def test_the_next_step_after_a_limit_can_be_typed(cli: Any, server: MockServer, before: tuple[str, ...]) -> None:
+    """Also where not one request fitted, and where switches stand before the command."""
+    common = ("--base-url", server.base_url, "--max-tokens", "20", "--prices", "prices.toml", "--group-size", "2")
+    got = cli(*before, "gen", "many.py:Many", *common, "--limit", "2", "--max-cost", "0.00001", "-o", "run")
+    assert (got.code, server.generations) == (130, [])
+    typed = shlex.split(got.stderr.splitlines()[-1].removeprefix("next: atropos "))
+    assert typed[-5:] == ["--resume", "--output", "run", "--max-cost", "0.08"]
+    got = cli(*typed)
+    assert got.code == 0, got.stderr
+    assert "cost: 0.0400 of 0.0800 EUR" in got.stderr
+
+
+def test_run_takes_the_limit_from_the_plan(cli: Any, server: MockServer) -> None:
+    gen(cli, server, "--limit", "4", "--max-cost", "0.05", "-o", "run", code=130)
+    got = cli("run", "run")
+    assert got.code == 130
+    assert got.stderr.splitlines()[-1] == 'next: write "max_cost": 0.1 into run/plan.json, then atropos run run'
+    plan = Path("run/plan.json")
+    plan.write_text(plan.read_text().replace('"max_cost": 0.05', '"max_cost": 0.1'))
+    got = cli("run", "run")
+    assert got.code == 0, got.stderr  # with the last group done there is no next one to pay for
+    assert "cost: 0.0800 of 0.1000 EUR" in got.stderr
+
+
+def test_what_has_no_price_is_said_to_be_missing(cli: Any, server: MockServer) -> None:
+    Path("prices.toml").write_text('["other"]\ninput = 1\noutput = 1\n')
+    got = gen(cli, server, "--limit", "1", "-o", "run")
+    assert "cost: 0.00 USD" in got.stderr
+    assert "not in the cost: 1 request to mock-model, which has no price" in got.stderr
+    assert got.json["usage"]["mock-model"]["unpriced"] == 1
+
+
+def test_the_price_of_one_token_is_doubted(cli: Any, server: MockServer, caplog: pytest.LogCaptureFixture) -> None:
+    Path("prices.toml").write_text('["mock-*"]\ninput = 1.5e-7\noutput = 6e-7\n')
+    gen(cli, server, "--limit", "1", "-o", "run")
+    assert "mock-* costs 6e-07 for a million tokens: is that the price of one token?" in caplog.text
+
+
+def test_a_run_keeps_its_currency(cli: Any, server: MockServer) -> None:
+    gen(cli, server, "--limit", "1", "-o", "run")
+    asked = len(server.generations)
+    Path("prices.toml").write_text(PRICES.replace("EUR", "USD"))
+    got = gen(cli, server, "--limit", "2", "-o", "run", "--resume", code=3)
+    assert "paid for in EUR so far" in got.stderr
+    assert len(server.generations) == asked
+    common = ("--base-url", server.base_url, "--max-tokens", "20", "--group-size", "2", "-o", "run", "--resume")
+    got = cli("gen", "many.py:Many", *common, "--limit", "2")
+    assert got.code == 0, got.stderr
+    assert "cost: 0.0200 EUR" in got.stderr
+    assert "not in the cost: 1 request" in got.stderr
+
+
 def test_eval_keeps_to_the_limit_too(cli: Any, server: MockServer) -> None:
     got = cli(
         *("eval", "many.py:Many", "--base-url", server.base_url, "--max-tokens", "20", "--prices", "prices.toml"),
@@ -99,6 +153,9 @@ WRONG = [
     ("p.toml", "[m]\ninput = nan\noutput = 1", "m.input"),
     ("p.toml", "[m]\ninput = 1\noutput = 1\ninputs = 3", "there is no such key"),
     ("p.toml", "[gpt-4.1]\ninput = 1\noutput = 1", "needs quotes"),
+    ("p.toml", "[m]\ninput = true\noutput = 1", "m.input: Value error, a price is a number"),
+    ("p.toml", "[m]\nprompt = 1\ncompletion = 1", "p.toml: m.prompt: there is no such key"),
+    ("p.json", '{"m": {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}}', "per million tokens"),
     ("p.toml", "m = 3", "expected a section"),
     ("p.toml", 'currency = "a b"\n[m]\ninput = 1\noutput = 1', "currency"),
     ("p.toml", "[m\n", "not valid TOML"),

@@ -6,13 +6,15 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atropos_cli.cli.app import COMMANDS
-from atropos_cli.cli.ending import again, no_spread, reward_headline, shell
+from atropos_cli.cli.ending import again, command_of, no_spread, reward_headline, shell
 from atropos_cli.cli.trainprogress import no_spread_in_training, train_headline
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
@@ -115,6 +117,21 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     ("launch-vllm", ("launch-vllm", "--status"), "no servers", "launch-vllm MODEL"),
     ("launch-sglang", ("launch-sglang", "--status"), "no servers", "launch-vllm MODEL"),
 ]
+ODD = """
+from atropos_cli.sdk import Environment, Task, reward, user
+
+@reward
+def fails(task, rollout):
+    if task.id == 'train-0':
+        raise ValueError("odd")
+    return 1.0
+
+class Odd(Environment):
+    name = "odd"
+    rewards = (fails,)
+    def tasks(self, split):
+        return [Task(id=f"{split}-{i}", prompt=(user("q"),)) for i in range(3)]
+"""
 ELSEWHERE = {"train", "reevaluate", "prefetch", "pipeline", "push"}
 """Commands whose ends are tested below, or where what they need is set up."""
 
@@ -268,3 +285,66 @@ def test_headlines_of_training(isolation: Path) -> None:
     equal = metrics([{"frac_reward_zero_std": 1.0, "reward": 0.0}])
     assert "take easier tasks" in str(no_spread_in_training(equal))
     assert no_spread_in_training(metrics([{"frac_reward_zero_std": 0.5}])) is None
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "a b",
+        "it's",
+        "two\nlines",
+        "tab\there",
+        "\u202eright to left",
+        "漢字",
+        "\udcff.jsonl",
+        "back\\slash\n",
+        "",
+        "$HOME `x`",
+        "\x07",
+    ],
+)
+def test_what_is_to_be_pasted_is_the_same_word_in_a_shell(word: str) -> None:
+    line = shell("gen", word)
+    assert line.isprintable()
+    got = subprocess.run(["bash", "-c", f"printf %s {line.removeprefix('atropos gen ')}"], capture_output=True).stdout
+    assert got == word.encode("utf-8", "surrogateescape")
+    assert again(["gen", word, "--resume"]) == line
+
+
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (["gen", "-v"], "gen"),
+        (["-v", "run", "r"], "run"),
+        (["--log-level", "info", "eval"], "eval"),
+        (["--log-level=info", "-q", "generate"], "generate"),
+        ([], None),
+        (["--version"], None),
+    ],
+)
+def test_the_command_is_found_behind_switches(args: list[str], command: str | None) -> None:
+    assert command_of(args) == command
+
+
+def test_a_run_that_failed_names_a_rate_that_lets_it_pass(cli: Any, isolation: Path) -> None:
+    Path("odd.py").write_text(ODD)
+    got = cli("gen", "odd.py:Odd", *SCRIPTED[:2], *MIXED, "--group-size", "1", "-o", "my run")
+    assert got.code == 1
+    assert "hint: see 'my run/failures.jsonl', or allow so many with --max-failure-rate 0.34" in got.stderr
+    assert (
+        cli(
+            "gen", "odd.py:Odd", *SCRIPTED[:2], *MIXED, "--group-size", "1", "-o", "r", "--max-failure-rate", "0.34"
+        ).code
+        == 0
+    )
+    got = cli("gen", "odd.py:Odd", *SCRIPTED[:2], *MIXED, "--group-size", "1", "--limit", "1", "-o", "none")
+    assert got.code == 1
+    assert "hint: see none/failures.jsonl\n" in got.stderr  # no rate lets a run pass of which nothing is left
+
+
+def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(isolation: Path) -> None:
+    command = f"{sys.executable} -m atropos_cli gen many.py:Odd --backend scripted --backend.replies x -o r"
+    Path("many.py").write_text(ODD.replace("task.id == 'train-0'", "False"))
+    done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], capture_output=True)
+    assert done.returncode == 0
+    assert len([json.loads(line) for line in Path("r/groups.jsonl").read_text().splitlines()]) == 3

@@ -166,7 +166,8 @@ def carry_out_training(
     else:
         _print(plan, result, folder, session)
     if result.stopped == "interrupted":
-        end(session.out, f"interrupted after step {result.steps}{still}", resuming(session.args, folder))
+        when = f"after step {result.steps}" if result.steps else "before the first step was done"
+        end(session.out, f"interrupted {when}{still}", resuming(session.args, folder))
         return ExitCode.INTERRUPTED
     if result.stopped is not None:
         session.out.error(f"training was stopped: {result.stopped}", f"see {folder}/train.json")
@@ -182,6 +183,8 @@ def _print(plan: TrainPlan, result: TrainResult, folder: Path, session: Session)
     from atropos_cli.engine.training.records.curves import HTML
 
     found = {"run": str(folder), "model": result.output, "steps": str(result.steps)}
+    if Path(result.output) == folder:  # broken off before there was any
+        del found["model"]
     if (folder / HTML).exists():
         found["curves"] = str(folder / HTML)
     if session.out.verbose:

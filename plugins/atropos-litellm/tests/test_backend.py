@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from atropos_litellm.backend import LitellmBackend, LitellmConfig
+from atropos_litellm.errors import _said
 from litellm_support import CALL, Provider
 
 from atropos_cli.sdk import (
@@ -143,6 +144,20 @@ async def test_nobody_listens() -> None:
     await backend.open()
     with pytest.raises(ServerUnavailable):
         await backend.generate(ask())
+
+
+async def test_replies_are_kept_by_the_address_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:1/v1")
+    first = await LitellmBackend(LitellmConfig(), model=OPENAI).identity()
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:2/v1")
+    assert await LitellmBackend(LitellmConfig(), model=OPENAI).identity() != first
+    given = LitellmConfig(base_url="http://127.0.0.1:1/v1")
+    assert await LitellmBackend(given, model=OPENAI).identity() != first
+
+
+def test_errors_say_nothing_of_objects_in_memory() -> None:
+    said = "AnthropicException - Cannot connect to host x:443 ssl:<ssl.SSLContext object at 0x7fd5> [unknown]"
+    assert _said(Exception(said), "m") == "m: AnthropicException - Cannot connect to host x:443 [unknown]"
 
 
 async def test_keys_and_names(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:

@@ -154,6 +154,13 @@ class LitellmBackend(InferenceBackend):
             reasoning=per_million("output_cost_per_reasoning_token"),
         )
 
+    async def identity(self) -> JsonDict:
+        """The provider's address: litellm takes it from the environment too."""
+        ends = ("_API_BASE", "_BASE_URL", "_ENDPOINT", "_REGION", "_REGION_NAME")
+        found = {name: value for name, value in sorted(os.environ.items()) if value and name.endswith(ends)}
+        address = {"base_url": self.config.base_url, "variables": found}
+        return {"address": address, "known_by": "the model's name and the provider's address"}
+
     def describe(self) -> JsonDict:
         """Provider, and what it was not asked for because it takes no such thing."""
         told: JsonDict = {"model": self.model, "provider": self._provider, "dropped_fields": {**self._dropped}}

@@ -96,6 +96,7 @@ def _said(error: Exception, model: str) -> str:
     text = " ".join(str(error).split())
     text = re.sub(r"^((litellm\.)?\w+Error: )+", "", text)
     text = re.sub(r"\.? Handle with `litellm\.\w+`\.?", "", text)
+    text = re.sub(r" ?\S*<[\w.]+ object at 0x[0-9a-f]+>", "", text)
     return redacted(f"{model}: {text or type(error).__name__}")[:_LONGEST]
 
 
