@@ -194,6 +194,31 @@ def test_odd_folders_make_a_line_or_a_note(isolation: Path, cli: Any) -> None:
     assert cli("runs", "--json").json["found"] == len(found)
 
 
+def test_a_run_without_rollouts_is_not_offered_for_viewing(isolation: Path, cli: Any) -> None:
+    """Training on stored rows has none; the others may not have come so far."""
+    root = isolation / "runs"
+    trained = make(root / "sft", None, plan={"command": "train", "method": "sft", "steps": 1})
+    (trained / "train.json").write_text('{"state": "finished"}')
+    (trained / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "loss": 0.5}\n')
+    (trained / "samples.jsonl").write_text('{"step": 1, "completion": "x"}\n')
+    make(root / "early", "failed", error="no server")
+    os.mkfifo(make(root / "pipe", "failed") / "groups.jsonl")
+    part = make(root / "parts" / "shards" / "0")
+    (part / "groups.jsonl").write_text("")
+    (root / "parts" / "plan.json").write_text(json.dumps(PLAN))
+    got = cli("runs")
+    assert "atropos view" not in got.stderr
+    for name, told, hint in (
+        ("sft", "a training run without rollouts of its own", "metrics.jsonl"),
+        ("early", "a run without rollouts so far", "atropos runs runs/early"),
+        ("pipe", "a run without rollouts so far", "atropos runs runs/pipe"),
+        ("parts", "a run in shards that are not joined yet", "runs/parts/shards/0"),
+    ):
+        for command in ("view", "analyze"):
+            said = cli(command, f"runs/{name}")
+            assert (said.code, told in said.stderr, hint in said.stderr) == (6, True, True), said.stderr
+
+
 def test_filters(isolation: Path, cli: Any) -> None:
     root = isolation / "runs"
     make(root / "a", "finished")

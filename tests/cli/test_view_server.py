@@ -83,6 +83,9 @@ def test_a_list_of_runs_and_the_runs_in_it(tmp_path: Path) -> None:
         assert fetch(found, f"{page}curves")[0] == 404
         status, _, text = fetch(found, f"{base}run/{runs['bare']['key']}/")
         assert (status, b"Traceback" in text) == (404, False)
+        assert (runs["a"]["groups"], runs["bare"]["groups"]) == (True, False)
+        status, _, text = fetch(found, f"{base}run/{runs['bare']['key']}/api/run")
+        assert (status, "without rollouts" in json.loads(text)["error"]) == (404, True)
         assert fetch(found, f"/wrong/run/{runs['a']['key']}/api/run")[0] == 404
     finally:
         found.shutdown()

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text, is_finite
 from atropos_cli.engine.runindex.counting import count_groups, metric_ends
-from atropos_cli.engine.runindex.find import EVALUATION, PLAN, shards
+from atropos_cli.engine.runindex.find import EVALUATION, PLAN, holds_rollouts, shards
 from atropos_cli.engine.runindex.state import SETTLED, State, state_of, written_at
 from atropos_cli.engine.training.records.summary import FILE as TRAIN_FILE
 from atropos_cli.io.jsonvalue import NotJson, dump, open_file, parse
@@ -236,7 +236,7 @@ def next_step(folder: Path, state: State, kind: Kind) -> str | None:
     if state in ("interrupted", "lost", "planned"):
         again = f"the atropos eval command again, with --resume --output {shell_word(folder)}"
         return again if kind == "eval" else shell("run", folder)
-    return None if state == "unreadable" else shell("view", folder)
+    return None if state == "unreadable" or not holds_rollouts(folder) else shell("view", folder)
 
 
 def first_start(folder: Path) -> dict[str, Any] | None:
