@@ -150,7 +150,8 @@ def _export(library: Library, path: Path, limit: int | None, session: Session) -
 
     make_folder(path.parent)
     made = export(library, path, limit)
-    kind = "compared tasks" if library.diff is not None else "groups"
+    kind = "compared task" if library.diff is not None else "group"
+    kind += "" if made.groups == 1 else "s"
     more = f" of {made.total:,}" if made.groups < made.total else ""
     if made.groups < made.total and made.groups != limit:
         more += ", as many as a browser can hold"
