@@ -172,11 +172,17 @@ def output_spec(sources: Sequence[Source], output: str | None, kind: str | None 
     path = Path(home(local_name(output)))
     if is_remote(output) and any(source.name == shown(output) for source in sources):
         raise UsageError(f"{shown(output)} is an input: the input is never changed", hint="give another -o")
-    if output != "-" and path.exists():
+    if output != "-":
+        keep_inputs(sources, path, output, "-o")
+    return OutputSpec(output, kind, **options)  # type: ignore[arg-type]
+
+
+def keep_inputs(sources: Sequence[Source], path: Path, shown: str, option: str) -> None:
+    """Raises UsageError when an output would take the place of an input, also with --overwrite."""
+    if path.exists():
         for source in sources:
             if source.path is not None and source.path.exists() and path.samefile(source.path):
-                raise UsageError(f"{output} is an input: the input is never changed", hint="give another -o")
-    return OutputSpec(output, kind, **options)  # type: ignore[arg-type]
+                raise UsageError(f"{shown} is an input: the input is never changed", hint=f"give another {option}")
 
 
 def check_one_stdout(output: str | None, *, as_json: bool) -> None:

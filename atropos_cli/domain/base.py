@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -30,3 +31,11 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """Is it a number (no truth value) that a float can hold? Whole numbers in JSON may have any length."""
+    try:
+        return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+    except OverflowError:
+        return False

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Strict, TypeAdapter, ValidationError, WithJsonSchema
 
+from atropos_cli.domain.base import is_finite
+
 TOKEN_LIMIT = 2**31
 """Token ids are below it."""
 
@@ -65,19 +67,12 @@ def logprobs_fault(logprobs: Iterable[Any]) -> str | None:
             return None
     except ValidationError:
         pass
-    return next((f"{_shown(value)} at position {i}" for i, value in enumerate(logprobs) if not _is_finite(value)), None)
+    return next((f"{_shown(value)} at position {i}" for i, value in enumerate(logprobs) if not is_finite(value)), None)
 
 
 def is_binary(mask: Sequence[Any]) -> bool:
     """Is a mask made of true/false or 0/1 alone?"""
     return set(map(type, mask)) <= {bool, int} and set(mask) <= {0, 1}
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return type(value) is not bool and isinstance(value, int | float) and isfinite(value)
-    except OverflowError:
-        return False
 
 
 def _shown(value: Any) -> str:

@@ -6,9 +6,12 @@ written is strict JSON in UTF-8: non-finite numbers become null, a lone half bec
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic_core import from_json, to_json
 
@@ -38,9 +41,19 @@ def parse(line: bytes) -> tuple[Any, bool]:
     return _parse_surrogates(line), False
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """A file to read. Raises OSError for what is none: a pipe would be waited for, a device has no end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return os.fdopen(fd, "rb")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a small file of a run. Raises OSError, or NotJson for any other content."""
-    value, _ = parse(path.read_bytes())
+    with open_file(path) as file:
+        value, _ = parse(file.read())
     if not isinstance(value, dict):
         raise NotJson(f"expected an object, found {kind_of(value)}")
     return value

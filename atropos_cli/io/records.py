@@ -89,8 +89,9 @@ class Attempt:
     def completion_tokens(self) -> int | None:
         """Sampled tokens: the server's count where stored, else the trained tokens, else None."""
         usage = self.raw.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            return int(usage["completion_tokens"])
+        told = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if type(told) is int and 0 <= told < 1 << 53:
+            return told
         if not self.sequences:
             return None
         return sum(sum(sequence.mask) for sequence in self.sequences)

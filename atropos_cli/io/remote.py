@@ -32,7 +32,8 @@ def is_remote(name: str) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for an output, with its parents. Raises UsageError for a path with a scheme, and OSError."""
+    """Make a folder for an output, with its parents. Raises UsageError for a path with a scheme, DataError where a
+    file is in the way, and OSError."""
     scheme = next((part for part in path.parts if _SCHEME.match(part)), None)
     if scheme is not None:
         raise UsageError(
@@ -40,7 +41,11 @@ def make_folder(path: Path) -> None:
             hint="give a local path, and copy or push what was written (atropos push); "
             "sft-gen, dpo-gen, prompt-gen, filter, merge and score write files there",
         )
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), path)
+        raise DataError(f"{file} is a file, not a folder", hint="give another place") from None
 
 
 def shown(url: str) -> str:

@@ -24,11 +24,15 @@ from typing import IO, Any
 
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.remote import copies, is_remote
-from atropos_cli.paths import home
+from atropos_cli.paths import home, shell
 
 GROUPS = ("groups.jsonl", "groups.jsonl.zst")
 _DATA = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".parquet")
 _NO_DATA = frozenset({"failures.jsonl", "log.jsonl", "plan.json", "summary.json", "totals.json"})
+_RUN = ("plan.json", "train.json")
+_RECORDS = frozenset({"metrics.jsonl", "samples.jsonl", "train.json", "eval.json", "exit.json", "job.json"})
+"""Files of a run that hold no rollouts."""
+
 _CHUNK = 1 << 20
 
 
@@ -111,7 +115,7 @@ def nearest(path: Path) -> str | None:
 
 def _folder(path: Path, name: str) -> list[Source]:
     for groups in GROUPS:
-        if (path / groups).exists():
+        if (path / groups).is_file():
             whole = Source(os.path.join(name, groups), path / groups, "lines", run=path)  # noqa: PTH118 - keeps "./"
             ranks = sorted(path.glob(f"ranks/*/{groups}"), key=lambda part: part.parts)
             return [whole, *(Source(str(part), part, "lines") for part in ranks)]
@@ -119,6 +123,10 @@ def _folder(path: Path, name: str) -> list[Source]:
     if (path / "state.json").exists() and arrow:
         return [Source(str(file), file, "arrow") for file in arrow]
     files = sorted(file for file in path.iterdir() if file.is_file() and _is_data(file.name))
+    if any((path / mark).exists() for mark in _RUN):
+        files = [file for file in files if file.name not in _RECORDS]
+        if not files:
+            raise _no_rollouts(path, name)
     if not files:
         splits = [sub for sub in sorted(path.iterdir()) if (sub / "state.json").exists()]
         if splits:
@@ -127,6 +135,18 @@ def _folder(path: Path, name: str) -> list[Source]:
             f"{name} is a folder without a groups file or data files", hint=f"it holds no {', '.join(_DATA)}"
         )
     return [_file(str(file), file) for file in files]
+
+
+def _no_rollouts(path: Path, name: str) -> DataError:
+    """What to say of a run that wrote none: it trained on stored rows, or did not come so far."""
+    if (path / "metrics.jsonl").exists():
+        curves = path / "curves.html"
+        told = f"its curves are in {curves}" if curves.exists() else "its numbers are in metrics.jsonl"
+        return DataError(f"{name} is a training run without rollouts of its own", hint=told)
+    shard = next(path.glob("shards/*/groups.jsonl"), None)
+    if shard is not None:
+        return DataError(f"{name} is a run in shards that are not joined yet", hint=f"name one of them: {shard.parent}")
+    return DataError(f"{name} is a run without rollouts so far", hint=f"{shell('runs', path)} tells how it stands")
 
 
 def _file(name: str, path: Path) -> Source:

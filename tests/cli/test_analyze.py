@@ -199,6 +199,20 @@ def test_unscored_rollouts_are_described_too(cli: CLI) -> None:
     assert "success" not in done.stdout
 
 
+def test_numbers_that_no_float_can_hold(cli: CLI) -> None:
+    long = 10**400
+    rollouts = [
+        {"messages": [{"role": "assistant", "content": "a"}], "reward": reward, "metrics": {"m": long, "n": 1.5}}
+        for reward in (long, 0.5, 1e308, -1e308)
+    ]
+    for rollout in rollouts:
+        rollout.update(rewards={"r": long}, usage={"completion_tokens": long})
+    Path("a.jsonl").write_text(json.dumps({"group_id": "g", "env": "e", "task": {"id": "t"}, "rollouts": rollouts}))
+    told = cli("analyze", "a.jsonl", "--html", "a.html", "--json").json["environments"]["e"]
+    assert (told["rollouts"]["scored"], told["rollouts"]["non_finite"]) == (3, 1)
+    assert list(told["metrics"]) == ["n"]
+
+
 def test_a_format_that_the_rows_are_not_in(cli: CLI) -> None:
     path = write(Path("r.jsonl"), group("a", [1.0]))
     for name in ("sharegpt", "preference", "completion", "taubench", "text", "native"):

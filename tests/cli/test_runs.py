@@ -163,6 +163,14 @@ def test_odd_folders_make_a_line_or_a_note(isolation: Path, cli: Any) -> None:
     pipes.mkdir()
     for name in ("plan.json", "summary.json", "log.jsonl", "lock", "groups.jsonl"):
         os.mkfifo(pipes / name)
+    for name in ("exit.json", "lock"):  # both are asked whether it still runs
+        os.mkfifo(make(root / "ended", None) / name if name == "exit.json" else root / "ended" / name)
+    circle = make(root / "circle", None) / "shards"
+    circle.mkdir()
+    for name in "01":
+        (circle / name).symlink_to("..")
+    long = make(root / "long", None)
+    (long / "summary.json").write_text('{"state": "finished", "reward_mean": 1%s, "groups_done": 4}' % ("0" * 400))
     (root / "loop").symlink_to(root)
     (root / "self").symlink_to("self")
     (root / "again").symlink_to(root / "good")
@@ -178,11 +186,37 @@ def test_odd_folders_make_a_line_or_a_note(isolation: Path, cli: Any) -> None:
     )
     assert len([name for name in found if name in ("good", "again")]) == 1
     assert not {"stranger", "loop", "self", "job"} & set(found)
-    assert found["pipe"] == "finished"
+    assert (found["pipe"], found["long"]) == ("finished", "finished")
+    assert {"circle", "ended"} <= set(found)
     assert "1 jobs that hold no run" in got.stderr
     assert "\x1b" not in got.stdout
     assert "\u202e" not in got.stdout
     assert cli("runs", "--json").json["found"] == len(found)
+
+
+def test_a_run_without_rollouts_is_not_offered_for_viewing(isolation: Path, cli: Any) -> None:
+    """Training on stored rows has none; the others may not have come so far."""
+    root = isolation / "runs"
+    trained = make(root / "sft", None, plan={"command": "train", "method": "sft", "steps": 1})
+    (trained / "train.json").write_text('{"state": "finished"}')
+    (trained / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "loss": 0.5}\n')
+    (trained / "samples.jsonl").write_text('{"step": 1, "completion": "x"}\n')
+    make(root / "early", "failed", error="no server")
+    os.mkfifo(make(root / "pipe", "failed") / "groups.jsonl")
+    part = make(root / "parts" / "shards" / "0")
+    (part / "groups.jsonl").write_text("")
+    (root / "parts" / "plan.json").write_text(json.dumps(PLAN))
+    got = cli("runs")
+    assert "atropos view" not in got.stderr
+    for name, told, hint in (
+        ("sft", "a training run without rollouts of its own", "metrics.jsonl"),
+        ("early", "a run without rollouts so far", "atropos runs runs/early"),
+        ("pipe", "a run without rollouts so far", "atropos runs runs/pipe"),
+        ("parts", "a run in shards that are not joined yet", "runs/parts/shards/0"),
+    ):
+        for command in ("view", "analyze"):
+            said = cli(command, f"runs/{name}")
+            assert (said.code, told in said.stderr, hint in said.stderr) == (6, True, True), said.stderr
 
 
 def test_filters(isolation: Path, cli: Any) -> None:
@@ -246,7 +280,12 @@ def test_odd_names_and_values(isolation: Path, cli: Any) -> None:
         Path(os.fsdecode(os.path.join(root, name, b"plan.json"))).write_text(
             '{"environment": {"name": "e", "config": {"a": NaN, "b": "x"}}, "model": "\\ud800m"}'
         )
-    for name, time_text in (("early", "0001-01-01T00:00:00+23:59"), ("late", "9999-12-31T23:59:59-23:59"), ("no", "x")):
+    for name, time_text in (
+        ("early", "0001-01-01T00:00:00+23:59"),
+        ("late", "9999-12-31T23:59:59-23:59"),
+        ("no", "x"),
+        ("zone", "2026-01-02T03:00:00+02:00"),
+    ):
         make(isolation / "runs" / name)
         (isolation / "runs" / name / "log.jsonl").write_text(json.dumps({"time": time_text, "event": "started"}) + "\n")
     (isolation / "runs" / "deep").mkdir()
@@ -258,6 +297,7 @@ def test_odd_names_and_values(isolation: Path, cli: Any) -> None:
     assert runs["-rf"]["next"] == "atropos run ./-rf"
     assert runs["with 'quote"]["next"] == "atropos run 'with '\"'\"'quote'"
     assert runs["-rf"]["options"] == {"a": None, "b": "x"}
+    assert runs["zone"]["started"] == "2026-01-02T01:00:00+00:00"
     assert runs["deep"]["state"] == "unreadable"
     os.chdir(isolation)
     for option in (("--export", "x.html"), ("--diff", "runs")):

@@ -23,6 +23,9 @@ from .view_support import ask, group, native, opened, words, write
 
 CLI = Callable[..., Any]
 
+LONG = 10**400
+"""JSON's whole numbers may have any length; a float cannot hold this one."""
+
 # Rows -----------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +268,24 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
     json.dumps(answer, allow_nan=False)
     assert len(answer["prompt"]) + len(answer["attempts"][0]["messages"]) == 5
     assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
+
+
+def test_numbers_that_no_float_can_hold(tmp_path: Path) -> None:
+    huge = [{"reward": value, "metrics": {"m": LONG, "flag": True}, "rewards": {"r": LONG}} for value in (1e308, 1e308)]
+    long = [{"reward": LONG, "usage": {"completion_tokens": LONG}}, {"reward": 0.5}]
+    path = write(tmp_path / "a.jsonl", native("x", huge, advantages=[LONG, 1.0]), native("y", long, seed=LONG))
+    other = write(tmp_path / "b.jsonl", native("x", [{"reward": -1e308}, {"reward": -1e308}]))
+    library = opened(path, other)
+    assert library.diff is not None
+    library.diff.compare()
+    first, second = ask(library, "groups")["items"]
+    assert (first["mean"], second["scores"], second["mean"]) == (1e308, [None, 0.5], 0.5)
+    attempt = ask(library, "group", run=0, n=0)["attempts"][0]
+    assert (attempt["metrics"], attempt["rewards"], attempt["advantage"]) == ({"flag": 1}, {}, None)
+    ask(library, "group", run=0, n=1)
+    told = ask(library, "diff", sort="order")
+    assert json.dumps(told, allow_nan=False)
+    assert told["rows"][0]["delta"] is None
 
 
 def test_parts_that_only_pretend(tmp_path: Path) -> None:

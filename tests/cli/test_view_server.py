@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from atropos_cli.cli.view import payload
 from atropos_cli.cli.view.about import about
 from atropos_cli.cli.view.export import export
 from atropos_cli.cli.view.index import RunIndex
@@ -83,6 +84,9 @@ def test_a_list_of_runs_and_the_runs_in_it(tmp_path: Path) -> None:
         assert fetch(found, f"{page}curves")[0] == 404
         status, _, text = fetch(found, f"{base}run/{runs['bare']['key']}/")
         assert (status, b"Traceback" in text) == (404, False)
+        assert (runs["a"]["groups"], runs["bare"]["groups"]) == (True, False)
+        status, _, text = fetch(found, f"{base}run/{runs['bare']['key']}/api/run")
+        assert (status, "without rollouts" in json.loads(text)["error"]) == (404, True)
         assert fetch(found, f"/wrong/run/{runs['a']['key']}/api/run")[0] == 404
     finally:
         found.shutdown()
@@ -293,6 +297,33 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
         export(library, page)
     assert page.read_text() == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["page.html", "r.jsonl"]
+
+
+def test_a_page_that_is_broken_off_leaves_nothing(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Path("r.jsonl"), group("a", [1.0]))
+    real = payload.group
+
+    def ended(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*given)
+
+    monkeypatch.setattr(payload, "group", ended)
+    assert cli("view", "r.jsonl", "--export", "page.html").code == 130
+    assert [file.name for file in Path().iterdir() if "page" in file.name] == []
+
+
+def test_a_page_never_takes_the_place_of_its_input(cli: CLI) -> None:
+    before = write(Path("r.jsonl"), group("a", [1.0])).read_text()
+    Path("link.jsonl").symlink_to("r.jsonl")
+    for command, option in (("view", "--export"), ("analyze", "--html")):
+        for name in ("r.jsonl", "link.jsonl"):
+            got = cli(command, "r.jsonl", option, name, "--overwrite")
+            assert (got.code, "is an input" in got.stderr) == (2, True)
+        got = cli(command, "r.jsonl", option, "r.jsonl/x/page.html")
+        assert (got.code, "r.jsonl is a file, not a folder" in got.stderr) == (6, True)
+        got = cli(command, "r.jsonl", option, ".", "--overwrite")
+        assert (got.code, ". is a folder" in got.stderr) == (6, True)
+    assert Path("r.jsonl").read_text() == before
 
 
 def test_script_json_has_no_markup() -> None:

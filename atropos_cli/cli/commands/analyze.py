@@ -112,6 +112,8 @@ def analyze(
     for path in (html, png):
         _check_output(path, folder=path is png, overwrite=overwrite)
     reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
+    if html is not None:
+        dataio.keep_inputs(reading.sources, html, str(html), "--html")
     wanted = set(env or ())
     with (
         dataio.ticking("analyze", reading) as ticker,

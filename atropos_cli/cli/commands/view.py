@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -90,6 +90,8 @@ def view(
     Ctrl-C ends the server. Rows are read when they are looked at, so a file of any size opens at once.
     """
     session = session_of(ctx)
+    if export is not None and export.is_dir():
+        raise DataError(f"{export} is a folder", hint="give a file to --export")
     if export is not None and export.exists() and not overwrite:
         raise DataError(f"{export} is already there", hint="--overwrite replaces it")
     listed = _lists_runs(run)
@@ -148,9 +150,12 @@ def _export(library: Library, path: Path, limit: int | None, session: Session) -
     from atropos_cli.cli.view.export import export
     from atropos_cli.io.remote import make_folder
 
+    dataio.keep_inputs([source for run in library.runs for source in run.sources], path, str(path), "--export")
     make_folder(path.parent)
-    made = export(library, path, limit)
-    kind = "compared tasks" if library.diff is not None else "groups"
+    with _until_sigterm():
+        made = export(library, path, limit)
+    kind = "compared task" if library.diff is not None else "group"
+    kind += "" if made.groups == 1 else "s"
     more = f" of {made.total:,}" if made.groups < made.total else ""
     if made.groups < made.total and made.groups != limit:
         more += ", as many as a browser can hold"
@@ -158,6 +163,20 @@ def _export(library: Library, path: Path, limit: int | None, session: Session) -
         more += f"; tokens of the first {made.with_tokens:,}"
     said = f"wrote {path}: {made.groups:,} {kind}{more}, {made.size / 1e6:,.1f} MB"
     end(session.out, said, "open it in a browser")
+
+
+@contextmanager
+def _until_sigterm() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: the half page goes."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(library: Library | RunIndex, host: str, port: int, session: Session) -> None:

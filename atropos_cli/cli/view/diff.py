@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from atropos_cli.cli.view.runs import Run
+from atropos_cli.domain.streaming import finite
 from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Record
 
@@ -34,7 +34,7 @@ class _Side:
 
     @property
     def mean(self) -> float | None:
-        return self.total / self.scored if self.scored else None
+        return finite(self.total / self.scored) if self.scored else None
 
 
 class Diff:
@@ -93,7 +93,7 @@ class Diff:
 
     def _delta(self, key: bytes) -> float | None:
         a, b = (sides[key].mean for sides in self._sides)
-        return None if a is None or b is None else b - a
+        return None if a is None or b is None else finite(b - a)
 
     def counts(self) -> dict[str, Any]:
         """Tasks by how they changed; the mean change over tasks with rewards in both runs."""
@@ -106,7 +106,7 @@ class Diff:
             "better": sum(delta > 1e-8 for delta in deltas),
             "worse": sum(delta < -1e-8 for delta in deltas),
             "same": sum(abs(delta) <= 1e-8 for delta in deltas),
-            "mean_change": sum(deltas) / len(deltas) if deltas else None,
+            "mean_change": finite(sum(deltas) / len(deltas)) if deltas else None,
             "runs": [self._totals(sides) for sides in self._sides],
         }
 
@@ -118,7 +118,7 @@ class Diff:
             "tasks": len(sides),
             "scored": scored,
             "failed": sum(side.failed for side in sides.values()),
-            "mean": math.fsum(side.total for side in sides.values()) / scored if scored else None,
+            "mean": finite(sum(side.total for side in sides.values()) / scored) if scored else None,
         }
 
     def rows(self, sort: str, start: int, limit: int) -> tuple[list[dict[str, Any]], int]:

@@ -14,6 +14,7 @@ from typing import Any
 from atropos_cli.cli.view.library import Library
 from atropos_cli.cli.view.page import TYPES, asset, index_page
 from atropos_cli.engine.runindex.entry import RunEntry, RunReader
+from atropos_cli.engine.runindex.find import holds_rollouts
 from atropos_cli.engine.runindex.listing import Listing, list_runs, progress, result, telling_options, what
 
 ASSETS = ("dom.js", "runs.js", "style.css", "runs.css")
@@ -132,7 +133,7 @@ def _line(entry: RunEntry, options: dict[str, str]) -> dict[str, Any]:
         "result": result(entry),
         "equal": entry.zero_std_groups,
         "error": entry.error,
-        "groups": entry.state not in ("planned", "unreadable") and entry.shards is None,
+        "groups": holds_rollouts(Path(entry.run)),
         "curves": entry.kind == "train" and bool(entry.done),
     }
 

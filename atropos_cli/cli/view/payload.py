@@ -12,6 +12,7 @@ from typing import Any
 from atropos_cli.cli.view import parts
 from atropos_cli.cli.view.parts import BRIEF, Cutter, plain
 from atropos_cli.cli.view.runs import Unreadable
+from atropos_cli.domain.base import is_finite
 from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
 
@@ -51,11 +52,18 @@ def summary(position: int, group: Record | Unreadable) -> dict[str, Any]:
         "attempts": len(scores),
         "failed": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is not None],
         "cut": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is None and attempt.truncated],
-        "mean": math.fsum(known) / len(known) if known else None,
+        "mean": _mean(known),
         "preview": "" if brief.startswith(task[:40]) else brief,
         "stops": reasons[:1] if len(set(reasons)) == 1 else reasons,
         "length": _length(attempts),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    try:
+        return math.fsum(values) / len(values) if values else None
+    except OverflowError:  # the sum of huge ones is no number, their mean is
+        return math.fsum(value / len(values) for value in values)
 
 
 def _length(attempts: Sequence[Attempt]) -> list[Any] | None:
@@ -64,7 +72,7 @@ def _length(attempts: Sequence[Attempt]) -> list[Any] | None:
     for attempt in attempts:
         usage = attempt.raw.get("usage")
         count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        counts.append(count if isinstance(count, int) else None)
+        counts.append(count if type(count) is int and 0 <= count < 1 << 62 else None)
     told = [count for count in counts if count is not None]
     if told:
         return [round(sum(told) / len(told), 1), "tokens"]
@@ -148,17 +156,14 @@ def _advantage(record: Record, attempt: Attempt) -> float | None:
     if not isinstance(values, list) or len(values) != len(record.attempts):
         return None
     value = values[attempt.index] if attempt.index < len(values) else None
-    return float(value) if value is not None and _finite(value) else None
+    return float(value) if is_finite(value) else None
 
 
 def _numbers(values: Any) -> dict[str, float]:
     if not isinstance(values, dict):
         return {}
-    return {str(name)[:BRIEF]: value for name, value in list(values.items())[:50] if _finite(value)}
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    shown = ((name, int(value) if isinstance(value, bool) else value) for name, value in list(values.items())[:50])
+    return {str(name)[:BRIEF]: value for name, value in shown if is_finite(value)}
 
 
 def _text(cutter: Cutter, value: Any) -> str | None:
@@ -232,7 +237,7 @@ def _rounded(values: Sequence[Any]) -> list[float | None]:
             return [round(value, 4) for value in values]
     except (TypeError, ValueError, OverflowError):
         pass
-    return [round(value, 4) if _finite(value) else None for value in values]
+    return [round(value, 4) if is_finite(value) else None for value in values]
 
 
 def token_texts(ids: Sequence[int], decode: Any) -> list[str]:

@@ -150,7 +150,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             found = library.library(key)
         except AtroposError as error:
-            return 404, "text/plain; charset=utf-8", f"{error}\n".encode()
+            if name.startswith("api/"):  # asked by a page that was opened before
+                return 404, "application/json", json.dumps({"error": str(error)}).encode()
+            return 404, "text/plain; charset=utf-8", f"{error}\n".encode("utf-8", "replace")
         return missing if found is None else self._of_library(found, name, given, listed=True) or missing
 
     def _of_library(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.base import is_finite
 from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.thinking import split_thinking
 from atropos_cli.engine.analysis.differences import Differences
@@ -192,4 +193,4 @@ def _name(name: str, counter: Counter[str]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < float("inf")
+    return isinstance(value, bool) or is_finite(value)

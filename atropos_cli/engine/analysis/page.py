@@ -66,7 +66,8 @@ def _headlines(data: dict[str, Any]) -> str:
     if data["reward"]["mean"] is not None:
         ci = data["reward"]["ci95_over_tasks"]
         over = f"95 % interval over {ci['tasks']} tasks; " if ci is not None else ""
-        cards.append(("mean reward", interval(data), f"{over}{rollouts['scored']} scored rollouts"))
+        scored = "1 scored rollout" if rollouts["scored"] == 1 else f"{rollouts['scored']} scored rollouts"
+        cards.append(("mean reward", interval(data), over + scored))
     if stats["groups"]:
         differing = round((1 - stats["frac_reward_zero_std"]) * stats["groups"])
         at = [

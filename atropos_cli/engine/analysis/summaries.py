@@ -74,8 +74,10 @@ def no_pass(data: dict[str, Any]) -> str:
     success = data["success"]
     if not success["of"] or succeeded_and_failed(data):
         return ""
-    which = "all" if success["count"] else "none"
-    return f"pass@k: {which} of {success['of']} attempts succeeded, by {success['rule']}"
+    which = f"{'all' if success['count'] else 'none'} of {success['of']} attempts succeeded"
+    if success["of"] == 1:
+        which = f"the only attempt {'succeeded' if success['count'] else 'failed'}"
+    return f"pass@k: {which}, by {success['rule']}"
 
 
 def interval(data: dict[str, Any]) -> str:

@@ -14,6 +14,12 @@ COLORS = 8
 """Lines that the style sheet tells apart, by colour and dashes."""
 
 _LABEL = 28
+_LETTERED = 1e12
+"""From here on a power of ten is shorter than a number of billions."""
+
+_TICK = 8
+"""Letters of a label that fit beside the axis; longer ones are set narrower, since a minus cut off turns the sign."""
+
 _TICK_GAP = 30
 """Least distance of two labels on the axis below."""
 
@@ -34,9 +40,9 @@ def number(value: float) -> str:
     if value != value or math.isinf(value):
         return str(value)
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
+        if size <= abs(value) < _LETTERED:
             return f"{value / (1000 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:.4g}"
+    return f"{value or 0:.4g}"  # never -0
 
 
 def escape(text: str) -> str:
@@ -128,7 +134,9 @@ def _grid(axes: _Axes, low: float, high: float) -> list[str]:
     for tick in nice_ticks(low, high):
         y = axes.y(tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(tick)}</text>')
+        text = number(tick)
+        fit = f' textLength="{LEFT - 8}" lengthAdjust="spacingAndGlyphs"' if len(text) > _TICK else ""
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end"{fit}>{text}</text>')
     return parts
 
 

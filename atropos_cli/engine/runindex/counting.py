@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from atropos_cli.io.index import records_in
-from atropos_cli.io.jsonvalue import NotJson, parse
+from atropos_cli.io.jsonvalue import NotJson, open_file, parse
 
 _COUNTED = 4 << 20
 """Bytes of a groups file whose tasks are counted; of a larger one the index of offsets tells."""
 
 _END = 1 << 16
 _LAST = b'"last":true'
-
-
-def open_file(path: Path) -> IO[bytes]:
-    """A file to read. Raises OSError for what is none: a pipe would be waited for, a device has no end."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(f"{path} is no file")
-    return os.fdopen(fd, "rb")
 
 
 def count_groups(folder: Path, summary_at: float | None) -> int:

@@ -6,7 +6,6 @@ Files are untrusted: they may be torn, of strangers, or of any shape, and make a
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic_core import from_json
 
-from atropos_cli.domain.base import Frozen, JsonDict, clean_text
-from atropos_cli.engine.runindex.counting import count_groups, metric_ends, open_file
-from atropos_cli.engine.runindex.find import EVALUATION, PLAN, shards
+from atropos_cli.domain.base import Frozen, JsonDict, clean_text, is_finite
+from atropos_cli.engine.runindex.counting import count_groups, metric_ends
+from atropos_cli.engine.runindex.find import EVALUATION, PLAN, holds_rollouts, shards
 from atropos_cli.engine.runindex.state import SETTLED, State, state_of, written_at
 from atropos_cli.engine.training.records.summary import FILE as TRAIN_FILE
-from atropos_cli.io.jsonvalue import NotJson, dump, parse
+from atropos_cli.io.jsonvalue import NotJson, dump, open_file, parse
 from atropos_cli.paths import shell, shell_word
 
 Kind = Literal["gen", "eval", "train"]
@@ -105,11 +104,11 @@ def _signature(folder: Path) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _entry(folder: Path) -> RunEntry:
+def _entry(folder: Path, *, whole: bool = True) -> RunEntry:
     plan = object_in(folder / PLAN)
     if (folder / TRAIN_FILE).exists() or plan.get("command") == "train":
         return _training(folder, plan)
-    parts = shards(folder)
+    parts = shards(folder) if whole else []  # a shard has none of its own, unless links lead in a circle
     if parts and not (folder / "summary.json").exists():
         return _sharded(folder, parts)
     return _rollouts(folder, plan)
@@ -173,7 +172,7 @@ def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
         options=_options(rollouts.get("environment")),
         method=_text(told.get("method")) or _text(plan.get("method")),
         trainer=_text(told.get("trainer")) or _name(plan.get("trainer")),
-        data=tuple(str(item)[:_TEXT] for item in plan.get("data") or ())[:20],
+        data=_texts(plan.get("data")),
         model=_text(told.get("model")) or _text(plan.get("model")),
         backend=_name(rollouts.get("backend")),
         done=done,
@@ -195,7 +194,7 @@ def _from_to(name: str, first: tuple[Any, Any] | None, last: tuple[Any, Any] | N
 
 def _sharded(folder: Path, parts: list[Path]) -> RunEntry:
     """A run whose shards are not joined yet: together what they are one by one."""
-    entries = [_entry(part) for part in parts]
+    entries = [_entry(part, whole=False) for part in parts]
     states = {entry.state for entry in entries}
     order: tuple[State, ...] = ("running", "failed", "lost", "unreadable", "interrupted", "planned", "finished")
     state = next((state for state in order if state in states), "interrupted")
@@ -224,14 +223,9 @@ def _sharded(folder: Path, parts: list[Path]) -> RunEntry:
 def _common(
     folder: Path, plan: dict[str, Any], begin: dict[str, Any] | None, state: State, kind: Kind
 ) -> dict[str, Any]:
-    started = _text(begin.get("time")) if begin else None
-    if started is None or not _is_time(started):
-        made = _mtime(folder / PLAN) or _mtime(folder)
-        started = None if made is None else _iso(made)
-    updated = written_at(folder)
     return {
-        "started": started,
-        "updated": None if updated is None else _iso(updated),
+        "started": _utc(begin.get("time") if begin else None) or _iso(_mtime(folder / PLAN) or _mtime(folder)),
+        "updated": _iso(written_at(folder)),
         "plan_digest": _text(plan.get("digest")),
         "next": next_step(folder, state, kind),
     }
@@ -242,7 +236,7 @@ def next_step(folder: Path, state: State, kind: Kind) -> str | None:
     if state in ("interrupted", "lost", "planned"):
         again = f"the atropos eval command again, with --resume --output {shell_word(folder)}"
         return again if kind == "eval" else shell("run", folder)
-    return None if state == "unreadable" else shell("view", folder)
+    return None if state == "unreadable" or not holds_rollouts(folder) else shell("view", folder)
 
 
 def first_start(folder: Path) -> dict[str, Any] | None:
@@ -277,16 +271,20 @@ def _mtime(path: Path) -> float | None:
         return None
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def _iso(seconds: float | None) -> str | None:
+    """None for a time that no calendar has: file systems keep any number."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return None
 
 
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _utc(text: object) -> str | None:
+    """A time in any zone and notation as we write it; None for what is none."""
+    with contextlib.suppress(ValueError, OverflowError, TypeError):
+        found = datetime.fromisoformat(text)  # type: ignore[arg-type]
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return found.isoformat(timespec="seconds")
+    return None
 
 
 def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
@@ -310,12 +308,16 @@ def _text(value: object) -> str | None:
     return clean_text(value)[:_TEXT] if isinstance(value, str) and value else None
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(clean_text(str(item))[:_TEXT] for item in value[:20]) if isinstance(value, list) else ()
+
+
 def _whole(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 62 else None
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and type(value) is not bool and math.isfinite(value) else None
+    return float(value) if is_finite(value) else None
 
 
 def _short(error: BaseException) -> str:

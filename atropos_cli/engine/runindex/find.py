@@ -35,6 +35,11 @@ def is_run(names: Iterable[str]) -> bool:
     return PLAN in there or TRAIN_FILE in there or any(name in there for name in GROUPS)
 
 
+def holds_rollouts(folder: Path) -> bool:
+    """Is there something to view? Training on stored rows has no rollouts, and a run that failed early none either."""
+    return any((folder / name).is_file() for name in GROUPS)
+
+
 def find_runs(folders: Iterable[Path]) -> Found:
     """The runs below some folders, or they themselves; each once."""
     found = Found()

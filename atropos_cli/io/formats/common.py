@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from atropos_cli.domain.base import is_finite
 from atropos_cli.domain.finish import FINISH_KEYS, finish_in, finish_of
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
 from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
@@ -242,7 +242,7 @@ def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] |
     for key in _WEIGHTS:
         value = item.get(key)
         if value is not None:
-            if not isinstance(value, int | float) or not math.isfinite(value):
+            if not is_finite(value):
                 raise RowError(f"{field}.{key}", "a number", kind_of(value))
             message["weight"] = float(value)
             break
@@ -251,8 +251,7 @@ def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] |
 def read_score(value: Any, field: str) -> tuple[float | None, bool]:
     """(score, non-finite): a number, a boolean or null; NaN and Infinity give (None, True)."""
     if isinstance(value, float | int):
-        number = float(value)
-        return (number, False) if math.isfinite(number) else (None, True)
+        return (float(value), False) if isinstance(value, bool) or is_finite(value) else (None, True)
     if value is None:
         return None, False
     if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.domain.base import is_finite
 from atropos_cli.domain.finish import finish_in
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.formats.common import (
@@ -84,7 +85,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         attempt.rewards = {
             name: float(values[i])
             for name, values in verdicts.items()
-            if name not in _SCORES and isinstance(values[i], int | float)
+            if name not in _SCORES and (isinstance(values[i], bool) or is_finite(values[i]))
         }
         attempt.finish_reason = _finish(raw, own, i, len(solutions))
     record.cut = _cut_lists

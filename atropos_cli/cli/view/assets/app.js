@@ -381,6 +381,7 @@ async function watch() {
       describe(meta);
       if (facts.dropBroken()) state.from--; // it was half a row then
       await load();
+      if (state.chosen === null && state.items.length) await choose(state.items[0].n); // the page was opened before the first
     } catch (error) {
       say(error.message);
     }
@@ -410,6 +411,7 @@ async function start() {
   }
   const first = wanted.group !== null ? wanted.group : state.items.length ? state.items[0].n : null;
   if (first !== null) await choose(first, wanted.rollout);
+  else if (state.mode === "groups" && !filtering()) get("shown").replaceChildren(element("p.soft", null, "No rollouts yet."));
   document.documentElement.dataset.ready = "1";
   await (loaded || load());
   watch();

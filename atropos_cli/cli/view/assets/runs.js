@@ -82,8 +82,8 @@ function draw() {
 
 function row(run) {
   const path = element("span.path", null, line(run.run));
-  const name = run.groups ? element("a", { href: `run/${run.key}/` }, line(run.what)) : line(run.what);
   const curves = run.curves ? element("a.curves", { href: `run/${run.key}/curves` }, "curves") : null;
+  const name = run.groups ? element("a", { href: `run/${run.key}/` }, line(run.what)) : line(run.what);
   const error = run.error ? element("span.problem", null, line(run.error)) : null;
   const broken = ["interrupted", "lost"].includes(run.state) && run.next;
   const cells = {
@@ -114,7 +114,8 @@ function equal(run) {
 
 function ago(time) {
   if (!time) return "?";
-  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+  const seconds = (Date.now() - Date.parse(time)) / 1000;
+  if (seconds < -60) return "in the future"; // another machine's clock
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
     if (seconds >= size) return `${Math.floor(seconds / size)} ${unit} ago`;
   }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.base import JsonDict, is_finite
 from atropos_cli.engine.training.records.steplog import StepLog, read_steps
 from atropos_cli.errors import TrainerError
 from atropos_cli.io.rundir import now
@@ -53,7 +53,7 @@ def finite(metrics: Mapping[str, float]) -> Values:
         if name in RESERVED:
             continue
         if type(value) is int:
-            values[name] = value
+            values[name] = value if is_finite(value) else None
             continue
         try:
             number = float(value)
@@ -70,7 +70,7 @@ def read_metrics(folder: Path) -> list[tuple[int, Values]]:
         step = record["step"]
         assert isinstance(step, int)
         values: Values = {
-            key: value
+            key: value if is_finite(value) else None
             for key, value in record.items()
             if key not in RESERVED and (value is None or (isinstance(value, int | float) and type(value) is not bool))
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from atropos_cli.engine.training.records.curves import charts_of, draw_curves, drawn
+from atropos_cli.domain.charts import Chart, Line
+from atropos_cli.engine.training.records.curves import charts_of, draw_curves, drawn, png
 from atropos_cli.engine.training.records.metrics import MetricsLog, read_metrics
 from atropos_cli.engine.training.records.summary import summary
 from atropos_cli.errors import DataError
@@ -138,3 +140,28 @@ def test_git_commit(tmp_path: Path) -> None:
     assert git_commit(tmp_path) == commit
     (tmp_path / "f").write_text("2")
     assert git_commit(tmp_path) == f"{commit}+"
+
+
+def test_numbers_that_are_none_or_tiny_or_huge(tmp_path: Path) -> None:
+    fields = ('"reward": -{}e-7', '"nan": NaN', '"kl": 1e{}', '"long": 1' + "0" * 400)
+    lines = [
+        f'{{"step": {step}, "kind": "train", {", ".join(fields).format(step, step + 10)}}}\n'
+        for step in range(100, 120)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    draw_curves(tmp_path)
+    text = (tmp_path / "curves.html").read_text()
+    assert "-1e-05 → -1.19e-05" in text
+    assert "no finite value:</b> nan, long" in text
+    assert not re.search(r">-0<|nan →|e\+\d+G<", text)
+    # A minus that does not fit beside the axis would be cut off.
+    labels = re.findall(r'text-anchor="end"([^>]*)>(-1.05e-05)<', text)
+    assert [("textLength" in fit, label) for fit, label in labels] == [(True, "-1.05e-05")]
+
+
+def test_a_picture_of_very_many_metrics_holds_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("atropos_cli.engine.training.records.curves._PICTURED", 1)
+    charts = [Chart(f"m{i}", f"m{i}", "step", "", lines=(Line("m", (0.0, 1.0), (0.0, 1.0)),)) for i in range(9)]
+    width, height = (int.from_bytes(png(charts, "run")[at : at + 4], "big") for at in (16, 20))
+    assert width < 600 > height
