@@ -114,7 +114,8 @@ class OpenAIBackend(InferenceBackend):
             request = request.replace(n=1)
         if request.choices and request.logprobs == "require":
             raise FatalBackendError(
-                "logprobs are required, and a server's say too little where a reply is one of given texts",
+                "logprobs are required, and a server does not say of which distribution they are where a reply is held to "
+                "given texts",
                 hint="leave out --logprobs require, or play with the model in process: --backend local",
             )
         content = self._content(request)
