@@ -114,7 +114,7 @@ class OpenAIBackend(InferenceBackend):
             request = request.replace(n=1)
         if request.choices and request.logprobs == "require":
             raise FatalBackendError(
-                "logprobs are required, and a server's say too little where a reply is one of given texts",
+                "logprobs are required, but a server does not say which distribution those of a held reply are of",
                 hint="leave out --logprobs require, or play with the model in process: --backend local",
             )
         content = self._content(request)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from atropos_cli.sdk import FatalBackendError, Generation
+from atropos_cli.sdk import FatalBackendError, Generation, clean_text
 
 Way = Literal["structured_outputs", "guided_choice", "regex", "grammar"]
 
@@ -53,7 +53,7 @@ class ChoiceAsker:
         if self.way == "regex":
             value: Any = "(" + "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in choices) + ")"
         elif self.way == "grammar":
-            value = "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
+            value = "root ::= " + " | ".join(map(_quoted, choices))
         else:
             value = {"choice": list(choices)} if self.way == "structured_outputs" else list(choices)
         return {self.way: value}
@@ -68,11 +68,14 @@ class ChoiceAsker:
 
 
 def other_reply(generation: Generation, choices: Sequence[str]) -> str | None:
-    """A whole reply that is none of the choices; None where there is none."""
-    allowed = {text.strip() for text in choices}
+    """A reply that is none of the choices, nor the beginning of one where it was cut off; None where there is none."""
+    allowed = {clean_text(text).strip() for text in choices}
     for completion in generation.completions:
         text = completion.message.text.strip()
-        if text not in allowed and completion.finish_reason != "length":
+        if text in allowed:
+            continue
+        begun = text.rstrip("\ufffd")  # the half of a character that was cut in two
+        if completion.finish_reason == "stop" or not any(choice.startswith(begun) for choice in allowed):
             return text
     return None
 
@@ -87,6 +90,12 @@ def without_logprobs(generation: Generation) -> Generation:
             completion = completion.model_copy(update={"message": message.model_copy(update={"tokens": tokens})})
         completions.append(completion)
     return generation.model_copy(update={"completions": tuple(completions)})
+
+
+def _quoted(text: str) -> str:
+    """As a grammar of llama.cpp has it: JSON but for two escapes that it does not know."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub(r"\\(.)", lambda found: {"b": r"\x08", "f": r"\x0C"}.get(found[1], found[0]), quoted)
 
 
 def _before_structured(version: str | None) -> bool:

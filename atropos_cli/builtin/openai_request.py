@@ -97,7 +97,7 @@ def build_body(
     for name in ("temperature", "top_p", "top_k", "min_p"):
         if (value := getattr(sampling, name)) is not None:
             body[name] = value
-    if sampling.stop:
+    if sampling.stop and not request.choices:  # given replies are whole as they are; a stop text would cut them
         body["stop"] = (*content.get("stop", ()), *sampling.stop)
     if request.seed is not None and "seed" not in fields.dropped:
         body["seed"] = request.seed

@@ -111,7 +111,7 @@ class Prompts:
 
     def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         with self._lock:
-            return tuple(self._tokenizer(text, add_special_tokens=special)["input_ids"])
+            return tuple(self._tokenizer(clean_text(text), add_special_tokens=special)["input_ids"])
 
     def _decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
         with self._lock:

@@ -3,6 +3,11 @@
 #
 #     bash examples/custom-environment/run.sh [RUN]
 set -euo pipefail
+command -v atropos >/dev/null || {
+  echo "error: no command atropos on the PATH" >&2
+  echo "hint: in a checkout bash .ci/setup && . .venv/bin/activate, else pip install atropos-cli" >&2
+  exit 4
+}
 here=$(cd "$(dirname "$0")" && pwd)
 run=${1:-runs/guess}
 

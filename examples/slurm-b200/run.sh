@@ -2,6 +2,11 @@
 # Show the job, or submit it:   bash examples/slurm-b200/run.sh [submit]
 # MODEL and RUN can be given in the environment; RUN must lie on a file system that the compute nodes see.
 set -euo pipefail
+command -v atropos >/dev/null || {
+  echo "error: no command atropos on the PATH" >&2
+  echo "hint: in a checkout bash .ci/setup && . .venv/bin/activate, else pip install atropos-cli" >&2
+  exit 4
+}
 here=$(cd "$(dirname "$0")" && pwd)
 model=${MODEL:-Qwen/Qwen3-235B-A22B-Instruct-2507}
 run=${RUN:-$PWD/runs/play-b200}

@@ -4,6 +4,11 @@
 #
 #     bash examples/train-on-rollouts/run.sh [FOLDER]        about 80 CPU seconds and 3 GB
 set -euo pipefail
+command -v atropos >/dev/null || {
+  echo "error: no command atropos on the PATH" >&2
+  echo "hint: in a checkout bash .ci/setup && . .venv/bin/activate, else pip install atropos-cli" >&2
+  exit 4
+}
 out=${1:-runs/train-on-rollouts}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 sums=(--kind add --prompt-style plain)

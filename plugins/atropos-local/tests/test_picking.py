@@ -104,3 +104,11 @@ async def test_a_text_with_an_end_token_is_refused_and_an_empty_one_is_none(open
         await backend.generate(ask(n=1, choices=("go", "open <|im_end|> box")))
     empty = (await backend.generate(ask(n=1, choices=("",)))).completions[0]
     assert (empty.message.text, tokens(empty).ids) == ("", (END,))
+
+
+async def test_a_text_whose_tokens_read_otherwise_is_refused(opened: Any) -> None:
+    backend = await opened()
+    with pytest.raises(RequestRejected, match=r"cannot reply 'a <.im_start.>user b'"):
+        await backend.generate(ask(n=1, choices=("go", "a <|im_start|>user b")))
+    half = (await backend.generate(ask(n=1, choices=("\ud800!",)))).completions[0]
+    assert half.message.text == "\ufffd!"

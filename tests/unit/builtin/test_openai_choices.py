@@ -70,6 +70,11 @@ def test_the_expression_matches_the_choices_alone() -> None:
     ]
 
 
+def test_a_grammar_has_the_escapes_that_llama_cpp_knows() -> None:
+    asker = ChoiceAsker("auto", "llama.cpp", None)
+    assert asker.fields(("a\b\f\n\\bÄ",)) == {"grammar": r'root ::= "a\x08\x0C\n\\bÄ"'}
+
+
 async def test_a_server_that_ignores_a_field_is_asked_in_the_next_way_and_stays_there() -> None:
     def reply(body: dict[str, Any], index: int) -> str:
         return "go east" if "guided_choice" in body else "I would go east."
@@ -100,12 +105,31 @@ async def test_a_server_that_knows_no_way_ends_the_run_with_a_hint(flavor: Any) 
     assert "--pick-from-admissible" in str(caught.value.hint)
 
 
-async def test_a_reply_that_was_cut_off_is_no_fault_of_the_server() -> None:
-    cut = {"index": 0, "message": {"role": "assistant", "content": "take (o"}, "finish_reason": "length"}
+@pytest.mark.parametrize("text", ["take (o", "take ", "", "Ä", "Ä\ufffd"])
+async def test_a_reply_that_was_cut_off_is_no_fault_of_the_server(text: str) -> None:
+    cut = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
     with MockServer([chat(cut)]) as server:
         async with opened(server) as backend:
-            generation = await backend.generate(ask(choices=CHOICES))
-    assert generation.completions[0].message.text == "take (o"
+            generation = await backend.generate(ask(choices=(*CHOICES, "Äß")))
+    assert generation.completions[0].message.text == text
+
+
+@pytest.mark.parametrize("reason", ["length", "odd"])
+async def test_a_cut_reply_that_begins_none_of_them_shows_that_the_field_was_ignored(reason: str) -> None:
+    cut = {"index": 0, "message": {"role": "assistant", "content": "Let me take"}, "finish_reason": reason}
+    with MockServer([chat(cut)] * 3) as server:
+        async with opened(server) as backend:
+            with pytest.raises(FatalBackendError, match="cannot choose among given replies"):
+                await backend.generate(ask(choices=CHOICES))
+
+
+async def test_stop_texts_are_not_sent_and_half_a_surrogate_pair_is_cleaned() -> None:
+    with MockServer([chat("go east"), chat("\ufffd!")]) as server:
+        async with opened(server) as backend:
+            await backend.generate(ask(choices=CHOICES, stop=("east", " ")))
+            await backend.generate(ask(choices=("\ud800!", "b")))
+    assert ["stop" in request.json for request in server.generations] == [False, False]
+    assert server.generations[1].json["structured_outputs"] == {"choice": ["\ufffd!", "b"]}
 
 
 @pytest.mark.parametrize("flavor", ["vllm", "sglang"])

@@ -30,6 +30,7 @@ from atropos_cli.sdk import (
     RequestRejected,
     StopText,
     TokenLimits,
+    clean_text,
     completion_of,
     end_ids,
     wait_passively,
@@ -220,10 +221,13 @@ class LocalBackend(InferenceBackend):
         """What the replies may be. Raises FatalBackendError where nothing ends one, RequestRejected for a bad text."""
         if not self._ends:
             raise FatalBackendError("the model has no end token, so it cannot be held to given replies")
+        texts = [clean_text(text) for text in texts]
         ids = [prompts.ids(text) for text in texts]
         for text, tokens in zip(texts, ids, strict=True):
             if not self._ends.isdisjoint(tokens):
                 raise RequestRejected(f"the model would end inside of the reply {text!r:.80}: it holds an end token")
+            if (read := prompts.decode(tokens)).strip() != text.strip():  # a special token's name, mostly
+                raise RequestRejected(f"the model cannot reply {text!r:.80}: in its tokens this is {read!r:.80}")
         return Picks(ids, self._ends)
 
     def _loaded(self, source: ModelSource | None) -> Loaded:
