@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     # paths and models
     "gen ./digits.py:Digits --model ./nomodel": (3, ("there is no such file or folder", "check the path")),
     "eval ./digits.py:Digits --model models/tiny.gguf": (3, ("there is no such file or folder",)),
-    "gen ./digits.py:Digits --model smolm2": (5, ("did you mean smollm2?", "none answers at")),
+    "gen ./digits.py:Digits --model smolm2": (5, ("did you mean smollm2?", "no model server answers at")),
     "gen ./digits.py:Digits --model Qwen/Qwen3-8B": (5, ("--backend local", "--base-url URL")),
     "gen ./digits.py:Digits --backend openai": (5, ("no server was named", "--base-url URL")),
     "analyze group.jsonl": (6, ("did you mean groups.jsonl?",)),
