@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import importlib.util
 import os
+import shlex
 import socket
 import threading
 from collections.abc import Sequence
@@ -86,6 +87,8 @@ def check_default_server(registry: Registry, server: Registration, model: str | 
     ways = ["a server: --base-url URL, or start one: atropos launch-vllm MODEL"]
     if os.environ.get("OPENAI_API_KEY"):
         ways = ["a server: --base-url URL; OpenAI's own: --base-url https://api.openai.com/v1"]
+    if model is not None and "://" in model:
+        raise UsageError(f"--model {model}: a model has a name, not an address", hint=_of_address(model))
     if model is not None:
         close = get_close_matches(model.casefold(), MODELS, n=1, cutoff=0.7)
         local = "in this process: --backend local"
@@ -94,6 +97,15 @@ def check_default_server(registry: Registry, server: Registration, model: str | 
         ways = [*(f"did you mean {name}?" for name in close), local, *ways]
     about = "" if model is None else f" for the model {model!r}"
     raise BackendError(f"no server was named{about}, and no model server answers at {default}", hint="; ".join(ways))
+
+
+def _of_address(url: str) -> str:
+    """What was meant by an address where the name of a model stands."""
+    parts = urlsplit(url)
+    name = "/".join(parts.path.strip("/").split("/")[:2])
+    if parts.netloc.endswith(("huggingface.co", "hf.co")) and "/" in name:
+        return f"--model {shlex.quote(name)}"
+    return f"--base-url {shlex.quote(url)}, and --model NAME where it serves several"
 
 
 def _locked(url: str) -> str:
