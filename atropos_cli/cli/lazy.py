@@ -94,10 +94,7 @@ class Group(TyperGroup):
         if words is not None:
             ctx.find_root().obj.out.note(f"{name} is {' '.join(words)} here")
             return self.resolve_command(ctx, [*words, *args[1:]])
-        close = _close(name, self.list_commands(ctx))
-        hint = habits.command_hint(ctx.command_path, name)
-        if hint is None:
-            hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help"
+        hint = habits.next_step(ctx.command_path, name, self.list_commands(ctx))
         raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
 
 
