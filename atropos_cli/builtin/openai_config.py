@@ -102,8 +102,10 @@ def _normal_url(url: str) -> str:
         port = parts.port
     except ValueError:
         raise ValueError(f"{text.rpartition('@')[2]!r} is not a URL") from None
-    place = _PLACE.fullmatch(parts.netloc.rpartition("@")[2]) and parts.hostname and port != 0
-    if parts.scheme not in ("http", "https") or not place or re.search(r"[\s\x00-\x1f]", text):
+    place = _PLACE.fullmatch(parts.netloc.rpartition("@")[2]) and port != 0
+    host = parts.hostname or ""
+    typo = host.isdigit() or ("://" not in url and host in ("http", "https"))  # 8000, http//host
+    if parts.scheme not in ("http", "https") or not host or not place or typo or re.search(r"[\s\x00-\x1f]", text):
         raise ValueError(f"{public_url(text)!r} is not an http:// or https:// URL")
     if parts.query or parts.fragment:
         raise ValueError(f"{public_url(text)!r} must not have a query or fragment")

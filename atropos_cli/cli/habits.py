@@ -122,6 +122,8 @@ class _Walk:
 
     def _option(self, word: str, args: Iterator[str]) -> Iterator[str]:
         long = word.startswith("--")
+        if not long and len(word) > 2:
+            self._one_dash(word)
         given, equals, value = word.partition("=") if long else (word[:2], word[2:], word[2:])
         dashed = given.replace("_", "-")
         name = given if given in self.known or not long else dashed
@@ -151,9 +153,18 @@ class _Walk:
             self.notes.append(f"{given} is {' '.join(words)} here")
             return words
         hint = self.hints.get(name)
+        if hint is None and name.lower() in self.known and name.startswith("--"):
+            hint = f"did you mean {name.lower()}?"
         if hint is not None:
             raise UsageError(f"no such option: {given}", hint=hint)
         return None
+
+    def _one_dash(self, word: str) -> None:
+        """-output is not -o with the value utput."""
+        given = word.partition("=")[0]
+        name = f"-{given.replace('_', '-')}"
+        if name in self.known:
+            raise UsageError(f"no such option: {given}", hint=f"did you mean {name}?")
 
 
 def _names(param: Any) -> tuple[str, ...]:

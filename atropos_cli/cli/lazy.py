@@ -76,6 +76,8 @@ class Group(TyperGroup):
             raise Help(ctx.get_help())
         known = {name for param in self.get_params(ctx) for name in param.opts}
         given = args[0].partition("=")[0] if args else ""
+        if given and f"-{given}" in known and len(given) > 2:
+            raise UsageError(f"no such option: {given}", hint=f"did you mean -{given}?")
         elsewhere = self.first and given.startswith("-") and given not in known
         if elsewhere and not _close(given.lstrip("-"), [name.lstrip("-") for name in known]):
             raise UsageError(
