@@ -17,6 +17,8 @@ from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, from_dotenv, l
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
+_PLACE = re.compile(r"[\w.:\[\]%-]+")
+"""Host and port. Not ${HOST}: a variable that nobody has filled in."""
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
 
 
@@ -100,7 +102,10 @@ def _normal_url(url: str) -> str:
         port = parts.port
     except ValueError:
         raise ValueError(f"{text.rpartition('@')[2]!r} is not a URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or re.search(r"[\s\x00-\x1f]", text):
+    place = _PLACE.fullmatch(parts.netloc.rpartition("@")[2]) and port != 0
+    host = parts.hostname or ""
+    typo = host.isdigit() or ("://" not in url and host in ("http", "https"))  # 8000, http//host
+    if parts.scheme not in ("http", "https") or not host or not place or typo or re.search(r"[\s\x00-\x1f]", text):
         raise ValueError(f"{public_url(text)!r} is not an http:// or https:// URL")
     if parts.query or parts.fragment:
         raise ValueError(f"{public_url(text)!r} must not have a query or fragment")

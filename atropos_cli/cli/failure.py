@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -89,10 +90,26 @@ def _usage(error: BaseException) -> tuple[int, str, str | None] | None:
     # --env.x is only the long name of --x
     close = [name for name in close if "." not in name or f"--{name.partition('.')[2]}" not in close]
     message = str(found.message if wanted else found.format_message()).rstrip(".")
-    hint = f"{context.command_path} --help" if context is not None else None
+    hint = None if context is None else _extra(context.command_path, message) or f"{context.command_path} --help"
     if close:
         hint = f"did you mean {' or '.join(close[:2])}?"
     return ExitCode.USAGE, message[:1].lower() + message[1:], hint
+
+
+def _extra(path: str, message: str) -> str | None:
+    """What was probably meant by words that stand where the command takes none."""
+    found = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
+    word = found[1].split(" ")[0] if found is not None else ""
+    if dashes := re.match(r"-?[\u2010-\u2015\u2212]+-?", word):  # copied from a page that prints dashes
+        rest = word[dashes.end() :]
+        return f"did you mean {'-' if len(rest) == 1 else '--'}{rest}? It was given a longer dash"
+    if re.match(r"[A-Za-z][\w.-]*=", word):
+        return f"did you mean --{word}?"
+    if word and path == "atropos train grpo":
+        return f"{path} --env NAME, or {path} --data FILE"
+    if word and path in ("atropos train sft", "atropos train dpo"):
+        return f"{path} --data FILE"
+    return None
 
 
 def _alike(one: str, two: str) -> bool:

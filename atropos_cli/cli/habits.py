@@ -6,6 +6,8 @@ there is a hint: what to type instead. A page of the reference lists the names, 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,12 +24,58 @@ def spellings(option: str) -> frozenset[str]:
 
 def command_words(path: str, name: str) -> Words | None:
     """The words of ours that a foreign name stands for in the group at `path`."""
-    return COMMANDS.get(path, {}).get(name.lower().replace("_", "-"))
+    return COMMANDS.get(path, {}).get(_dashed(name))
 
 
-def command_hint(path: str, name: str) -> str | None:
+def next_step(path: str, name: str, known: Sequence[str]) -> str:
     """What to type instead of a name that the group at `path` has not, and that stands for none of ours."""
-    return COMMAND_HINTS.get(path, {}).get(name.lower())
+    word = _dashed(name)
+    if word in known:
+        return f"did you mean {word}?"
+    hints = COMMAND_HINTS.get(path, {})
+    program = word.partition(".")[0]  # openrlhf.cli.train_ppo_ray
+    hint = hints.get(word) or hints.get(program) or _elsewhere(path, name)
+    if hint is None:
+        from difflib import get_close_matches
+
+        close = get_close_matches(word, known, n=2)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"{path} --help"
+    return hint
+
+
+def _dashed(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _elsewhere(path: str, name: str) -> str | None:
+    """The command line where a name belongs that is an environment, a file or a whole command line."""
+    first = name.split()[0] if " " in name.strip() else ""
+    if first and path == "atropos":
+        return f"each word by itself, without quotes around them all: atropos {name.strip()}"
+    if path == "atropos train" and name.endswith((".toml", ".yaml", ".yml")):
+        return f"{path} grpo --config {shlex.quote(name)}"
+    if path == "atropos train" and name.endswith((".jsonl", ".parquet")):
+        return f"{path} sft --data {shlex.quote(name)}"
+    line = _ENVIRONMENT_FIRST.get(path)
+    if line is None or not _is_environment(name):
+        return None
+    return f"{name} is an environment: {line} {shlex.quote(name)}"
+
+
+_ENVIRONMENT_FIRST = {
+    "atropos": "atropos gen",
+    "atropos train": "atropos train grpo --env",
+    "atropos env": "atropos env info",
+}
+
+
+def _is_environment(name: str) -> bool:
+    from atropos_cli.plugins.discovery import get_registry
+    from atropos_cli.plugins.firstparty import COMPONENTS
+
+    if re.search(r"\.py(:|$)", name) or ("environment", name) in COMPONENTS:
+        return True
+    return any(name in (item.name, item.qualified) for item in get_registry().registrations("environment"))
 
 
 def translated(ctx: Any, args: Sequence[str]) -> list[str]:
@@ -74,6 +122,8 @@ class _Walk:
 
     def _option(self, word: str, args: Iterator[str]) -> Iterator[str]:
         long = word.startswith("--")
+        if not long and len(word) > 2:
+            self._one_dash(word)
         given, equals, value = word.partition("=") if long else (word[:2], word[2:], word[2:])
         dashed = given.replace("_", "-")
         name = given if given in self.known or not long else dashed
@@ -103,9 +153,18 @@ class _Walk:
             self.notes.append(f"{given} is {' '.join(words)} here")
             return words
         hint = self.hints.get(name)
+        if hint is None and name.lower() in self.known and name.startswith("--"):
+            hint = f"did you mean {name.lower()}?"
         if hint is not None:
             raise UsageError(f"no such option: {given}", hint=hint)
         return None
+
+    def _one_dash(self, word: str) -> None:
+        """-output is not -o with the value utput."""
+        given = word.partition("=")[0]
+        name = f"-{given.replace('_', '-')}"
+        if name in self.known:
+            raise UsageError(f"no such option: {given}", hint=f"did you mean {name}?")
 
 
 def _names(param: Any) -> tuple[str, ...]:

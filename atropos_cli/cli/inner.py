@@ -20,15 +20,13 @@ def all_commands() -> list[str]:
 
 
 def check_known(name: str) -> None:
-    """Raises UsageError with a close match when there is no command of this name."""
-    from difflib import get_close_matches
-
+    """Raises UsageError with what to type instead when there is no command of this name."""
     known = all_commands()
     if name not in known:
-        close = get_close_matches(name, known, n=1)
         words = habits.command_words("atropos", name)
-        hint = habits.command_hint("atropos", name) if words is None else f"atropos {' '.join(words)}"
-        hint = hint or (f"did you mean {close[0]}?" if close else None)
+        hint = habits.next_step("atropos", name, known) if words is None else f"atropos {' '.join(words)}"
+        if hint == "atropos --help":
+            hint = "what is given here is a command of atropos: gen ENV, train grpo, ... (atropos --help)"
         raise UsageError(f"atropos has no command {name!r}", hint=hint)
 
 

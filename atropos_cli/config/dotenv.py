@@ -9,9 +9,10 @@ for another program, is passed over.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,17 +51,19 @@ SETTINGS = {
 _ALLOWED = frozenset(READ_BY_LIBRARIES) | SETTINGS.keys()
 # Not the addresses that keys of the real environment are sent to by themselves: HF_ENDPOINT, WANDB_BASE_URL.
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", re.DOTALL)
+_MEANT = re.compile(r"\s*(?:export\s+|set\s+|\$env:)?([A-Za-z_][A-Za-z0-9_]*)", re.IGNORECASE)
 _QUOTED = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One assignment. name None: the line is none."""
+    """One assignment. name None: the line is none, though it may begin with a name: `meant`."""
 
     number: int
     name: str | None
     value: str = ""
+    meant: str = ""
 
 
 def parse(text: str) -> list[Line]:
@@ -69,8 +72,12 @@ def parse(text: str) -> list[Line]:
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             match = _LINE.fullmatch(line)
-            value = None if match is None else _value(match[2])
-            found.append(Line(number, None) if match is None or value is None else Line(number, match[1], value))
+            value = None if match is None or "\0" in line else _value(match[2])
+            if match is not None and value is not None:
+                found.append(Line(number, match[1], value))
+            else:
+                start = _MEANT.match(line)
+                found.append(Line(number, None, meant="" if start is None else start[1]))
     return found
 
 
@@ -92,25 +99,35 @@ def allowed(name: str) -> bool:
     return ours or name in _ALLOWED or re.fullmatch(r"[A-Z0-9_]+_API_KEY", name) is not None
 
 
-def read() -> list[Line]:
-    """The lines of the file in the working folder; none when it cannot be read."""
+def read() -> tuple[list[Line], str | None]:
+    """The lines of the file in the working folder, and why they were not read if it is there and they were not."""
+    path = Path(FILE)
     try:
-        path = Path(FILE)
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            return []
-        return parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return []
+        if not path.is_file():
+            return [], "it is not a file" if os.path.lexists(path) else None
+        if path.stat().st_size > MAX_BYTES:
+            return [], f"it is larger than {MAX_BYTES >> 10} KiB"
+        data = path.read_bytes()
+    except OSError as error:
+        return [], error.strerror or str(error)
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
+    return parse(data.decode("utf-16" if wide else "utf-8", errors="replace")), None
+
+
+def is_on(environ: Mapping[str, str] | None = None) -> bool:
+    """Is the file read at all? ATROPOS_DOTENV=0 says no."""
+    env = os.environ if environ is None else environ
+    return truth(env.get(SWITCH) or "on") is not False
 
 
 def load(environ: MutableMapping[str, str] | None = None) -> tuple[str, ...]:
     """Set the file's variables where they are not set, and say in MARK which these are. Returns the names set."""
     env = os.environ if environ is None else environ
-    if truth(env.get(SWITCH) or "on") is False:
+    if not is_on(env):
         return ()
     lines: dict[str, Line] = {}
-    for line in read():
-        if line.name is not None and line.value and "\0" not in line.value and allowed(line.name):
+    for line in read()[0]:
+        if line.name is not None and line.value and allowed(line.name):
             lines[line.name] = line  # the last one, as in a shell
     new = {name: line for name, line in lines.items() if not env.get(name)}
     if not new:

@@ -94,7 +94,11 @@ def _truth(value: Any, source: str) -> bool:
     said = truth(str(value))
     if said is not None:
         return said
-    raise ConfigError(f"{source}: offline: expected true or false, got {value!r}")
+    from atropos_cli.config import dotenv
+
+    line = dotenv.from_dotenv(source)
+    where = source if line is None else f"{dotenv.FILE}:{line}: {source}"
+    raise ConfigError(f"{where}: offline: expected true or false, got {value!r}")
 
 
 def _files(words: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:

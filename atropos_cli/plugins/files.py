@@ -33,6 +33,9 @@ def file_component(kind: Kind, name: str) -> tuple[ComponentSpec, Path, str]:
     head, mark, attr = name.rpartition(_MARK)
     if not mark or not attr:
         example = name.rstrip(":")
+        file = Path(example).expanduser()
+        if not file.is_file():
+            raise ComponentNotFound(f"{kind} {name!r}: there is no such file", hint=_file_hint(file))
         raise ComponentNotFound(
             f"{kind} {name!r} does not say which object of the file is meant", hint=f"write {example}:NAME"
         )

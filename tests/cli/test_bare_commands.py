@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from atropos_cli.engine.serving.state import ServerRecord, held, server_folder, write_record
+from atropos_cli.cli.unnamed import seen_at
+from atropos_cli.engine.serving.state import STATE_FILE, ServerRecord, all_servers, held, server_folder, write_record
 from atropos_cli.testing.mock_server import MockServer
 
 DIGITS = "./digits.py:Digits"
@@ -67,6 +69,100 @@ def test_a_server_that_ended_is_not_used(cli: Any) -> None:
     )
     found = plan(cli("gen", DIGITS, "--dry-run", "--json"))
     assert (found["model"], found["backend"]["name"]) == ("smollm2", "local")
+
+
+RECORD = {"name": "x", "engine": "vllm", "model": "m", "served_name": "m", "host": "another", "state": "ready"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"name": "x", "eng',
+        "[]",
+        json.dumps(RECORD | {"started": "now"}),
+        json.dumps(RECORD | {"urls": [1]}),
+        json.dumps(RECORD | {"urls": "http://127.0.0.1:8001/v1"}),
+        json.dumps(RECORD | {"urls": ["http://127.0.0.1:99999/v1"]}),
+        json.dumps(RECORD | {"urls": ["file:///etc/passwd"]}),
+        json.dumps(RECORD | {"served_name": None}),
+        json.dumps(RECORD | {"state": ["ready"]}),
+    ],
+)
+def test_a_broken_record_is_no_server(text: str) -> None:
+    server_folder("x").mkdir(parents=True)
+    (server_folder("x") / STATE_FILE).write_text(text)
+    write_record(server_folder("y"), ServerRecord("y", "vllm", "m", "m", host="another", state="ready"))
+    assert [record.name for record in all_servers()] == ["y"]
+
+
+def test_another_server_at_the_recorded_address_is_not_used(cli: Any) -> None:
+    with MockServer(models=("other",), reply="12") as other:
+        record = ServerRecord("old", "vllm", "m", "m", host="another", state="ready", urls=(other.base_url,))
+        write_record(server_folder("old"), record)
+        assert plan(cli("gen", DIGITS, "--dry-run", "--json"))["model"] == "smollm2"
+
+
+def _page(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[bytes, bytes], str]]:
+    """Starts something that says `first` to whoever connects, then `again` every tenth of a second. Its base URL."""
+    ended = threading.Event()
+    sockets = []
+
+    def talk(server: socket.socket, first: bytes, again: bytes) -> None:
+        connection, _ = server.accept()
+        try:
+            connection.sendall(first)
+            while not ended.wait(0.1):
+                connection.sendall(again)
+        except OSError:
+            pass
+        connection.close()
+
+    def start(first: bytes, again: bytes = b"") -> str:
+        server = socket.create_server(("127.0.0.1", 0))
+        sockets.append(server)
+        threading.Thread(target=talk, args=(server, first, again), daemon=True).start()
+        return f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+
+    yield start
+    ended.set()
+    for server in sockets:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "models", "locked"),
+    [
+        (_page(b'{"data": [{"id": "a/b"}, {"id": "c"}]}'), b"", ("a/b", "c"), False),
+        (_page(b'{"error": "Unauthorized"}', "401 Unauthorized"), b"", (), True),
+        (_page(b"<html>a folder</html>"), b"", (), False),
+        (_page(b"nothing here", "404 Not Found"), b"", (), False),
+        (_page(b'{"data": []}'), b"", (), False),
+        (_page(b'{"data": [{"id": 3}, null]}'), b"", (), False),
+        (_page(b"[" * 100_000), b"", (), False),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", b"", (), False),
+        (b"", b"", (), False),  # never says a word
+        (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n", (), False),  # never ends
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n", b" ", (), False),
+    ],
+)
+def test_what_listens_at_an_address_is_told_at_once(
+    listen: Any, first: bytes, again: bytes, models: tuple[str, ...], locked: bool
+) -> None:
+    began = time.monotonic()
+    seen = seen_at(listen(first, again))
+    assert (seen.models, seen.locked) == (models, locked)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("url", ["", "::::", "http://h:99999/v1", "http://h:x/v1", "http://xn--\u00fc.\u00fc/v1"])
+def test_what_is_no_address_has_no_server(url: str) -> None:
+    assert seen_at(url).models == ()
 
 
 def test_a_resumed_run_keeps_its_model(cli: Any, launched: MockServer) -> None:

@@ -118,8 +118,11 @@ def test_a_foreign_or_broken_file_breaks_nothing(cli: Any, monkeypatch: pytest.M
     assert got.code == 0, got.stderr
     assert got.json["execution"]["workers"] == 3
     assert dict(os.environ) == before
-    assert "lines that are not for atropos: 12" in cli("config", "show").stderr
-    for kind in ("directory", "large", "pipe"):
+    told = cli("config", "show").stderr
+    assert "lines that are not for atropos: 11" in told
+    assert ".env:12: ATROPOS_SEED is passed over" in told
+    reasons = {"directory": "it is not a file", "large": "it is larger than 64 KiB", "pipe": "it is not a file"}
+    for kind, reason in reasons.items():
         Path(".env").unlink()
         if kind == "directory":
             Path(".env").mkdir()
@@ -129,6 +132,7 @@ def test_a_foreign_or_broken_file_breaks_nothing(cli: Any, monkeypatch: pytest.M
         else:
             os.mkfifo(".env")
         assert cli("gen", DIGITS, "--backend", "scripted", "--dry-run", "--json").json["execution"]["workers"] == 8
+        assert f".env: not read: {reason}" in cli("config", "show", "launch").stderr
         if kind == "directory":
             Path(".env").rmdir()
             Path(".env").touch()
@@ -141,10 +145,42 @@ def test_a_wrong_value_names_its_line(cli: Any) -> None:
     assert "error: .env:2: execution.workers: expected an integer, got 'many'" in got.stderr
 
 
+def test_a_line_that_is_none_but_meant_for_us_is_named(cli: Any) -> None:
+    Path(".env").write_text(
+        "OPENAI_BASE_URL: http://h/v1\nOPENAI_API_KEY='sk-open-quote\nset WANDB_PROJECT=a\n"
+        "$env:HF_TOKEN='hf_abcdefgh'\nexport WANDB_MODE offline\nFOO: 1\n"
+    )
+    told = cli("config", "show", "launch").stderr
+    names = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "WANDB_PROJECT", "HF_TOKEN", "WANDB_MODE")
+    for number, name in enumerate(names, start=1):
+        assert f".env:{number}: {name} is passed over" in told
+    assert ".env: read; lines that are not for atropos: 1" in told
+    assert "sk-open" not in told
+    assert "hf_abcd" not in told
+
+
+def test_a_file_of_powershell_is_read(cli: Any) -> None:
+    Path(".env").write_bytes("ATROPOS_WORKERS=3\r\n".encode("utf-16"))
+    assert settings(cli)["execution.workers"] == (3, ".env:1")
+
+
+def test_a_wrong_switch_of_the_program_names_its_line(cli: Any) -> None:
+    Path(".env").write_text("# ours\nATROPOS_OFFLINE=maybe\n")
+    got = cli("config", "show", "launch")
+    assert (got.code, "error: .env:2: ATROPOS_OFFLINE: offline: expected" in got.stderr) == (3, True)
+
+
+def test_a_variable_that_nobody_filled_in_is_no_host(cli: Any) -> None:
+    Path(".env").write_text("OPENAI_BASE_URL=http://${HOST}:8000/v1\n")
+    got = cli("config", "show", "gen", DIGITS)
+    assert (got.code, ".env:1: base_url" in got.stderr) == (3, True)
+
+
 def test_the_file_can_be_left_alone(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(".env").write_text("ATROPOS_WORKERS=3\nATROPOS_DOTENV=1\n")
     monkeypatch.setenv("ATROPOS_DOTENV", "0")
     assert settings(cli)["execution.workers"] == (8, "default")
+    assert ".env: not read: ATROPOS_DOTENV is off" in cli("config", "show", "launch").stderr
 
 
 @pytest.mark.parametrize(

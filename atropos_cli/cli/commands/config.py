@@ -18,6 +18,7 @@ from atropos_cli.cli.training import TrainChosen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from atropos_cli.cli.output import Output
     from atropos_cli.config.show import Row
 
 app = new_app(help="Show each setting and where it comes from.")
@@ -61,6 +62,23 @@ def show_training(chosen: TrainChosen, *, as_json: JsonOption = False, config: C
     print_rows(rows(chosen.resolved), chosen.session, as_json=as_json)
 
 
+def _tell_dotenv(out: Output) -> None:
+    """What became of the file .env, never with a value."""
+    from atropos_cli.config import dotenv
+
+    lines, unread = dotenv.read() if dotenv.is_on() else ([], f"{dotenv.SWITCH} is off")
+    if unread is not None:
+        out.note(f"{dotenv.FILE}: not read: {unread}")
+    wrong = [line for line in lines if line.name is None and dotenv.allowed(line.meant)]
+    passed = sum(1 for line in lines if not dotenv.allowed(line.name or line.meant))
+    if lines:
+        out.note(f"{dotenv.FILE}: read" + (f"; lines that are not for atropos: {passed}" if passed else ""))
+    for line in wrong:
+        out.note(
+            f"{dotenv.FILE}:{line.number}: {line.meant} is passed over: the line is not NAME=VALUE, or a quote is open"
+        )
+
+
 class _ShowTraining(TrainMethods):
     """Without a method, that of `train` with nothing but a method: grpo."""
 
@@ -95,7 +113,6 @@ def show_slurm(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOpt
 
 def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> None:
     """One line per option: key, value, source; then the usual variables that are set, and what files were read."""
-    from atropos_cli.config import dotenv
     from atropos_cli.config.places import PROJECT_FILE, user_file
     from atropos_cli.config.show import program_rows, usual_rows
 
@@ -107,10 +124,7 @@ def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> N
     out.table([(row.key, row.text, str(row.origin)) for row in found], header=("setting", "value", "source"))
     for path in (user_file(), Path(PROJECT_FILE)):
         out.note(f"{path}: {'read' if path.is_file() else 'not there'}")
-    lines = dotenv.read()
-    passed = sum(1 for line in lines if line.name is None or not dotenv.allowed(line.name))
-    if lines:
-        out.note(f"{dotenv.FILE}: read" + (f"; lines that are not for atropos: {passed}" if passed else ""))
+    _tell_dotenv(out)
     changed = sum(row.origin.kind != "default" for row in found)
     end(
         out,

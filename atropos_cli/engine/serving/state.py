@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from atropos_cli.errors import LaunchError, UsageError
 from atropos_cli.io.append import atomic_write
@@ -83,10 +84,14 @@ def write_record(folder: Path, record: ServerRecord) -> None:
 
 def read_server(folder: Path) -> ServerRecord | None:
     """The record as it is to be believed now: a server whose launcher has vanished is gone. None: no such server."""
+    from pydantic import TypeAdapter
+
     try:
-        data = read_object(folder / STATE_FILE)
-        record = ServerRecord(**{**data, "urls": tuple(data["urls"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        record = TypeAdapter(ServerRecord).validate_python(read_object(folder / STATE_FILE))
+        for url in record.urls:
+            if not urlsplit(url).hostname or urlsplit(url).port == 0:
+                return None
+    except (OSError, ValueError):  # unreadable, half written, or of another make
         return None
     if record.launcher == "slurm":
         from atropos_cli.engine.serving.endpoints import batch_state
