@@ -90,6 +90,11 @@ def shell_word(word: str | Path) -> str:
     return shlex.quote(f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word))
 
 
+def shell_file(name: str) -> str | Path:
+    """The name of a file as a word for `shell`: a path, or an address (scheme://) as it is."""
+    return name if "://" in name else Path(name)
+
+
 def shell(*words: str | Path) -> str:
     """A command line of this program, to be pasted into a shell."""
     return " ".join(["atropos", *map(shell_word, words)])
