@@ -13,6 +13,7 @@ from atropos_cli.sdk import SAMPLE_COLUMNS, JsonDict, TrackedRun, Tracker
 
 _PROJECT = "atropos"
 _LONGEST_TAG = 64
+_LONGEST_SUITE = 80  # a table is an artifact, whose name may have 128 characters
 _FINISH_SECONDS = 100.0  # less than the run waits for all its trackers
 _using: set[int] = set()
 _using_lock = threading.Lock()
@@ -54,7 +55,7 @@ class WandbTracker(Tracker):
 
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         for suite in dict.fromkeys(_suite(row, self._told) for row in rows):
-            key = f"samples/{suite}"
+            key = f"samples/{suite[:_LONGEST_SUITE]}".replace("\0", "")
             table = self._tables.get(key)
             if table is None:
                 table = self._tables[key] = self._new_table(suite, step)

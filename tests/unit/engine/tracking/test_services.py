@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -107,6 +108,19 @@ def test_wandb_offline_directories_hold_the_tables(tmp_path: Path, monkeypatch: 
         records = b"".join(wandb_records(log))
         assert b"loss" in records
         assert b"incremental-table-file" in records
+
+
+def test_odd_names_and_texts_cost_nobody_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("ATROPOS_OFFLINE", "1")
+    opened = open_trackers(plan("wandb", "tensorboard"), tmp_path, pytest.fail)
+    opened.metrics(1, {"half\ud800": 1.0, "": math.nan, "a\0b": math.inf, "x" * 3000: 2.0})
+    opened.samples(1, [{"prompt": None, "suite": "a/b: c*?\0" + "y" * 300}])
+    opened.summary(1, {"error": "half\ud800", "value": math.nan})
+    opened.finish(0)
+    (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert wandb_ended(log)
+    assert "half\ufffd".encode() in b"".join(wandb_records(log))
 
 
 def test_wandb_serves_other_runs_until_the_last_has_ended(tmp_path: Path, fake: Any) -> None:
