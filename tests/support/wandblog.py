@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 import zlib
 from pathlib import Path
@@ -39,6 +40,5 @@ def wandb_records(path: Path) -> list[bytes]:
 
 def wandb_ended(path: Path) -> bool:
     """Is the run's exit in the log? W&B's service writes it last."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    return any(Record.FromString(record).HasField("exit") for record in wandb_records(path))
+    parse = importlib.import_module("wandb.proto.wandb_internal_pb2").Record.FromString
+    return any(parse(record).HasField("exit") for record in wandb_records(path))
