@@ -101,6 +101,11 @@ def _quoted(char: str) -> str:
     return char if char.isprintable() else f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
+def shell_file(name: str) -> str | Path:
+    """The name of a file as a word for `shell`: a path, or an address (scheme://) as it is."""
+    return name if "://" in name else Path(name)
+
+
 def shell(*words: str | Path) -> str:
     """A command line of this program, to be pasted into a shell."""
     return " ".join(["atropos", *map(shell_word, words)])

@@ -17,7 +17,7 @@ from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import DataError, ExitCode, UsageError
 from atropos_cli.io.sources import nearest
-from atropos_cli.paths import home
+from atropos_cli.paths import home, shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.cli.sharing import Sharing
@@ -247,25 +247,23 @@ def conclude(
     if as_json:
         session.out.json({**made.report, "files": files, "recipes": recipes, "hub": sharing.url})
     elif out is not None:
-        end(session.out, made.rows, _following(made, out.spec), data=not out.spec.to_stdout)
+        end(session.out, made.rows, _following(made, out), data=not out.spec.to_stdout)
     sharing.settle()
     return ExitCode.OK if made.report["rows"] else ExitCode.FAILED
 
 
-def _following(made: Made, spec: OutputSpec) -> str | None:
+def _following(made: Made, out: DataOutput) -> str | None:
     """The next step with rows that stand in a file: training on them, or else a look at them."""
-    from atropos_cli.io.upload import is_elsewhere
-
-    if spec.to_stdout:
+    if out.path is None:
         return None
-    if made.training is not None:
-        return train_command(made.training, spec.target)
-    return shell("view", spec.target if is_elsewhere(spec.target) else Path(spec.target))
+    names = [name for name, split in zip(out.names, out.splits, strict=True) if split == "train"] or out.names
+    name = names[0] if len(names) == 1 else names[0].replace("-00000-of-", "-?????-of-")
+    return shell("view", shell_file(name)) if made.training is None else train_command(made.training, name)
 
 
 def train_command(method: str, data: str) -> str:
     """The training that reads these rows."""
-    return shell("train", method, "--data", Path(data), "--model", "MODEL")
+    return shell("train", method, "--data", shell_file(data), "--model", "MODEL")
 
 
 def say_counts(say: Callable[[str], None], title: str, counts: Mapping[str, int]) -> None:

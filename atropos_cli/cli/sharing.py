@@ -11,7 +11,7 @@ import typer
 
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import AtroposError, UsageError
-from atropos_cli.paths import shell
+from atropos_cli.paths import home, shell
 
 if TYPE_CHECKING:
     from atropos_cli.io.hub import HubTarget
@@ -106,7 +106,7 @@ class Sharing:
     def check(self, spec: OutputSpec | None, shape: str) -> None:
         """Before the work. Raises AtroposError for what cannot be done afterwards."""
         from atropos_cli.io import hub, recipes
-        from atropos_cli.io.upload import is_elsewhere
+        from atropos_cli.io.upload import is_elsewhere, local_name
 
         if spec is None or not (self.recipes or self.hub):
             return
@@ -118,6 +118,8 @@ class Sharing:
             raise UsageError("--recipe names files of this machine", hint="give a local -o")
         for name in self.recipes:
             recipes.check(name, shape, spec.target, shards=spec.shard_size is not None)
+            path = Path(home(local_name(spec.target)))
+            recipes.check_place(name, path, overwrite=spec.overwrite, validation=bool(spec.validation))
         if self.hub is not None:
             hub.check(self.hub)
 

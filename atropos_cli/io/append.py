@@ -6,6 +6,7 @@ always ends at a record boundary as long as the process lives; after a crash `re
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -15,7 +16,8 @@ from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted_bytes
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where there is no room."""
 
 
 class AppendLog:
@@ -44,7 +46,7 @@ class AppendLog:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
             os.ftruncate(self._fd, self.size)
-            reason = "no space left" if error.errno in _FULL else os.strerror(error.errno or 0)
+            reason = "no space left" if error.errno in FULL else os.strerror(error.errno or 0)
             raise DataError(
                 f"{self.path}: {reason}; {self.records} records of this run are safe",
                 hint="make room, then go on with --resume",
@@ -100,6 +102,8 @@ def atomic_write(path: Path, data: bytes) -> None:
             file.write(redacted_bytes(data))
             file.flush()
             os.fsync(file.fileno())
+        with contextlib.suppress(OSError):  # what its owner opened to others, or closed to them, stays so
+            temporary.chmod(path.stat().st_mode & 0o777)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

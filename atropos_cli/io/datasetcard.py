@@ -71,7 +71,9 @@ def merged(old: str | None, part: Part) -> str:
     begin, end = _marks(part.name)
     before, found, rest = body.partition(begin)
     if found:
-        body = f"{before.rstrip()}\n\n{section}\n{rest.partition(end)[2].lstrip()}"
+        old_section, closed, behind = rest.partition(end)
+        kept = behind if closed else old_section  # somebody removed the end: their words may stand in it
+        body = f"{before.rstrip()}\n\n{section}\n{kept.lstrip()}"
     else:
         body = f"{body.rstrip() or '# ' + _plain(part.repo.rpartition('/')[2])}\n\n{section}"
     text = yaml.safe_dump(header, sort_keys=False, allow_unicode=True, width=1000)
@@ -80,6 +82,7 @@ def merged(old: str | None, part: Part) -> str:
 
 def split_header(text: str) -> tuple[dict[str, Any], str]:
     """(YAML header, the rest) of a README. Raises DataError."""
+    text = text.removeprefix("\ufeff")
     found = _HEADER.match(text)
     if found is None:
         return {}, text

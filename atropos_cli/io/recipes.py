@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import DataError, UsageError
+from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.writers_out import DataOutput
 
@@ -112,6 +112,8 @@ _VERL: dict[str, Keys] = {
 _READ: dict[str, Mapping[str, Any]] = {"llama-factory": _LLAMA_FACTORY, "axolotl": _AXOLOTL, "trl": _TRL, "verl": _VERL}
 _ENDINGS = {"llama-factory": (".jsonl", ".json", ".parquet"), "verl": (".parquet",)}
 _INFO = "dataset_info.json"
+_OURS = (b"# The part of an Axolotl", b"# trl ", b"# Overrides for ")
+_REPLACES = "--overwrite replaces it, -o names another"
 
 
 def check(recipe: str, shape: str, target: str, *, shards: bool) -> None:
@@ -124,6 +126,34 @@ def check(recipe: str, shape: str, target: str, *, shards: bool) -> None:
         raise UsageError(f"{recipe} does not read {target}", hint=f"end it with {' or '.join(endings)}")
     if shards and recipe == "llama-factory":
         raise UsageError("llama-factory reads one file by name, not shards of one", hint="drop --shard-size")
+
+
+def check_place(recipe: str, path: Path, *, overwrite: bool, validation: bool) -> None:
+    """Raises RunExists where a file of somebody's own, or their entry for another file, would be replaced."""
+    if overwrite:
+        return
+    beside = _beside(recipe, path)
+    if recipe != "llama-factory":
+        if beside.is_file() and not beside.read_bytes().startswith(_OURS):
+            raise RunExists(f"{beside} is already there, and is not one of ours", hint=_REPLACES)
+        return
+    try:
+        info = _read_info(beside)
+    except DataError:  # said once the rows are there: it is left alone
+        return
+    for split in ("-train", "-validation") if validation else ("",):
+        name, file = _stem(path) + split.replace("-", "_"), f"{_stem(path)}{split}{path.name[len(_stem(path)) :]}"
+        entry = info.get(name)
+        if isinstance(entry, dict) and entry.get("file_name", file) != file:
+            raise RunExists(f"{beside} has an entry {name!r} for {entry['file_name']}", hint=_REPLACES)
+
+
+def _beside(recipe: str, path: Path) -> Path:
+    return path.with_name(_INFO if recipe == "llama-factory" else f"{_stem(path) or path.name}.{recipe}.yaml")
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
 
 
 def _other_shape(recipe: str, shape: str) -> str:
@@ -146,7 +176,7 @@ def write(recipe: str, output: DataOutput, shape: str) -> Path:
     if recipe == "llama-factory":
         return _dataset_info(output, shape)
     made = {"axolotl": _axolotl, "trl": _trl, "verl": _verl}[recipe](output, shape)
-    path = output.path.with_name(f"{output.path.name.partition('.')[0] or output.path.name}.{recipe}.yaml")
+    path = _beside(recipe, output.path)
     atomic_write(path, made.encode("utf-8", "surrogateescape"))
     return path
 
@@ -206,7 +236,7 @@ def _verl(output: DataOutput, shape: str) -> str:
 def _dataset_info(output: DataOutput, shape: str) -> Path:
     """LLaMA-Factory's index of a folder: our entries are put in, those of others stay as they are."""
     assert output.path is not None
-    path = output.path.with_name(_INFO)
+    path = _beside("llama-factory", output.path)
     with _locked(path):
         info = _read_info(path)
         for file, split in zip(output.files, output.splits, strict=True):
@@ -221,7 +251,7 @@ def _dataset_info(output: DataOutput, shape: str) -> Path:
                         hint="make the rows again with --format sharegpt",
                     )
                 keys["columns"]["tools"] = "tools"
-            name = output.path.name.partition(".")[0]
+            name = _stem(output.path)
             info[f"{name}_{split}" if output.spec.validation else name] = {"file_name": file.name, **keys}
         atomic_write(path, json.dumps(info, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
     return path
@@ -229,7 +259,7 @@ def _dataset_info(output: DataOutput, shape: str) -> Path:
 
 def _read_info(path: Path) -> dict[str, Any]:
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
+        info = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from atropos_cli.errors import DataError, UsageError
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:\Z")
+_URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://")
+_SCHEME = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:\Z")
+_SCHEMES = re.compile(r"(?:\A|(?<=::))[A-Za-z][A-Za-z0-9+.-]+(?=:)")
 _CHUNK = 1 << 20
 _folder: Path | None = None
 _copied: dict[tuple[str, Any], Path] = {}
@@ -50,8 +51,15 @@ def make_folder(path: Path) -> None:
 
 def shown(url: str) -> str:
     """The address without what may be secret in it: a password, the signature behind a question mark."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return "::".join(map(_shown, url.split("::")))  # an address in an address: zip://rows.jsonl::https://...
+
+
+def _shown(url: str) -> str:
+    scheme, there, rest = url.partition("://")
+    if not there:
+        return url
+    parts = urlsplit(f"//{rest}")
+    return f"{scheme.lower()}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def copies(url: str, choose: Callable[[list[str]], list[str]]) -> list[tuple[str, Path]]:
@@ -101,12 +109,15 @@ def opened(url: str, done: str = "read") -> tuple[Any, str]:
             hint="pip install 'atropos-cli[remote]', or copy it here",
         ) from error
     try:
-        system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError, OSError) as error:
-        raise DataError(
-            f"{shown(url)} cannot be {done}: {str(error).splitlines()[0]}",
-            hint="install what reaches this kind of storage (s3fs, gcsfs, adlfs, ...), or copy it here",
-        ) from error
+        system, path = fsspec.core.url_to_fs(_SCHEMES.sub(lambda found: found[0].lower(), url))
+    except Exception as error:  # each kind of storage has errors of its own
+        if isinstance(error, ImportError):
+            hint = "install what reaches this kind of storage (s3fs, gcsfs, adlfs, ...), or copy it here"
+        elif isinstance(error, ValueError):
+            hint = "is the scheme spelt right? s3://, gs://, az://, hf:// and memory:// are some that are known"
+        else:
+            hint = "check the address and the access to it, or copy it here"
+        raise DataError(f"{shown(url)} cannot be {done}{words_of(error, url)}", hint=hint) from error
     return system, str(path)
 
 

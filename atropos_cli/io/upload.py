@@ -11,6 +11,7 @@ changed at the end, so nowhere does half a file stand under the name that was as
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import posixpath
 import shutil
@@ -32,12 +33,12 @@ _FILE = "file://"
 
 def local_name(target: str) -> str:
     """The path that file:// stands for; anything else as it is."""
-    return unquote(urlsplit(target).path) if target.startswith(_FILE) else target
+    return unquote(urlsplit(target).path) if target[: len(_FILE)].lower() == _FILE else target
 
 
 def is_elsewhere(target: str) -> bool:
     """Is the output another place than this machine's files?"""
-    return is_remote(target) and not target.startswith(_FILE)
+    return is_remote(target) and target[: len(_FILE)].lower() != _FILE
 
 
 def send_bytes(target: str, data: bytes) -> None:
@@ -62,6 +63,11 @@ class Elsewhere:
     def open(cls, url: str) -> Elsewhere:
         """Raises DataError without fsspec or the storage's own library, UsageError for what nobody can write to."""
         scheme = url.partition("://")[0].lower()
+        if "::" in scheme:
+            raise UsageError(
+                f"{shown(url)}: an address in an address is read, not written",
+                hint=f"give -o {scheme.split('::')[-1]}://",
+            )
         if scheme in ("http", "https", "data", "zip", "tar", "github"):
             raise UsageError(
                 f"{shown(url)}: {scheme} is read, not written", hint="give a local path, s3://, gs://, ..."
@@ -103,8 +109,13 @@ class Elsewhere:
                     self.system.put_file(str(path), target)
                 else:
                     beside = f"{target}.{os.getpid()}.tmp"
-                    self.system.put_file(str(path), beside)
-                    self.system.mv(beside, target)
+                    try:
+                        self.system.put_file(str(path), beside)
+                        self.system.mv(beside, target)
+                    except BaseException:
+                        with contextlib.suppress(Exception):  # it may not be there, or no longer be reached
+                            self.system.rm_file(beside)
+                        raise
             except Exception as error:
                 raise self._failed(f"{self.address(path)} could not be written", error, keep=self._kept()) from error
 
@@ -139,5 +150,5 @@ class Elsewhere:
         kept = f"; the rows are kept in {keep}" if keep is not None else ""
         return DataError(
             f"{text}: {type(error).__name__}{words_of(error, self.url)}{kept}",
-            hint="copy them there once it answers" if keep is not None else "check the address and the access to it",
+            hint="copy them there once it takes them" if keep is not None else "check the address and the access to it",
         )

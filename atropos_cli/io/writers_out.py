@@ -10,6 +10,7 @@ Rows may be split into shards (`name-00000-of-00003.jsonl`) and into train and v
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import shutil
@@ -22,8 +23,9 @@ from types import TracebackType
 from typing import IO, Any, Literal, cast
 
 from atropos_cli.errors import DataError, RunExists, UsageError
+from atropos_cli.io.append import FULL
 from atropos_cli.io.jsonvalue import dump
-from atropos_cli.io.remote import make_folder
+from atropos_cli.io.remote import make_folder, shown
 from atropos_cli.io.scorecolumns import ScoreColumns
 from atropos_cli.io.upload import Elsewhere, is_elsewhere, local_name
 from atropos_cli.paths import home, put_in_place, real_target
@@ -121,7 +123,7 @@ def _kind_of(target: str) -> Kind:
         if target.endswith(suffix):
             return kind
     raise UsageError(
-        f"{target}: the ending does not tell what to write",
+        f"{shown(target)}: the ending does not tell what to write",
         hint="end it with .jsonl, .jsonl.gz, .jsonl.zst or .parquet, or name the kind (datasets is a folder)",
     )
 
@@ -206,16 +208,16 @@ class DataOutput:
         if self.path is None:
             data_stream().buffer.write(line + b"\n")
             return
-        part = self._open.get(split)
-        if part is None or (self.spec.shard_size is not None and part.rows >= self.spec.shard_size):
-            if part is not None:
-                part.file.close()
-            part = self._open[split] = self._new_part(split)
         try:
+            part = self._open.get(split)
+            if part is None or (self.spec.shard_size is not None and part.rows >= self.spec.shard_size):
+                if part is not None:
+                    part.file.close()
+                part = self._open[split] = self._new_part(split)
             part.file.write(line)
             part.file.write(b"\n")
         except OSError as error:
-            raise DataError(f"{self.path}: {error.strerror or error}", hint="make room and run it again") from error
+            raise self._failed(error) from error
         part.rows += 1
 
     @property
@@ -265,6 +267,9 @@ class DataOutput:
                 self.splits.append(part.split)
             self._remove_old()
             self._send_all()
+        except OSError as error:
+            self.abort()
+            raise self._failed(error) from error
         except BaseException:
             self.abort()
             raise
@@ -272,11 +277,17 @@ class DataOutput:
     def abort(self) -> None:
         """Remove what was written. Safe to call twice."""
         for part in self._parts:
-            part.file.close()
+            with contextlib.suppress(OSError, ValueError):  # on a full disk what is still to be written fails again
+                part.file.close()
             part.path.unlink(missing_ok=True)
         self._parts.clear()
         if self.place is not None and not self.files:
             self.place.close()
+
+    def _failed(self, error: OSError) -> DataError:
+        hint = "make room and run it again" if error.errno in FULL else "check the folder, or give another -o"
+        where = self.path if self.place is None else self.place.scratch
+        return DataError(f"{where} cannot be written: {error.strerror or error}", hint=hint)
 
     def _new_part(self, split: str) -> _Part:
         assert self.path is not None
@@ -360,8 +371,10 @@ class _Gzip(gzip.GzipFile):
         super().__init__(filename="", fileobj=self._under, mode="wb", compresslevel=6, mtime=0)
 
     def close(self) -> None:
-        super().close()
-        self._under.close()
+        try:
+            super().close()
+        finally:
+            self._under.close()
 
 
 def _opener(kind: Kind) -> Callable[[Path], IO[bytes]]:

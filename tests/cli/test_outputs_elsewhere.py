@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,64 @@ def test_other_refusals(cli: CLI, memory: Any, rows: str) -> None:
     done = cli("filter", "bad.jsonl", "--tolerant", "-o", "memory://bucket/x.jsonl")
     assert done.code == 0, done.stderr
     assert b"bad.jsonl" in memory.cat("/bucket/x.jsonl.rejects.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("simplecache::memory://bucket/x.jsonl", 2, "an address in an address is read, not written"),
+        ("zip://x.jsonl::https://me:hunter22@host/r.zip", 2, "zip://x.jsonl::https://"),
+        ("nosuch://me:hunter22@bucket/x.jsonl", 6, "is the scheme spelt right?"),
+        ("ftp://me:hunter22@127.0.0.1:1/x.jsonl", 6, "check the address and the access to it"),
+        ("memory://bucket/x?sig=hunter22", 2, "memory://bucket/x: the ending does not tell"),
+    ],
+)
+def test_addresses_that_cannot_be_written_to(
+    cli: CLI, memory: Any, rows: str, target: str, code: int, said: str
+) -> None:
+    done = cli("filter", rows, "-o", target)
+    assert (done.code, said in done.stderr) == (code, True), done.stderr
+    assert "hunter22" not in done.stdout + done.stderr
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+
+
+def test_schemes_are_read_in_capitals_and_one_within_another(cli: CLI, memory: Any, rows: str) -> None:
+    assert cli("filter", rows, "-o", "MEMORY://bucket/x.jsonl").code == 0
+    assert cli("filter", rows, "-o", Path("a b.jsonl").absolute().as_uri().replace("file:", "FILE:")).code == 0
+    assert len(Path("a b.jsonl").read_bytes().splitlines()) == 8
+    for name in ("MEMORY://bucket/x.jsonl", "simplecache::memory://bucket/x.jsonl"):
+        assert cli("analyze", name, "--json").json["read"]["attempts"] == 8
+
+
+def test_the_next_step_names_what_was_written(cli: CLI, memory: Any, rows: str) -> None:
+    words = ("sft-gen", rows, "--group", "-o")
+    for given, named in (
+        (("memory://bucket/x.jsonl",), "memory://bucket/x.jsonl"),
+        (("x.jsonl", "--validation", "0.5"), "x-train.jsonl"),
+        (("y.jsonl", "--shard-size", "2"), "'y-?????-of-00002.jsonl'"),
+    ):
+        assert f"next: atropos train sft --data {named} --model" in cli(*words, *given).stderr
+    assert (
+        "next: atropos sft-gen memory://bucket/y.jsonl -o"
+        in cli("filter", rows, "-o", "memory://bucket/y.jsonl").stderr
+    )
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.parquet", "shards"])
+def test_a_disk_without_room_is_named_and_nothing_half_stays(cli: CLI, name: str) -> None:
+    if name == "x.parquet":
+        pytest.importorskip("pyarrow")
+    lines = [{"prompt": f"{n}", "completion": random.Random(n).randbytes(2000).hex(), "reward": 1} for n in range(200)]
+    Path("rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shards = ("--shard-size", "100") if name == "shards" else ()
+    target = "x.jsonl" if name == "shards" else name
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, old[1]))
+    try:
+        done = cli("filter", "rows.jsonl", "-o", target, *shards)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert done.code == 6
+    assert "File too large" in done.stderr
+    assert f"{target} cannot be written" in done.stderr
+    assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]

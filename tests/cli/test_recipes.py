@@ -303,3 +303,27 @@ def test_a_failed_conversion_writes_no_recipe(cli: CLI, rows: str) -> None:
     done = cli("sft-gen", rows, "--above", "5", "-o", "x.jsonl", "--recipe", "llama-factory")
     assert done.code == 1
     assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
+
+
+def test_what_stands_beside_the_rows_is_not_replaced_unasked(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = {"prompt": "1+1?", "completion": "2", "task_id": "t", "reward": 1.0}
+    Path("rows.jsonl").write_text(json.dumps(row) + "\n")
+    others = {"hand": {"file_name": "by-hand.json"}}
+    Path("dataset_info.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(others).encode())
+    Path("hand.axolotl.yaml").write_text("datasets: [mine]\n")
+    words = ("sft-gen", "rows.jsonl", "--recipe")
+    for recipe, name in (("llama-factory", "dataset_info.json"), ("axolotl", "hand.axolotl.yaml")):
+        before = Path(name).read_bytes()
+        done = cli(*words, recipe, "-o", "hand.jsonl")
+        assert (done.code, name in done.stderr) == (6, True), done.stderr
+        assert Path(name).read_bytes() == before
+        assert not Path("hand.jsonl").exists()
+    for _ in range(2):
+        assert cli(*words, "llama-factory", "-o", "rows2.jsonl").code == 0
+        assert {**others, "rows2": 0}.keys() == json.loads(Path("dataset_info.json").read_bytes()).keys()
+        Path("rows2.jsonl").unlink()  # an entry or a file of ours is made again
+        assert cli(*words, "axolotl", "-o", "rows3.jsonl").code == 0
+        Path("rows3.jsonl").unlink()
+    assert cli(*words, "axolotl", "-o", "hand.jsonl", "--overwrite").code == 0
+    assert "mine" not in Path("hand.axolotl.yaml").read_text()

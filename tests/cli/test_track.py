@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wandblog import wandb_ended, wandb_records
 
 from atropos_cli.engine.tracking.services import read_ids
 from atropos_cli.io.rundir import read_plan
@@ -153,11 +153,10 @@ def test_wandb_offline_keeps_its_run_over_sessions(folder: Path, gen: Any, monke
     assert (kept["project"], kept["offline"]) == ("from-variable", True)
     logs = sorted(folder.glob("r/wandb/offline-run-*/*.wandb"))
     assert [log.stem for log in logs] == [f"run-{kept['id']}"] * 2
-    deadline = time.monotonic() + 10  # wandb's service writes in its own time
-    wanted = (b"reward/mean", b"groups/with_spread", b"t2", b"groups/per_s")
-    while not all(word in log.read_bytes() for log in logs for word in wanted) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert all(word in log.read_bytes() for log in logs for word in wanted)
+    for log in logs:
+        assert wandb_ended(log)
+        records = b"".join(wandb_records(log))
+        assert all(word in records for word in (b"reward/mean", b"groups/with_spread", b"t2", b"groups/per_s"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ from atropos_cli.sdk import SAMPLE_COLUMNS, JsonDict, TrackedRun, Tracker
 
 _PROJECT = "atropos"
 _LONGEST_TAG = 64
+_LONGEST_SUITE = 80  # a table is an artifact, whose name may have 128 characters
 _FINISH_SECONDS = 100.0  # less than the run waits for all its trackers
+_using: set[int] = set()
+_using_lock = threading.Lock()
 
 
 class WandbTracker(Tracker):
@@ -37,6 +41,8 @@ class WandbTracker(Tracker):
             kept["entity"] = self._entity
         run.keep({**run.known, **kept})
         self._tables: dict[str, Any] = {}
+        with _using_lock:
+            _using.add(id(self))
         self._run = self._begin()
         self._offline = bool(self._run.settings._offline)
         self._run.define_metric(self._step)
@@ -49,7 +55,7 @@ class WandbTracker(Tracker):
 
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         for suite in dict.fromkeys(_suite(row, self._told) for row in rows):
-            key = f"samples/{suite}"
+            key = f"samples/{suite[:_LONGEST_SUITE]}".replace("\0", "")
             table = self._tables.get(key)
             if table is None:
                 table = self._tables[key] = self._new_table(suite, step)
@@ -63,6 +69,12 @@ class WandbTracker(Tracker):
 
     def finish(self, code: int) -> None:
         self._run.finish(exit_code=code)
+        # W&B's service holds the last of the offline log in memory, and writes it some time after finish(). Whatever
+        # kills all processes of the job meanwhile would leave an empty log, and `wandb sync` would read half a one.
+        with _using_lock:
+            _using.discard(id(self))
+            if not _using and getattr(self._wandb, "run", None) is None:  # a run of somebody else needs the service
+                self._wandb.teardown()
 
     def _begin(self) -> Any:
         run = self._told

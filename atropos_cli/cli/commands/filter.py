@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.engine.data.filtering import FilterReport
@@ -253,7 +253,7 @@ def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr:
     total = report.total
     kept = f"kept {share(total.attempts_kept, total.attempts)} attempts"
     kept += f", {share(total.groups_kept, total.groups)} groups"
-    following = shell("sft-gen", Path(files[0]), "-o", "sft.jsonl") if files else None
+    following = shell("sft-gen", shell_file(files[0]), "-o", "sft.jsonl") if files else None
     if not files and not to_stderr:  # a dry run
         following = f"{again(session.args)} -o kept.jsonl"
     end(session.out, kept, following, data=not to_stderr)

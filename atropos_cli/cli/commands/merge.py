@@ -13,6 +13,7 @@ from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import UsageError
+from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.engine.data.merging import MergeReport
@@ -132,4 +133,4 @@ def _print(session: Session, report: MergeReport, files: list[str], *, to_stderr
     for path in files:
         say(f"wrote {path}")
     headline = f"merged {report.kept} groups or rows of {counted(len(report.inputs), 'input')}"
-    end(session.out, headline, shell("analyze", Path(files[0])) if files else None, data=not to_stderr)
+    end(session.out, headline, shell("analyze", shell_file(files[0])) if files else None, data=not to_stderr)

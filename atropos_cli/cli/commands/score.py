@@ -16,6 +16,7 @@ from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.rewards import RewardCommand, options_given
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.engine.data.partial import Partial
@@ -229,13 +230,15 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     )
     if report.state != "finished":
         return
+    from atropos_cli.io.remote import shown
+
     old = f" (before: {data['mean_before']:.4g})" if data["mean_before"] is not None else ""
     mean = "no score" if data["mean"] is None else f"mean score {data['mean']:.4g}{old}"
     if spec.to_stdout:
         end(session.out, mean)
         return
-    say(f"wrote {spec.target}")
-    end(session.out, mean, shell("analyze", Path(spec.target)), data=True)
+    say(f"wrote {shown(spec.target)}")
+    end(session.out, mean, shell("analyze", shell_file(shown(spec.target))), data=True)
 
 
 command = command_of(score, name="score", cls=RewardCommand)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atropos_cli.config.program import truth
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.tracking import Tracking
 from atropos_cli.errors import AtroposError
 from atropos_cli.io.append import atomic_write
@@ -145,7 +145,8 @@ class Trackers:
                 self._drop(service, f"is left out: it did not open within {OPENING:.0f} s; {self._then}")
 
     def metrics(self, step: int, values: Values) -> None:
-        self._each(lambda tracker: tracker.metrics(step, values))
+        told = {clean_text(name): value for name, value in values.items()}
+        self._each(lambda tracker: tracker.metrics(step, told))
 
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         if rows:
@@ -153,8 +154,11 @@ class Trackers:
             self._each(lambda tracker: tracker.samples(step, shown))
 
     def summary(self, step: int, values: Mapping[str, float | str]) -> None:
-        told = redacted_json(values)
-        shown = {name: value for name, value in told.items() if isinstance(value, str) or math.isfinite(value)}
+        shown = {
+            clean_text(name): clean_text(redacted(value)) if isinstance(value, str) else value
+            for name, value in values.items()
+            if isinstance(value, str) or math.isfinite(value)
+        }
         self._each(lambda tracker: tracker.summary(step, shown))
 
     def finish(self, code: int) -> None:

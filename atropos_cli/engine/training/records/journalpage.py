@@ -30,7 +30,7 @@ _BEGIN = re.compile(r"<!-- journal (\S+) begins((?: [0-9a-f]{6})*) -->")
 _END = "<!-- journal ends -->"
 _TABLE = "table"
 # Lines of journals that had no marks yet, all of them generated.
-_UNMARKED = re.compile(r"\||# Runs in |\d+ runs\.$|## .*: checkpoints evaluated again$")
+_UNMARKED = re.compile(r"\||# Runs in |\d+ runs?\.$|## .*: checkpoints evaluated again$")
 
 
 @dataclass
@@ -61,7 +61,8 @@ def markdown(entries: Sequence[JournalEntry], title: str, old: str = "") -> str:
         notes = "\n".join(part.notes).strip("\n")
         if notes.strip():
             blocks.append(notes)
-    return "\n\n".join(blocks) + "\n"
+    text = "\n\n".join(blocks) + "\n"
+    return text.replace("\n", "\r\n") if old.count("\r\n") * 2 > old.count("\n") else text  # as their editor has it
 
 
 def _parts(text: str) -> list[_Part]:
@@ -139,7 +140,7 @@ def _path(entry: JournalEntry) -> str:
 
 def _table(entries: Sequence[JournalEntry], title: str) -> list[str]:
     head = ["started (UTC)", "run", "what", "model", "state", "steps", "results", "plan", "commit", "W&B"]
-    lines = [f"# {cell(title)}", "", f"{len(entries)} runs.", ""]
+    lines = [f"# {cell(title)}", "", f"{len(entries)} run{'' if len(entries) == 1 else 's'}.", ""]
     lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for entry in entries:
         results = "<br>".join(f"{cell(name)} {cell(value)}" for name, value in entry.results.items())

@@ -129,6 +129,9 @@ def test_what_a_person_wrote_survives(tmp_path: Path) -> None:
     text = f"{text.rstrip()}\n\n- [ ] try lr 1e-5\n".replace("\n", "\r\n")
     text = page(tmp_path, "\ufeff" + text)
     assert page(tmp_path, text) == text
+    assert text.count("\r\n") == text.count("\n")  # the lines end as their writer's editor ends them
+    text = text.replace("\r\n", "\n")
+    assert page(tmp_path, text) == text
     keep_values(tmp_path / "a", "step-50", {"eval/sums/accuracy": 0.85})
     (tmp_path / "c").rename(tmp_path / "moved")
     training(tmp_path / "b", "2026-01-02T10:00:00+00:00", plan_digest="b" * 64)

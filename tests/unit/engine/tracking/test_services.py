@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandblog
+from wandblog import wandb_ended, wandb_records
 
 from atropos_cli import redaction
 from atropos_cli.builtin.trackers.eventfile import crc32c
@@ -67,11 +70,12 @@ def tables(folder: Path, suite: str) -> dict[str, list[list[Any]]]:
 
 def test_nothing_is_opened_unless_asked_for(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "import test_services as t; t.train(Path(sys.argv[1]), range(1, 3))\n"
         "assert not {'wandb', 'tensorboard', 'torch'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=True, timeout=60)
+    places = (Path(__file__).parent, Path(wandblog.__file__).parent)
+    subprocess.run([sys.executable, "-c", code, tmp_path, *places], check=True, timeout=60)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["samples.jsonl"]
 
 
@@ -96,17 +100,40 @@ def test_wandb_offline_directories_hold_the_tables(tmp_path: Path, monkeypatch: 
     assert all(name.endswith(first["id"]) for name in runs)
     assert [row[0] for row in runs[max(runs)]] == [1, 2, 3, 4]
     assert [row[0] for row in tables(tmp_path, "sums")[max(runs)]] == [1, 2, 3, 4]
-    # The binary log of each run carries the metrics and the tables. wandb's service writes it, in its own time.
+    # The binary log of each run is whole by now, with the metrics and the tables: nothing waits in W&B's service.
     logs = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert len(logs) == 2
-    deadline = time.monotonic() + 10
-    while not (whole := all(_holds_all(log.read_bytes()) for log in logs)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert whole
+    for log in logs:
+        assert wandb_ended(log)
+        records = b"".join(wandb_records(log))
+        assert b"loss" in records
+        assert b"incremental-table-file" in records
 
 
-def _holds_all(log: bytes) -> bool:
-    return b"loss" in log and b"incremental-table-file" in log
+def test_odd_names_and_texts_cost_nobody_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("ATROPOS_OFFLINE", "1")
+    opened = open_trackers(plan("wandb", "tensorboard"), tmp_path, pytest.fail)
+    opened.metrics(1, {"half\ud800": 1.0, "": math.nan, "a\0b": math.inf, "x" * 3000: 2.0})
+    opened.samples(1, [{"prompt": None, "suite": "a/b: c*?\0" + "y" * 300}])
+    opened.summary(1, {"error": "half\ud800", "value": math.nan})
+    opened.finish(0)
+    (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert wandb_ended(log)
+    assert "half\ufffd".encode() in b"".join(wandb_records(log))
+
+
+def test_wandb_serves_other_runs_until_the_last_has_ended(tmp_path: Path, fake: Any) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    one, two = (open_trackers(plan("wandb"), tmp_path / name, print) for name in "ab")
+    one.finish(0)
+    assert ("teardown",) not in fake.calls
+    two.finish(0)
+    assert fake.calls[-1] == ("teardown",)
+    fake.run = "of somebody else in this program"
+    open_trackers(plan("wandb"), tmp_path / "c", print).finish(0)
+    assert fake.calls[-1] == ("finish", 0)
 
 
 class FakeRun:
@@ -138,6 +165,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         Settings=lambda **given: given,
     )
     monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr("atropos_cli.builtin.trackers.wandb._using", set())
     for name in ("WANDB_MODE", "ATROPOS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     return module
@@ -151,7 +179,7 @@ def test_one_id_for_all_attempts_and_finish_with_the_exit_code(tmp_path: Path, f
         opened.finish(code)
         opened.finish(code)  # once is enough
     run_id = read_ids(tmp_path)["wandb"]["id"]
-    assert [call for call in fake.calls if call[0] != "log"] == [
+    assert [call for call in fake.calls if call[0] in ("init", "finish")] == [
         ("init", run_id, "allow", "online"),
         ("finish", 130),
         ("init", run_id, "allow", "online"),
@@ -311,7 +339,7 @@ def test_a_slow_tracker_works_behind_training_and_gets_everything_in_order(
     assert time.monotonic() - began < 0.95
     opened.finish(0)
     assert [call[1]["train/step"] for call in fake.calls if call[0] == "log"] == list(range(1, 21))
-    assert fake.calls[-1] == ("finish", 0)
+    assert fake.calls[-2:] == [("finish", 0), ("teardown",)]
 
 
 def test_what_a_tracker_is_sent_holds_no_secret(tmp_path: Path, fake: Any) -> None:
