@@ -11,26 +11,19 @@ from pydantic import Field, SecretStr
 
 from atropos_cli.config.dotenv import from_dotenv
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
-from atropos_cli.domain.charts import Chart, Line, histogram
 from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, is_known, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
-from atropos_cli.domain.overflow import too_much
 from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, Sampling
 from atropos_cli.domain.prices import Price, TokenUsage
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.score import Score
-from atropos_cli.domain.streaming import Correlation, Moments, Series
 from atropos_cli.domain.task import Task
-from atropos_cli.domain.thinking import split_thinking, thought_text
-from atropos_cli.domain.timelimit import OverTime, time_limit
 from atropos_cli.domain.tokendata import ids_fault, is_binary, logprobs_fault
-from atropos_cli.domain.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
 from atropos_cli.domain.training import EvalSuite, TrainPlan
-from atropos_cli.domain.words import normal_text, word_grams, words
 from atropos_cli.errors import (
     AtroposError,
     BackendError,
@@ -86,7 +79,14 @@ from atropos_cli.redaction import learn as learn_secret
 from atropos_cli.redaction import learn_url as learn_url_secret
 from atropos_cli.redaction import looks_secret, names_a_secret, redacted, redacted_bytes
 from atropos_cli.resources import slurm_templates
+from atropos_cli.stats.charts import Chart, Line, histogram
+from atropos_cli.stats.streaming import Correlation, Moments, Series
 from atropos_cli.streams import data_stream
+from atropos_cli.text.overflow import too_much
+from atropos_cli.text.thinking import split_thinking, thought_text
+from atropos_cli.text.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
+from atropos_cli.text.words import normal_text, word_grams, words
+from atropos_cli.timelimit import OverTime, time_limit
 
 __all__ = [
     "PROMPT_PARTS",

@@ -12,7 +12,7 @@ def atropos_register_backends() -> Iterator[ComponentSpec]:
     yield ComponentSpec(
         "backend",
         "openai",
-        "atropos_cli.builtin.openai:OpenAIBackend",
+        "atropos_cli.builtin.openai.backend:OpenAIBackend",
         summary="Any OpenAI-compatible server: SGLang, vLLM, llama.cpp, hosted APIs.",
     )
     yield ComponentSpec(

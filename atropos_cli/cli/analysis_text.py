@@ -11,8 +11,8 @@ from atropos_cli.cli.ending import shell
 from atropos_cli.cli.output import Output
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.analysis.analysis import Report
-    from atropos_cli.engine.analysis.report import EnvironmentReport
+    from atropos_cli.analysis.analysis import Report
+    from atropos_cli.analysis.report import EnvironmentReport
 
 
 def print_report(report: Report, out: Output) -> None:
@@ -27,7 +27,7 @@ def print_report(report: Report, out: Output) -> None:
 
 
 def _print_tables(report: EnvironmentReport, out: Output) -> None:
-    from atropos_cli.engine.analysis.plugged import cell_texts
+    from atropos_cli.analysis.plugged import cell_texts
 
     for table in report.tables:
         out.data("")
@@ -59,7 +59,7 @@ def analysis_end(report: Report, inputs: Sequence[str]) -> tuple[str, str]:
 
 
 def _print_environment(data: dict[str, Any], out: Output) -> None:
-    from atropos_cli.engine.analysis.summaries import COLUMNS, difference_rows, ranked_tasks, summary_cells, told
+    from atropos_cli.analysis.summaries import COLUMNS, difference_rows, ranked_tasks, summary_cells, told
 
     out.details({name: text for name, text in _facts(data).items() if text})
     for difference in data["differences"]:
@@ -92,7 +92,7 @@ def _print_environment(data: dict[str, Any], out: Output) -> None:
 
 def _facts(data: dict[str, Any]) -> dict[str, str]:
     """The headline first: mean reward, spread, success, failures."""
-    from atropos_cli.engine.analysis.summaries import interval
+    from atropos_cli.analysis.summaries import interval
 
     rollouts, stats, success = data["rollouts"], data["group_stats"], data["success"]
     lost = f"; {data['groups_lost']} more failed as a whole" if data["groups_lost"] else ""
@@ -133,7 +133,7 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
 
 
 def _print_shares(data: dict[str, Any], out: Output) -> None:
-    from atropos_cli.engine.analysis.summaries import no_pass, retention_rows, succeeded_and_failed
+    from atropos_cli.analysis.summaries import no_pass, retention_rows, succeeded_and_failed
 
     ks = list(data["pass_at_k"])
     best = data["best_of_k"]

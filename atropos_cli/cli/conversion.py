@@ -21,7 +21,7 @@ from atropos_cli.paths import home, shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.cli.sharing import Sharing
-    from atropos_cli.engine.convert.rendering import Rendering
+    from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
@@ -147,8 +147,8 @@ def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 def make_rendering(tokenizer: str | None, template: str | None, arguments: Sequence[str] | None) -> Rendering:
     """Tokenizer and template as asked for; loaded now, so that a wrong name stops before the first row."""
-    from atropos_cli.engine.convert.rendering import Rendering
-    from atropos_cli.engine.convert.tokenizers import load_tokenizer
+    from atropos_cli.datasets.convert.rendering import Rendering
+    from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 
     return Rendering(load_tokenizer(tokenizer) if tokenizer else None, template, template_variables(arguments))
 
@@ -174,8 +174,8 @@ def write_rows(
     Files appear at the end, and only when there are rows. fields: what rows should carry along; one that no record
     has is an error.
     """
-    from atropos_cli.engine.convert.samples import has_field
-    from atropos_cli.engine.data.presence import Presence
+    from atropos_cli.datasets.convert.samples import has_field
+    from atropos_cli.datasets.filter.presence import Presence
     from atropos_cli.io.writers_out import open_output
 
     out = open_output(spec) if spec is not None else None

@@ -207,7 +207,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.config.sources import Entry, collect, usual_address
-    from atropos_cli.engine.planner import SERVER_BACKEND, choose_backend, runs_here
+    from atropos_cli.rollout.planner import SERVER_BACKEND, choose_backend, runs_here
 
     flags = []
     for name in ("backend", "model", "base-url"):

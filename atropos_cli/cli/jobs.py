@@ -33,11 +33,11 @@ def is_job(path: Path) -> bool:
 
 def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = False, as_json: bool = False) -> int:
     """Run a job to its end; exits with the job's own code, which may be any."""
-    from atropos_cli.engine.jobs.folder import read_job, read_record
-    from atropos_cli.engine.jobs.placing import LocalPlacer, Placer
-    from atropos_cli.engine.jobs.shards import enter_shard
-    from atropos_cli.engine.jobs.srun import SrunPlacer
-    from atropos_cli.engine.jobs.supervisor import run_job
+    from atropos_cli.jobs.folder import read_job, read_record
+    from atropos_cli.jobs.placing import LocalPlacer, Placer
+    from atropos_cli.jobs.shards import enter_shard
+    from atropos_cli.jobs.srun import SrunPlacer
+    from atropos_cli.jobs.supervisor import run_job
 
     plan = read_job(path)
     if dry_run:

@@ -12,7 +12,7 @@ from atropos_cli.errors import ExitCode, LaunchError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
-    from atropos_cli.engine.serving.state import ServerRecord
+    from atropos_cli.serving.state import ServerRecord
 
 _POLL = 1.0
 
@@ -60,9 +60,9 @@ def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
     from atropos_cli.cli.commands.slurm import make_launcher
     from atropos_cli.cli.servers import announce, failure
     from atropos_cli.cli.slurmview import find, view
-    from atropos_cli.engine.jobs.folder import read_job
-    from atropos_cli.engine.serving.hold import capabilities
-    from atropos_cli.engine.serving.state import read_server, write_record
+    from atropos_cli.jobs.folder import read_job
+    from atropos_cli.serving.hold import capabilities
+    from atropos_cli.serving.state import read_server, write_record
 
     shown = ""
     while True:

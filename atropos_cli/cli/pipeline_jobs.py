@@ -41,7 +41,7 @@ def step_jobs(pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[
     from atropos_cli.builtin.slurm.values import job_name
     from atropos_cli.cli.slurmjobs import Request
     from atropos_cli.domain.job import Resources
-    from atropos_cli.engine.pipeline.records import step_folder
+    from atropos_cli.pipeline.records import step_folder
 
     wanted = {step.name for step in steps}
     jobs = []
@@ -67,7 +67,7 @@ def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], *, pro
     from atropos_cli.cli.commands.slurm import make_launcher
     from atropos_cli.cli.slurmjobs import prepare
     from atropos_cli.cli.slurmsubmit import submit_prepared
-    from atropos_cli.engine.pipeline.records import write_pipeline
+    from atropos_cli.pipeline.records import write_pipeline
 
     launcher = make_launcher(session, profile, None)
     _refuse_queued(session, pipeline, jobs)
@@ -115,7 +115,7 @@ def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     from atropos_cli.builtin.slurm.launcher import SUBMITTED
     from atropos_cli.cli.commands.slurm import make_launcher
     from atropos_cli.cli.slurmview import read_submitted
-    from atropos_cli.engine.pipeline.records import step_folder
+    from atropos_cli.pipeline.records import step_folder
 
     found: dict[str, tuple[str, str]] = {}
     launcher = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atropos_cli.cli.output import Output
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
-    from atropos_cli.engine.report import Snapshot
+    from atropos_cli.rollout.report import Snapshot
 
 PLAIN_EVERY = 10.0
 _PLAIN_MOST = 60.0
@@ -169,7 +169,7 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
 
 def _billed(summary: RunSummary) -> list[str]:
     """Tokens as the server billed them, where it says how many there were in all but not in which reply."""
-    from atropos_cli.engine.costs import total
+    from atropos_cli.rollout.costs import total
 
     kinds = {kind: total(summary.usage, f"{kind}_tokens") for kind in ("prompt", "completion")}
     return (
@@ -181,7 +181,7 @@ def _billed(summary: RunSummary) -> list[str]:
 
 def cost_lines(summary: RunSummary) -> list[str]:
     """What it came to: tokens of kinds that have a price of their own, money, replies that were there already."""
-    from atropos_cli.engine.costs import money, total
+    from atropos_cli.rollout.costs import money, total
 
     lines = []
     named = {"cached": "cached_tokens", "reasoning": "reasoning_tokens"}

@@ -20,7 +20,7 @@ _BY_THEMSELVES = ("run", "reevaluate")
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
-    from atropos_cli.engine.tracking.running import RunTracking
+    from atropos_cli.runs.tracked import RunTracking
 
 
 def carry_out(
@@ -33,7 +33,7 @@ def carry_out(
     overwrite: bool = False,
 ) -> int:
     """Run the plan, say what came out, return the exit code. folder None: groups to stdout."""
-    from atropos_cli.engine.tracking.running import tracked
+    from atropos_cli.runs.tracked import tracked
 
     with tracked(plan, folder, session.registry, overwrite=overwrite) as order:
         summary, folder = _run(order, session, resume=resume)
@@ -57,8 +57,8 @@ def carry_out_part(order: RunTracking, session: Session, whole: Path, *, resume:
 def _run(order: RunTracking, session: Session, *, resume: bool) -> tuple[RunSummary, Path | None]:
     """The summary, and the folder in which the run is now."""
     from atropos_cli.cli.progress import make_reporter
-    from atropos_cli.engine.runner import run_gen
     from atropos_cli.io.rundir import where_it_stands
+    from atropos_cli.rollout.runner import run_gen
 
     plan, folder, overwrite = order.plan, order.folder, order.overwrite
     reporter = make_reporter("stdout" if folder is None else str(folder), session.out, data=folder is None)

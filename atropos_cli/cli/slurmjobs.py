@@ -180,7 +180,7 @@ def _commands(words: tuple[str, ...], urls: tuple[str, ...], resources: Resource
     main = Component(name="main", role="main", argv=tuple(argv))
     if resources.array is None:
         return [main]
-    merge = (*python, "atropos_cli.engine.jobs.shards", "{run}")
+    merge = (*python, "atropos_cli.jobs.shards", "{run}")
     return [main, Component(name="merge", role="task", argv=merge, after=("main",))]
 
 
@@ -204,9 +204,9 @@ def _servers(request: Request, words: tuple[str, ...]) -> tuple[list[Component],
     if glance(words, "base-url"):
         raise UsageError("--serve starts the servers that --base-url would name", hint="drop one of them")
     from atropos_cli.config.serving import LaunchSettings
-    from atropos_cli.engine.serving.platforms import Platform, detect
-    from atropos_cli.engine.serving.prepare import engine_program, look_up
-    from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
+    from atropos_cli.serving.platforms import Platform, detect
+    from atropos_cli.serving.prepare import engine_program, look_up
+    from atropos_cli.serving.servers import ServerRequest, plan_servers
 
     gpus = request.resources.gpus_per_node
     servers = plan_servers(

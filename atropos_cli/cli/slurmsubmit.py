@@ -52,7 +52,7 @@ def submit_prepared(launcher: SlurmLauncher, prepared: Prepared) -> Submitted:
     """Write the job's folder and submit it."""
     from atropos_cli.cli.slurmjobs import stamp
     from atropos_cli.cli.slurmview import Submitted, read_submitted, remember, view
-    from atropos_cli.engine.jobs.folder import write_job
+    from atropos_cli.jobs.folder import write_job
 
     if (prepared.folder / "submitted.json").exists():
         before = read_submitted(prepared.folder)

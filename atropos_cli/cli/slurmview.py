@@ -16,8 +16,8 @@ from typing import Any
 
 from atropos_cli.builtin.slurm.client import JobRecord
 from atropos_cli.builtin.slurm.launcher import SUBMITTED, SlurmLauncher, explain
-from atropos_cli.engine.jobs.folder import attempts, read_job, read_record
 from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.jobs.folder import attempts, read_job, read_record
 
 ENDED = ("finished", "failed", "cancelled", "lost")
 _POLL = 0.5

@@ -31,7 +31,7 @@ class Elsewhere:
 
 def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher:
     """The launcher with options given as KEY=VALUE. Raises UsageError for one that cannot spread a run."""
-    from atropos_cli.engine.planner import make_config
+    from atropos_cli.rollout.planner import make_config
 
     options: dict[str, Any] = {}
     for text in given:
@@ -53,7 +53,7 @@ def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher
 
 def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
     """The run as one job of a launcher."""
-    from atropos_cli.engine.jobs.spreading import variables
+    from atropos_cli.jobs.spreading import variables
     from atropos_cli.ports.launcher import JobSpec
 
     return JobSpec(
@@ -67,7 +67,7 @@ def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
 
 def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, resume: bool, as_json: bool) -> int:
     """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
-    from atropos_cli.engine.jobs.spreading import join_shards, write_shards
+    from atropos_cli.jobs.spreading import join_shards, write_shards
 
     out, launcher, shards = session.out, elsewhere.launcher, elsewhere.shards
     fresh = not folder.exists()

@@ -15,7 +15,7 @@ from atropos_cli.cli.statusline import StatusLine
 
 if TYPE_CHECKING:
     from atropos_cli.domain.training import TrainPlan
-    from atropos_cli.engine.report import Rolling
+    from atropos_cli.rollout.report import Rolling
 
 _FIRST = 3  # steps that are told each
 _SHOWN = ("loss", "reward", "grad_norm", "kl", "entropy", "completions/mean_length", "step_time")
@@ -129,7 +129,7 @@ class TrainReporter:
 
 def train_headline(plan: TrainPlan, folder: Path) -> str:
     """The number that training is judged by: accuracies, else the reward, else the loss; first and last."""
-    from atropos_cli.engine.training.records.metrics import read_metrics, series
+    from atropos_cli.training.records.metrics import read_metrics, series
 
     rows = read_metrics(folder)
     found = []
@@ -156,7 +156,7 @@ def train_headline(plan: TrainPlan, folder: Path) -> str:
 
 def no_spread_in_training(folder: Path) -> str | None:
     """What to change when hardly a group had rewards that differ; None when enough had."""
-    from atropos_cli.engine.training.records.metrics import read_metrics, series
+    from atropos_cli.training.records.metrics import read_metrics, series
 
     rows = read_metrics(folder)
     shares = [value for _, value in series(rows, "frac_reward_zero_std")]
@@ -170,10 +170,10 @@ def no_spread_in_training(folder: Path) -> str | None:
 
 def _tasks(folder: Path, suite: str, step: int) -> int | None:
     """How many tasks the accuracy is over, by the evaluation's own file."""
-    from atropos_cli.engine.evaluation import read_evaluation
-    from atropos_cli.engine.training.records.summary import EVALUATIONS
-    from atropos_cli.engine.training.suites import file_name
     from atropos_cli.errors import AtroposError
+    from atropos_cli.evaluation.evaluation import read_evaluation
+    from atropos_cli.training.records.summary import EVALUATIONS
+    from atropos_cli.training.suites import file_name
 
     try:
         found = read_evaluation(folder / EVALUATIONS / f"{file_name(suite)}-step-{step}.json").accuracy

@@ -23,14 +23,14 @@ from urllib.parse import urlsplit
 from atropos_cli.config.buckets import BACKEND, SETTINGS
 from atropos_cli.config.problems import Origin
 from atropos_cli.config.sources import Entry
-from atropos_cli.engine.planner import LOCAL_BACKEND, SERVER_BACKEND
 from atropos_cli.errors import BackendError, UsageError
 from atropos_cli.io.jsonvalue import parse
 from atropos_cli.plugins.firstparty import COMPONENTS, MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.rollout.planner import LOCAL_BACKEND, SERVER_BACKEND
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.serving.state import ServerRecord
+    from atropos_cli.serving.state import ServerRecord
 
 OTHERS = "another: --model NAME, --base-url URL"
 _PATIENCE_S = 1.0
@@ -52,8 +52,8 @@ class Unnamed:
 
 def find_unnamed(registry: Registry, resumed: Path | None = None) -> Unnamed:
     """The model to use. resumed: the folder of a run that is resumed. Raises UsageError when there is none."""
-    from atropos_cli.engine.serving.state import all_servers
     from atropos_cli.models.sources import SMOLLM2, smollm2_file
+    from atropos_cli.serving.state import all_servers
 
     if resumed is not None and (found := _of_run(registry, resumed)) is not None:
         return found

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.domain.group import parse_group_id
-from atropos_cli.domain.metrics import full_marks
 from atropos_cli.io.groupfile import read_header
 from atropos_cli.io.records import Attempt, Record
 from atropos_cli.io.sources import Source
+from atropos_cli.stats.metrics import full_marks
 
 _MOST_ROLLOUTS = 1_000_000
 _GROUP = re.compile(rb'\{"group_id":\s*"([^"\\]+)"')

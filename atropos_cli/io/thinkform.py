@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from atropos_cli.domain.thinking import may_think, split_thinking, thought_text
 from atropos_cli.io.records import Message
+from atropos_cli.text.thinking import may_think, split_thinking, thought_text
 
 ThinkingForm = Literal["keep", "field", "tags", "drop"]
 

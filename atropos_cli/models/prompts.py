@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.messages import Message, TokenSpan
-from atropos_cli.domain.timelimit import OverTime, time_limit
 from atropos_cli.errors import BackendError, ContextOverflow, FatalBackendError, RequestRejected
 from atropos_cli.ports.backend import Completion
+from atropos_cli.timelimit import OverTime, time_limit
 
 AUTO, PLAIN = "auto", "plain"
 BLANK_LINE = "\n\n"

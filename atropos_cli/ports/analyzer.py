@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atropos_cli.domain.charts import Chart
+from atropos_cli.stats.charts import Chart
 
 Cell = str | int | float | None
 

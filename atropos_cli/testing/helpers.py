@@ -15,13 +15,13 @@ from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.rollout import Rollout, Usage
 from atropos_cli.domain.run import FailureRecord
 from atropos_cli.domain.task import Task
-from atropos_cli.engine.planner import build_plan
-from atropos_cli.engine.runner import run_gen
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.plugins.spec import KINDS, ComponentSpec
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Environment
+from atropos_cli.rollout.planner import build_plan
+from atropos_cli.rollout.runner import run_gen
 
 ReplyFunction = Callable[[Sequence[Message]], str]
 

@@ -18,7 +18,7 @@ def pages() -> Iterator[tuple[str, str]]:
     from atropos_cli.domain.group import ScoredGroup
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import FailureRecord, RunSummary
-    from atropos_cli.engine.runindex.entry import RunEntry
+    from atropos_cli.runs.entry import RunEntry
 
     documents = {
         ScoredGroup: "One line of `groups.jsonl`.",

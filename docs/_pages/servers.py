@@ -111,8 +111,8 @@ def _settings() -> str:
 
 def _words(engine: Any, **settings: Any) -> list[str]:
     from atropos_cli.config.serving import LaunchSettings
-    from atropos_cli.engine.serving.platforms import Gpu, Platform
-    from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
+    from atropos_cli.serving.platforms import Gpu, Platform
+    from atropos_cli.serving.servers import ServerRequest, plan_servers
 
     gpus = tuple(Gpu(n, "NVIDIA H100", 81559, 0, (9, 0), "", "", token=str(n)) for n in range(2))
     have = LaunchSettings(**{"tp": 1, **settings})
@@ -149,8 +149,8 @@ def _pairs(words: list[str]) -> list[tuple[str, ...]]:
 
 
 def _defaults() -> str:
-    from atropos_cli.engine.serving.defaults import defaults_for
-    from atropos_cli.engine.serving.platforms import Gpu, Platform
+    from atropos_cli.serving.defaults import defaults_for
+    from atropos_cli.serving.platforms import Gpu, Platform
 
     machines = {
         "V100": ("v100", (7, 0)),
@@ -186,7 +186,7 @@ def _default_row(name: str, found: list[Any]) -> tuple[str, ...]:
 
 
 def _families() -> str:
-    from atropos_cli.engine.serving.families import FAMILIES
+    from atropos_cli.serving.families import FAMILIES
 
     rows = []
     for family in FAMILIES:
@@ -198,7 +198,7 @@ def _families() -> str:
 
 
 def _gone() -> str:
-    from atropos_cli.engine.serving.options import ENGINES, GONE, option_table
+    from atropos_cli.serving.options import ENGINES, GONE, option_table
 
     rows = [
         (engine, f"`{old}`", f"`{new}`" if new.startswith("--") else new)

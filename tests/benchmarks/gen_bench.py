@@ -70,9 +70,9 @@ def __getattr__(name: str):
 def child(case: str, rollouts: int, url: str) -> None:
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.domain.plan import Execution
-    from atropos_cli.engine.planner import build_plan
-    from atropos_cli.engine.runner import run_gen
     from atropos_cli.plugins.discovery import get_registry
+    from atropos_cli.rollout.planner import build_plan
+    from atropos_cli.rollout.runner import run_gen
 
     _, logprobs, single = CASES[case]
     settings = GenSettings(
@@ -117,7 +117,7 @@ def bare(client: str, requests: int, url: str, n: int) -> None:
 
                 await asyncio.gather(*(work() for _ in range(32)))
         else:
-            from atropos_cli.builtin.openai_http import HttpClient
+            from atropos_cli.builtin.openai.http import HttpClient
 
             session = HttpClient(url, {})
 

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable
 
 from pydantic_core import from_json, to_json
 
-from atropos_cli.builtin.openai import OpenAIBackend, OpenAIConfig
-from atropos_cli.builtin.openai_http import HttpClient
+from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
+from atropos_cli.builtin.openai.http import HttpClient
 from atropos_cli.sdk import GenerateRequest, user
 
 ANSWER = "The answer is 42. " * 7 + "42.."

@@ -22,8 +22,8 @@ CHILD = "--child"
 
 def plan_for(limit: int):
     from atropos_cli.config.settings import GenSettings
-    from atropos_cli.engine.planner import build_plan
     from atropos_cli.plugins.discovery import get_registry
+    from atropos_cli.rollout.planner import build_plan
 
     settings = GenSettings(
         backend="scripted", backend_options={"replies": ["1"]}, group_size=1, limit=limit, model="scripted"
@@ -89,8 +89,8 @@ def write_run(folder: Path, groups: int, rollouts: int) -> None:
 
 def child(folder: Path, groups: int) -> None:
     from atropos_cli.builtin.scripted import ScriptedBackend
-    from atropos_cli.engine.runner import run_gen
     from atropos_cli.plugins.discovery import get_registry
+    from atropos_cli.rollout.runner import run_gen
 
     original = ScriptedBackend.generate
     seen = {}

@@ -96,8 +96,8 @@ def ours(steps: int) -> list[float]:
     from atropos_trl.trainer import TrlTrainer
 
     from atropos_cli.cli.session import Session
-    from atropos_cli.engine.training.run import run_train
     from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
+    from atropos_cli.training.run import run_train
 
     marks: list[float] = []
     begin, after = LoopMixin.begin, LoopMixin._after

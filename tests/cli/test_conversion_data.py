@@ -10,7 +10,7 @@ from typing import Any
 import case_tables
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "engine" / "convert"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "datasets" / "convert"))
 
 from convert_support import CHATML, TEMPLATES, make_tokenizer
 

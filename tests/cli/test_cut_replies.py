@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "engine" / "convert"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "datasets" / "convert"))
 
 from convert_support import CHATML, TEMPLATES, make_tokenizer, trained_text
 
-from atropos_cli.engine.convert.tokenizers import load_tokenizer
+from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 
 ASKED = {"role": "user", "content": "question"}
 

@@ -20,7 +20,7 @@ from atropos_cli.cli.output import Output, printable
 from atropos_cli.cli.progress import PLAIN_EVERY, PlainReporter, Speed, duration, plain_line, progress_parts
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
-from atropos_cli.engine.report import Snapshot
+from atropos_cli.rollout.report import Snapshot
 
 PROGRAM = [sys.executable, "-c", "from atropos_cli.cli.app import main; main()"]
 

@@ -25,7 +25,7 @@ from atropos_cli.cli.progress import PlainReporter, Speed, plain_line, progress_
 from atropos_cli.cli.statusline import StatusLine, fitted
 from atropos_cli.cli.trainprogress import TrainReporter
 from atropos_cli.domain.plan import ComponentRef, Plan
-from atropos_cli.engine.report import Rolling, Snapshot
+from atropos_cli.rollout.report import Rolling, Snapshot
 
 PROGRAM = [sys.executable, "-c", "from atropos_cli.cli.app import main; main()"]
 SLOW = ("--backend", "scripted", "--backend.replies", "4", "--backend.delay-s", "0.5", "--workers", "2")

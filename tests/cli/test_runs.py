@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.engine.runindex.entry import RunReader
-from atropos_cli.engine.runindex.listing import list_runs
 from atropos_cli.io.rundir import open_run
+from atropos_cli.runs.entry import RunReader
+from atropos_cli.runs.listing import list_runs
 
 SCRIPTED = ("--backend", "scripted", "--backend.replies", "4", "--group-size", "2")
 PLAN = {"digest": "d", "command": "gen", "environment": {"name": "sums", "config": {"level": "easy"}}, "model": "m"}

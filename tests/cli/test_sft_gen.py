@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "engine" / "convert"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "datasets" / "convert"))
 
 from convert_support import CHATML, LLAMA, TEMPLATES, make_tokenizer, trained_text
 
-from atropos_cli.engine.convert.tokenizers import Tokens, load_tokenizer
+from atropos_cli.datasets.convert.tokenizers import Tokens, load_tokenizer
 
 PLAIN_CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

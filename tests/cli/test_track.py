@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from wandblog import wandb_ended, wandb_records
 
-from atropos_cli.engine.tracking.services import read_ids
 from atropos_cli.io.rundir import read_plan
+from atropos_cli.tracking.services import read_ids
 
 ENVIRONMENT = """
 from atropos_cli.sdk import Config, Environment, RequestRejected, Task, reward, user

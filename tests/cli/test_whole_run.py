@@ -226,7 +226,7 @@ def test_nothing_is_read_again_while_the_counts_fit(bench: Bench, monkeypatch: p
         raise AssertionError("a group was read")
 
     with monkeypatch.context() as patch:
-        patch.setattr("atropos_cli.engine.sessions.read_group", never)
+        patch.setattr("atropos_cli.rollout.sessions.read_group", never)
         bench("gen", "Sums", "--resume")
     check_agreement(bench, {}, evaluated=False)
     after = stored("summary.json")

@@ -14,7 +14,7 @@ import pytest
 
 from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
-from atropos_cli.engine.jobs.folder import write_job
+from atropos_cli.jobs.folder import write_job
 from atropos_cli.ports.launcher import JobSpec
 
 from . import slurm_cluster

@@ -13,7 +13,7 @@ import pytest
 
 from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.domain.job import JobPlan, Resources
-from atropos_cli.engine.jobs.folder import write_job
+from atropos_cli.jobs.folder import write_job
 from atropos_cli.ports.launcher import JobSpec
 
 from .slurm_cluster import Cluster

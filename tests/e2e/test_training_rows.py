@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from atropos_cli.engine.convert.tokenizers import load_tokenizer
+    from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 
     folder = str(tmp_path_factory.mktemp("tiny"))
     tokenizer = load_tokenizer("smollm2")._tokenizer

@@ -15,7 +15,7 @@ from atropos_cli.cli.session import session_of
 from atropos_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.analysis.analysis import AnalysisOptions, Report
+    from atropos_cli.analysis.analysis import AnalysisOptions, Report
 
 MEASURES = "What is measured"
 
@@ -100,8 +100,8 @@ def analyze(
     Everything is kept apart by environment. One pass; memory does not grow with the input. Plugins may add tables
     and charts for their environments.
     """
-    from atropos_cli.engine.analysis.analysis import Analysis
-    from atropos_cli.engine.analysis.png import require_matplotlib
+    from atropos_cli.analysis.analysis import Analysis
+    from atropos_cli.analysis.png import require_matplotlib
     from atropos_cli.io.lost import LostGroups
     from atropos_cli.io.readers import read_records
 
@@ -146,8 +146,8 @@ def analyze(
 
 
 def _options(success: str, keep: list[str] | None, ks: str | None, top: int, count_failed: bool) -> AnalysisOptions:
-    from atropos_cli.engine.analysis.analysis import AnalysisOptions
-    from atropos_cli.engine.analysis.success import SuccessRule, parse_threshold
+    from atropos_cli.analysis.analysis import AnalysisOptions
+    from atropos_cli.analysis.success import SuccessRule, parse_threshold
 
     options = AnalysisOptions(SuccessRule.parse(success), ks=_ks(ks), top=top, count_failed=count_failed)
     if keep:
@@ -183,10 +183,10 @@ def _check_output(path: Path | None, *, folder: bool, overwrite: bool) -> None:
 
 def _write(report: Report, title: str, read: list[str], html: Path | None, png: Path | None) -> list[Path]:
     """The page and the pictures that were asked for; returns their paths."""
+    from atropos_cli.analysis.charts import charts_of
+    from atropos_cli.analysis.page import page
+    from atropos_cli.analysis.png import png as picture
     from atropos_cli.cli.names import safe_name
-    from atropos_cli.engine.analysis.charts import charts_of
-    from atropos_cli.engine.analysis.page import page
-    from atropos_cli.engine.analysis.png import png as picture
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
 

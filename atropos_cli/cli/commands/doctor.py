@@ -19,10 +19,10 @@ import typer
 from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.engine.serving.defaults import defaults_for
-from atropos_cli.engine.serving.options import ENGINES
-from atropos_cli.engine.serving.platforms import Platform, detect
 from atropos_cli.errors import ExitCode
+from atropos_cli.serving.defaults import defaults_for
+from atropos_cli.serving.options import ENGINES
+from atropos_cli.serving.platforms import Platform, detect
 
 if TYPE_CHECKING:
     from atropos_cli.plugins.records import CheckStatus

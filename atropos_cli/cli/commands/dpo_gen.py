@@ -16,8 +16,8 @@ from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.cli.dataio import Reading
-    from atropos_cli.engine.convert.dpo import PairConverter
-    from atropos_cli.engine.convert.rendering import Rendering
+    from atropos_cli.datasets.convert.dpo import PairConverter
+    from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.io.card import Card
 
 LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the attempts, `task` their task"
@@ -148,8 +148,8 @@ def dpo_gen(
     paired; a file of finished pairs is checked by the same rules. In conversations of several turns the prompt
     goes up to the first reply that differs. Exit code 1 when no row comes out; no file is written then.
     """
-    from atropos_cli.engine.convert.dpo import POLICIES, PairOptions
-    from atropos_cli.engine.convert.samples import SampleOptions
+    from atropos_cli.datasets.convert.dpo import POLICIES, PairOptions
+    from atropos_cli.datasets.convert.samples import SampleOptions
 
     session = session_of(ctx)
     passing = sharing.Sharing.of(recipe, push_to_hub, private=private, revision=revision, license_id=license_id)
@@ -210,7 +210,7 @@ def dpo_gen(
         ),
         arguments_as_text=conversion.is_table(target),
     )
-    from atropos_cli.engine.convert.dpo import PairConverter
+    from atropos_cli.datasets.convert.dpo import PairConverter
 
     converter = PairConverter(options, rendering, reading.log.tell)
     try:
@@ -267,7 +267,7 @@ def _print(session: Session, reading: Reading, converter: PairConverter, out: An
 
 
 def _warn(session: Session, converter: PairConverter, warn_longer: float) -> None:
-    from atropos_cli.engine.convert.advice import pair_advice, why_no_pairs
+    from atropos_cli.datasets.convert.advice import pair_advice, why_no_pairs
 
     for text, hint in pair_advice(converter.report, converter.options, warn_longer):
         session.out.warning(text, hint)
@@ -276,7 +276,7 @@ def _warn(session: Session, converter: PairConverter, warn_longer: float) -> Non
 
 
 def _card(converter: PairConverter, reading: Reading, report: dict[str, Any], shape: str) -> Card:
-    from atropos_cli.engine.convert.dpo import PairOptions
+    from atropos_cli.datasets.convert.dpo import PairOptions
     from atropos_cli.io.card import Card
 
     given, default = asdict(converter.options), asdict(PairOptions())

@@ -21,8 +21,8 @@ from atropos_cli.errors import AtroposError, ExitCode, UsageError
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.task import Task
-    from atropos_cli.engine.gold import GoldRewards
-    from atropos_cli.engine.rehearsal import Rehearsal
+    from atropos_cli.rollout.gold import GoldRewards
+    from atropos_cli.rollout.rehearsal import Rehearsal
 
 SHOWN = 5
 """Problems of a kind that are printed; --json has them all."""
@@ -59,9 +59,9 @@ def check(
     config: ConfigOption = None,
 ) -> int:
     """Check an environment."""
-    from atropos_cli.engine.gold import GoldRewards
-    from atropos_cli.engine.planner import make_config
-    from atropos_cli.engine.rehearsal import rehearse
+    from atropos_cli.rollout.gold import GoldRewards
+    from atropos_cli.rollout.planner import make_config
+    from atropos_cli.rollout.rehearsal import rehearse
 
     cls = chosen.environment
     wanted = split or cls.splits[0]
@@ -87,8 +87,8 @@ def _scripted_plan(chosen: Chosen, split: str, seed: int) -> Plan:
     """A run of one group whose model says the same every time."""
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.domain.plan import Execution
-    from atropos_cli.engine.planner import build_plan
-    from atropos_cli.engine.rehearsal import REPLY
+    from atropos_cli.rollout.planner import build_plan
+    from atropos_cli.rollout.rehearsal import REPLY
 
     settings = GenSettings(
         backend="scripted",

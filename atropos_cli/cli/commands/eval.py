@@ -17,7 +17,7 @@ from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
-    from atropos_cli.engine.evaluation import Evaluation
+    from atropos_cli.evaluation.evaluation import Evaluation
 
 PANEL = "Evaluation"
 
@@ -59,9 +59,9 @@ def evaluate_environment(
     config: ConfigOption = None,
 ) -> int:
     """Evaluate a model."""
-    from atropos_cli.engine.evaluation import compare, read_evaluation
-    from atropos_cli.engine.tracking.running import tracked
+    from atropos_cli.evaluation.evaluation import compare, read_evaluation
     from atropos_cli.io.rundir import where_it_stands
+    from atropos_cli.runs.tracked import tracked
 
     if samples < 1 or any(value < 1 for value in k or ()):
         raise UsageError("--samples and --k must be at least 1")
@@ -99,7 +99,7 @@ def evaluate_environment(
 
 def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
     """Greedy for one attempt; an environment that holds out tasks is asked for them, unless told otherwise."""
-    from atropos_cli.engine.planner import build_plan
+    from atropos_cli.rollout.planner import build_plan
 
     settings = chosen.settings
     changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none"}
@@ -115,8 +115,8 @@ def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
 
 def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any) -> Evaluation:
     """Evaluate the run in a folder and leave eval.json beside it."""
-    from atropos_cli.engine.evaluation import evaluate
-    from atropos_cli.engine.evidence import Evidence
+    from atropos_cli.evaluation.evaluation import evaluate
+    from atropos_cli.evaluation.evidence import Evidence
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.rundir import read_plan
 
@@ -127,7 +127,7 @@ def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any
 
 
 def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
-    from atropos_cli.engine.evaluation_report import details, estimate, report
+    from atropos_cli.evaluation.report import details, estimate, report
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
 
@@ -164,7 +164,7 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
 
 
 def _accuracy(item: Evaluation) -> str:
-    from atropos_cli.engine.evaluation_report import estimate
+    from atropos_cli.evaluation.report import estimate
 
     if item.accuracy is None:
         return f"unknown: {item.success_rule}"

@@ -15,8 +15,8 @@ from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.data.filtering import FilterReport
-    from atropos_cli.engine.data.rules import FilterSpec
+    from atropos_cli.datasets.filter.filtering import FilterReport
+    from atropos_cli.datasets.filter.rules import FilterSpec
     from atropos_cli.io.records import Record
     from atropos_cli.io.writers_out import OutputSpec
 
@@ -30,7 +30,7 @@ def _option(*names: str, panel: str, text: str, **more: Any) -> Any:
 
 def _print_fields(value: bool) -> None:
     if value:
-        from atropos_cli.engine.data.expressions import FIELDS, FUNCTIONS
+        from atropos_cli.datasets.filter.expressions import FIELDS, FUNCTIONS
 
         for name, (meaning, _) in FIELDS.items():
             typer.echo(f"{name:<14} {meaning}")
@@ -173,7 +173,7 @@ def filter_rollouts(
     The order of the rules is that of the help, groups' spread first. A report tells what was dropped by
     which rule. Exit code 1 when nothing is left; no file is written then.
     """
-    from atropos_cli.engine.data.rules import FilterSpec
+    from atropos_cli.datasets.filter.rules import FilterSpec
 
     session = session_of(ctx)
     spec = FilterSpec(
@@ -269,7 +269,7 @@ def _carry_out(
     session: Session, reading: Reading, spec: FilterSpec, target: OutputSpec | None, *, group_rows: bool
 ) -> tuple[FilterReport, list[str]]:
     """Filter into the output; its files appear only when something was kept."""
-    from atropos_cli.engine.data.filtering import FilterJob, run_filter
+    from atropos_cli.datasets.filter.filtering import FilterJob, run_filter
     from atropos_cli.io.card import Card
     from atropos_cli.io.writers_out import open_output
 

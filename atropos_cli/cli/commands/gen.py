@@ -66,7 +66,7 @@ def gen(
     config: ConfigOption = None,
 ) -> int:
     """Generate scored groups."""
-    from atropos_cli.engine.planner import build_plan
+    from atropos_cli.rollout.planner import build_plan
 
     out = chosen.session.out
     to_stdout = output == "-"

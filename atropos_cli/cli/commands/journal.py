@@ -14,7 +14,7 @@ from atropos_cli.cli.session import session_of
 from atropos_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.training.records.journal import JournalEntry
+    from atropos_cli.runs.journal import JournalEntry
 
 
 def journal(
@@ -33,11 +33,11 @@ def journal(
     A run is a folder with train.json (atropos train) or eval.json (atropos eval), at any depth. A journal that this
     command wrote before is brought up to date: what you wrote into it stays where it is.
     """
-    from atropos_cli.engine.training.records.journal import journal as read_journal
-    from atropos_cli.engine.training.records.journal import short_commit
-    from atropos_cli.engine.training.records.journalpage import is_journal, markdown
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
+    from atropos_cli.runs.journal import journal as read_journal
+    from atropos_cli.runs.journal import short_commit
+    from atropos_cli.runs.journalpage import is_journal, markdown
 
     out = session_of(ctx).out
     entries, problems = read_journal(folder)

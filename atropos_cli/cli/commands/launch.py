@@ -17,14 +17,14 @@ from atropos_cli.cli.options import ConfigOption, Flag, JsonOption, entries_of
 from atropos_cli.cli.session import Session, session_of
 from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
 from atropos_cli.config.serving import LAUNCH, LaunchSettings, launch_bucket
-from atropos_cli.engine.serving.options import Engine, option_table
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
+from atropos_cli.serving.options import Engine, option_table
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
-    from atropos_cli.engine.serving.platforms import Platform
-    from atropos_cli.engine.serving.servers import Servers
-    from atropos_cli.engine.serving.state import ServerRecord
+    from atropos_cli.serving.platforms import Platform
+    from atropos_cli.serving.servers import Servers
+    from atropos_cli.serving.state import ServerRecord
 
 HOW, WHICH = "How it runs", "Servers that run"
 _ANY = "MODEL"
@@ -210,10 +210,10 @@ def prepare(
     """
     import atropos_cli
     from atropos_cli.domain.job import JobPlan, Resources
-    from atropos_cli.engine.serving.platforms import Platform, detect
-    from atropos_cli.engine.serving.prepare import check_ports, look_up
-    from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
-    from atropos_cli.engine.serving.state import default_name
+    from atropos_cli.serving.platforms import Platform, detect
+    from atropos_cli.serving.prepare import check_ports, look_up
+    from atropos_cli.serving.servers import ServerRequest, plan_servers
+    from atropos_cli.serving.state import default_name
 
     here = place is None
     if place is None:
@@ -254,8 +254,8 @@ def prepare(
 
 def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
     """The words that start the engine; None: its name, to be found on PATH where it runs."""
-    from atropos_cli.engine.serving.command import MODULES
-    from atropos_cli.engine.serving.prepare import engine_program
+    from atropos_cli.serving.command import MODULES
+    from atropos_cli.serving.prepare import engine_program
 
     python = call.settings.engine_python
     if not here and python is not None:
@@ -276,8 +276,8 @@ def offline() -> bool:
 
 def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, ServerRecord]:
     """Write the server's folder. Raises LaunchError when the name is in use."""
-    from atropos_cli.engine.jobs.folder import write_job
-    from atropos_cli.engine.serving.state import running, server_folder, taken, write_record
+    from atropos_cli.jobs.folder import write_job
+    from atropos_cli.serving.state import running, server_folder, taken, write_record
 
     folder = server_folder(plan.name)
     if running(folder):
@@ -292,7 +292,7 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
     import socket
     import time
 
-    from atropos_cli.engine.serving.state import ServerRecord
+    from atropos_cli.serving.state import ServerRecord
 
     return ServerRecord(
         name=name,
@@ -361,8 +361,8 @@ def _in_tmux(session: Session, call: Given, *, wait: bool) -> int:
 def _in_slurm(session: Session, call: Given, given: dict[str, Any]) -> int:
     """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
     from atropos_cli.cli import launchslurm
-    from atropos_cli.engine.serving.platforms import Platform, detect
-    from atropos_cli.engine.serving.state import default_name, read_server, server_folder, write_record
+    from atropos_cli.serving.platforms import Platform, detect
+    from atropos_cli.serving.state import default_name, read_server, server_folder, write_record
 
     gpus = call.settings.gpus or 0
     platform = Platform("gpu") if gpus else Platform("cpu", memory=detect().memory)

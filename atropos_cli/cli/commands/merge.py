@@ -16,7 +16,7 @@ from atropos_cli.errors import UsageError
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.data.merging import MergeReport
+    from atropos_cli.datasets.merging import MergeReport
     from atropos_cli.io.records import Record
     from atropos_cli.io.writers_out import OutputSpec
 
@@ -68,7 +68,7 @@ def merge(
 
 
 def _merge_runs(reading: Reading, output: str, *, overwrite: bool, strict: bool) -> tuple[MergeReport, list[str]]:
-    from atropos_cli.engine.data.merging import RunMerge
+    from atropos_cli.datasets.merging import RunMerge
     from atropos_cli.io.rundir import open_run
 
     target = Path(output)
@@ -96,7 +96,7 @@ def _discard(folder: Path) -> None:
 
 
 def _merge_files(session: Session, reading: Reading, spec: OutputSpec) -> tuple[MergeReport, list[str]]:
-    from atropos_cli.engine.data.merging import merge_files
+    from atropos_cli.datasets.merging import merge_files
     from atropos_cli.io.card import Card
     from atropos_cli.io.writers_out import open_output
 

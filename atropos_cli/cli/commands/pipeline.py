@@ -81,7 +81,7 @@ def run(
     The exit code is that of the step that failed. To go on: the same command with --resume. With --on slurm
     every step is a job that waits for those before it, and the command returns at once.
     """
-    from atropos_cli.engine.pipeline.runner import prepare, run_here
+    from atropos_cli.pipeline.runner import prepare, run_here
 
     session = session_of(ctx)
     if (resume or redo) and output is None:
@@ -116,7 +116,7 @@ def run(
 
 
 def _end(session: Session, file: Path, pipeline: Pipeline, code: int) -> None:
-    from atropos_cli.engine.pipeline.records import view
+    from atropos_cli.pipeline.records import view
 
     states = [item.state for item in view(pipeline).values()]
     headline = f"{states.count('done')} of {counted(len(states), 'step')} done"
@@ -133,7 +133,7 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """How the steps of a pipeline stand. The exit code is 1 when the last attempt at one failed."""
-    from atropos_cli.engine.pipeline.records import read_stored
+    from atropos_cli.pipeline.records import read_stored
 
     return _print_status(session_of(ctx), read_stored(folder), as_json=as_json)
 
@@ -149,8 +149,8 @@ def step(
     ] = None,
 ) -> int:
     """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
-    from atropos_cli.engine.pipeline.records import read_stored, view
-    from atropos_cli.engine.pipeline.runner import run_step
+    from atropos_cli.pipeline.records import read_stored, view
+    from atropos_cli.pipeline.runner import run_step
 
     session = session_of(ctx)
     pipeline = read_stored(folder)
@@ -167,7 +167,7 @@ def submit_file(
     session: Session, file: Path, folder: Path | None, *, profile: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """A new pipeline as jobs of SLURM, for `atropos slurm submit FILE`."""
-    from atropos_cli.engine.pipeline.runner import prepare
+    from atropos_cli.pipeline.runner import prepare
 
     pipeline = _open(file, folder)
     check_arguments(session, pipeline)
@@ -250,7 +250,7 @@ def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep]
 
 
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
-    from atropos_cli.engine.pipeline.records import view
+    from atropos_cli.pipeline.records import view
 
     views, jobs = list(view(pipeline).values()), pipeline_jobs.queued(session, pipeline)
     if as_json:

@@ -16,7 +16,7 @@ from atropos_cli.errors import AtroposError, ExitCode, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from atropos_cli.engine.prefetch import Fetched
+    from atropos_cli.rollout.prefetch import Fetched
 
 
 def prefetch(
@@ -43,7 +43,7 @@ def prefetch(
 
     atropos prefetch --model Qwen/Qwen3-8B --env gsm8k
     """
-    from atropos_cli.engine.prefetch import check_reachable, is_local, refuse_offline
+    from atropos_cli.rollout.prefetch import check_reachable, is_local, refuse_offline
 
     session = session_of(ctx)
     if not (model or dataset or env or plugins):
@@ -88,7 +88,7 @@ def _wanted(
     plugins: bool,
 ) -> Any:
     """(what is fetched, how) of everything that was asked for."""
-    from atropos_cli.engine.prefetch import fetch_dataset, fetch_model
+    from atropos_cli.rollout.prefetch import fetch_dataset, fetch_model
 
     for name in models:
         base, _, revision = name.partition("@")
@@ -111,8 +111,8 @@ def _one(fetch: Any, name: str, detail: str | None) -> list[Fetched]:
 def _environment(session: Session, name: str, config: Path | None, lenient: bool = False) -> list[Fetched]:
     """Open the environment as it is configured and let it fetch. lenient: one that needs options is left out."""
     from atropos_cli.cli.environments import gen_buckets, settle
-    from atropos_cli.engine.planner import make_config
-    from atropos_cli.engine.prefetch import fetch_environment
+    from atropos_cli.rollout.planner import make_config
+    from atropos_cli.rollout.prefetch import fetch_environment
 
     registration = session.registry.find("environment", name)
     try:

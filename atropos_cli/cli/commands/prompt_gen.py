@@ -16,8 +16,8 @@ from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.session import Session, session_of
 
 if TYPE_CHECKING:
+    from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.domain.task import Task
-    from atropos_cli.engine.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
     from atropos_cli.io.writers_out import OutputSpec
 
@@ -74,7 +74,7 @@ def prompt_gen(
     Each task comes once, with the mean score of its attempts: filter first for tasks that are neither too easy nor
     too hard. `atropos env tasks ENV` makes the same rows of an environment, without rollouts.
     """
-    from atropos_cli.engine.convert.taskrows import FORMS, TaskConverter
+    from atropos_cli.datasets.convert.taskrows import FORMS, TaskConverter
 
     session = session_of(ctx)
     shape = one_of("--format", form, FORMS)
@@ -138,7 +138,7 @@ def tasks(
     config: ConfigOption = None,
 ) -> int:
     """Write an environment's tasks."""
-    from atropos_cli.engine.convert.taskrows import FORMS, TaskConverter
+    from atropos_cli.datasets.convert.taskrows import FORMS, TaskConverter
     from atropos_cli.io.card import Card
 
     shape = one_of("--format", form, FORMS)
@@ -181,8 +181,8 @@ class _Slice:
 
 async def _write_tasks(chosen: Chosen, converter: TaskConverter, target: OutputSpec, part: _Slice) -> Any:
     """The output; None when no task became a row, and then no file is there."""
-    from atropos_cli.engine.planner import make_config
     from atropos_cli.io.writers_out import open_output
+    from atropos_cli.rollout.planner import make_config
 
     cls = chosen.environment
     owner = f"environment {chosen.registration.name!r}"
@@ -203,7 +203,7 @@ async def _write_tasks(chosen: Chosen, converter: TaskConverter, target: OutputS
 
 
 def _tasks_of(environment: Any, part: _Slice) -> Iterator[Task]:
-    from atropos_cli.engine.tasks import TaskReader
+    from atropos_cli.rollout.tasks import TaskReader
 
     reader = TaskReader(environment, part.split, part.limit)
     index = 0

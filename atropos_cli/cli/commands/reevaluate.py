@@ -14,7 +14,7 @@ from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.training.records.reevaluations import Reevaluation
+    from atropos_cli.runs.reevaluations import Reevaluation
 
 
 def reevaluate(
@@ -38,8 +38,8 @@ def reevaluate(
     Values go to reevaluations.json in the run folder, and so into the journal; an interrupted evaluation is gone on
     with, a finished one is kept.
     """
-    from atropos_cli.engine.training.records.reevaluations import read_reevaluations, reevaluations
-    from atropos_cli.engine.training.run import read_train_plan
+    from atropos_cli.runs.reevaluations import read_reevaluations, reevaluations
+    from atropos_cli.training.run import read_train_plan
 
     session = session_of(ctx)
     plan = read_train_plan(run / "plan.json")
@@ -78,12 +78,12 @@ def reevaluate(
 
 
 def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
-    from atropos_cli.engine.evaluation import evaluate, read_evaluation
-    from atropos_cli.engine.evidence import Evidence
-    from atropos_cli.engine.tracking.running import tracked
-    from atropos_cli.engine.training.records.reevaluations import keep_values, values_of
+    from atropos_cli.evaluation.evaluation import evaluate, read_evaluation
+    from atropos_cli.evaluation.evidence import Evidence
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.rundir import where_it_stands
+    from atropos_cli.runs.reevaluations import keep_values, values_of
+    from atropos_cli.runs.tracked import tracked
 
     place, done = item.place, item.place / "eval.json"
     if done.exists() and not overwrite and read_evaluation(done).plan_digest == item.plan.digest:

@@ -70,8 +70,8 @@ def command_of_plan(path: Path) -> str:
 
 def _train(path: Path, session: Session, *, overwrite: bool, dry_run: bool, as_json: bool) -> int:
     from atropos_cli.cli.commands.train import carry_out_training, print_train_plan
-    from atropos_cli.engine.training.build import derived, make_trainer
-    from atropos_cli.engine.training.run import read_train_plan
+    from atropos_cli.training.build import derived, make_trainer
+    from atropos_cli.training.run import read_train_plan
 
     plan = read_train_plan(path)
     _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)

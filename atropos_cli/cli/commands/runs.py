@@ -13,8 +13,8 @@ from atropos_cli.cli.session import Session, session_of
 from atropos_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.runindex.entry import RunEntry
-    from atropos_cli.engine.runindex.listing import Listing, Wanted
+    from atropos_cli.runs.entry import RunEntry
+    from atropos_cli.runs.listing import Listing, Wanted
 
 DEFAULT = "runs"
 """The folder that gen, eval and train write to."""
@@ -88,10 +88,10 @@ def runs(
     on with it. Only small files are read, so the size of the runs does not matter. `atropos view runs` shows the same
     list in the browser, live.
     """
-    from atropos_cli.engine.runindex.entry import KINDS
-    from atropos_cli.engine.runindex.listing import Wanted, list_runs, one_of
-    from atropos_cli.engine.runindex.listing import since as time_of
-    from atropos_cli.engine.runindex.state import STATES
+    from atropos_cli.runs.entry import KINDS
+    from atropos_cli.runs.listing import Wanted, list_runs, one_of
+    from atropos_cli.runs.listing import since as time_of
+    from atropos_cli.runs.state import STATES
 
     session = session_of(ctx)
     wanted = Wanted(
@@ -146,7 +146,7 @@ def _as_json(
 
 
 def _as_table(session: Session, entries: list[RunEntry]) -> None:
-    from atropos_cli.engine.runindex.listing import progress, result, telling_options, what
+    from atropos_cli.runs.listing import progress, result, telling_options, what
 
     options = telling_options(entries)
     rows = [

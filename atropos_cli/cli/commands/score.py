@@ -19,11 +19,11 @@ from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
-    from atropos_cli.engine.data.partial import Partial
-    from atropos_cli.engine.data.rescoring import ScoreJob, ScoreReport
-    from atropos_cli.engine.workers import RewardSet
+    from atropos_cli.datasets.rescore.partial import Partial
+    from atropos_cli.datasets.rescore.rescoring import ScoreJob, ScoreReport
     from atropos_cli.io.sources import Source
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
+    from atropos_cli.rollout.workers import RewardSet
 
 REWARDS, WORK = "Rewards", "Execution"
 
@@ -92,9 +92,9 @@ def score(
     Rewards run in processes of their own. One that hangs, crashes or raises costs that rollout its score, with
     the reason in the output; exit code 1 says that there were some. `--reward NAME --help` shows a reward's options.
     """
-    from atropos_cli.engine.data.rescoring import ScoreJob, advantages_of
-    from atropos_cli.engine.workers import PoolOptions
+    from atropos_cli.datasets.rescore.rescoring import ScoreJob, advantages_of
     from atropos_cli.io.upload import is_elsewhere
+    from atropos_cli.rollout.workers import PoolOptions
 
     session = session_of(ctx)
     dataio.check_one_stdout(output, as_json=as_json)
@@ -131,8 +131,8 @@ def score(
 
 def _rewards(texts: list[str], env: str | None, sources: list[Source], options: dict[str, dict[str, Any]]) -> RewardSet:
     """NAME or NAME=WEIGHT; nothing: the rewards of the one run that is the input."""
-    from atropos_cli.engine.data.rescoring import rewards_of_run
-    from atropos_cli.engine.workers import RewardSet
+    from atropos_cli.datasets.rescore.rescoring import rewards_of_run
+    from atropos_cli.rollout.workers import RewardSet
 
     if not texts:
         runs = {source.run for source in sources}
@@ -156,8 +156,8 @@ def _rewards(texts: list[str], env: str | None, sources: list[Source], options: 
 
 def _carry_out(session: Session, reading: Reading, job: ScoreJob, spec: OutputSpec, *, resume: bool) -> ScoreReport:
     """Score into a partial output, then put the output in place."""
-    from atropos_cli.engine.data.partial import Partial
-    from atropos_cli.engine.data.rescoring import run_score
+    from atropos_cli.datasets.rescore.partial import Partial
+    from atropos_cli.datasets.rescore.rescoring import run_score
     from atropos_cli.io.writers_out import open_output
 
     out = open_output(spec)

@@ -16,8 +16,8 @@ from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.cli.dataio import Reading
-    from atropos_cli.engine.convert.rendering import Rendering
-    from atropos_cli.engine.convert.sft import SftConverter, SftOptions
+    from atropos_cli.datasets.convert.rendering import Rendering
+    from atropos_cli.datasets.convert.sft import SftConverter, SftOptions
     from atropos_cli.io.card import Card
 
 LINEAGE = "`rollout` names the attempt, `task` its task, `score` the score it was chosen by"
@@ -122,8 +122,8 @@ def sft_gen(
     stored with a rollout are used as they are; with --tokenizer, the masks of rendered rows are proven for the
     template. Exit code 1 when no row comes out; no file is written then.
     """
-    from atropos_cli.engine.convert.samples import SampleOptions
-    from atropos_cli.engine.convert.sft import FORMS, SftOptions
+    from atropos_cli.datasets.convert.samples import SampleOptions
+    from atropos_cli.datasets.convert.sft import FORMS, SftOptions
 
     session = session_of(ctx)
     if check:
@@ -203,8 +203,8 @@ def _shape(options: SftOptions) -> str:
 
 def _check_rows(session: Session, reading: Reading, tokenizer: str | None, *, as_json: bool) -> int:
     """Look at finished rows; exit code 1 when one of them is faulty."""
-    from atropos_cli.engine.convert.check import RowCheck
-    from atropos_cli.engine.convert.tokenizers import load_tokenizer
+    from atropos_cli.datasets.convert.check import RowCheck
+    from atropos_cli.datasets.convert.tokenizers import load_tokenizer
     from atropos_cli.io.readers import read_objects
 
     if tokenizer is None:
@@ -252,7 +252,7 @@ def _converter(
 ) -> SftConverter:
     from dataclasses import replace
 
-    from atropos_cli.engine.convert.sft import SftConverter, resolved
+    from atropos_cli.datasets.convert.sft import SftConverter, resolved
 
     known = rendering if rendering is not None and (rendering.tokens is not None or options.form != "tokens") else None
     options = resolved(replace(options, arguments_as_text=table), thinking, known)
@@ -287,7 +287,7 @@ def _print(session: Session, reading: Reading, converter: SftConverter, out: Any
 
 
 def _warn(session: Session, converter: SftConverter) -> None:
-    from atropos_cli.engine.convert.advice import advice, why_nothing
+    from atropos_cli.datasets.convert.advice import advice, why_nothing
 
     for text, hint in advice(converter.report, converter.options, converter.rendering):
         session.out.warning(text, hint)
@@ -296,7 +296,7 @@ def _warn(session: Session, converter: SftConverter) -> None:
 
 
 def _card(converter: SftConverter, reading: Reading, report: dict[str, Any], variables: Any) -> Card:
-    from atropos_cli.engine.convert.sft import SftOptions
+    from atropos_cli.datasets.convert.sft import SftOptions
     from atropos_cli.io.card import Card
 
     given, default = asdict(converter.options), asdict(SftOptions())

@@ -195,7 +195,7 @@ def _check_times(resources: Resources, *, requeue: bool) -> None:
 def make_launcher(session: Session, profile: str | None, config: Path | None) -> SlurmLauncher:
     """The launcher with a cluster's profile."""
     from atropos_cli.config.slurm import slurm_profile
-    from atropos_cli.engine.planner import make_config
+    from atropos_cli.rollout.planner import make_config
 
     name, options = slurm_profile(profile, config)
     cls = session.registry.find("launcher", "slurm").load()

@@ -276,7 +276,7 @@ def exit_code(code: int) -> ExitCode:
 
 def _launcher(socket: str, grace: float = 60.0) -> Any:
     from atropos_cli.builtin.tmux.launcher import TmuxConfig, TmuxLauncher
-    from atropos_cli.engine.planner import make_config
+    from atropos_cli.rollout.planner import make_config
 
     options = {"socket": socket, "grace": grace}
     config = make_config(TmuxConfig, options, owner="launcher 'tmux'", env_prefix="ATROPOS_TMUX__")

@@ -71,10 +71,10 @@ def train(
     config: ConfigOption = None,
 ) -> int:
     """Train."""
-    from atropos_cli.engine.training.build import build_train_plan, derived
-    from atropos_cli.engine.training.processes import Launch, World
-    from atropos_cli.engine.training.ranks import rank, world_size
-    from atropos_cli.engine.training.run import check_there_is_a_run
+    from atropos_cli.training.build import build_train_plan, derived
+    from atropos_cli.training.processes import Launch, World
+    from atropos_cli.training.ranks import rank, world_size
+    from atropos_cli.training.run import check_there_is_a_run
 
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
@@ -140,9 +140,9 @@ def carry_out_training(
 ) -> int:
     """Train by the plan, say how it went, return the exit code."""
     from atropos_cli.cli.trainprogress import TrainReporter, train_headline
-    from atropos_cli.engine.training.ranks import rank
-    from atropos_cli.engine.training.run import run_train
     from atropos_cli.io.rundir import where_it_stands
+    from atropos_cli.training.ranks import rank
+    from atropos_cli.training.run import run_train
 
     reporter = TrainReporter(session.out, plan.steps)
     try:
@@ -180,7 +180,7 @@ def carry_out_training(
 def _print(plan: TrainPlan, result: TrainResult, folder: Path, session: Session) -> None:
     """Where everything is; the metrics themselves are in the files, and here with -v."""
     from atropos_cli.cli.trainprogress import no_spread_in_training
-    from atropos_cli.engine.training.records.curves import HTML
+    from atropos_cli.training.records.curves import HTML
 
     found = {"run": str(folder), "model": result.output, "steps": str(result.steps)}
     if Path(result.output) == folder:  # broken off before there was any

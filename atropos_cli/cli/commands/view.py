@@ -113,8 +113,8 @@ def view(
 
 def _lists_runs(name: str) -> bool:
     """Is it a folder of runs, and neither a run nor a folder of data files?"""
-    from atropos_cli.engine.runindex.find import is_run
     from atropos_cli.paths import home
+    from atropos_cli.runs.find import is_run
 
     folder = Path(home(name))
     if is_remote(name) or not folder.is_dir():
@@ -139,7 +139,7 @@ def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None
         raise UsageError("standard input (-) is named twice")
     decode: Callable[[Sequence[int]], str] | None = None
     if tokenizer is not None:
-        from atropos_cli.engine.convert.tokenizers import load_tokenizer
+        from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 
         decode = load_tokenizer(tokenizer).decode
     names = [run] if other is None else [run, other]

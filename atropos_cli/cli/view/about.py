@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.cli.view.runs import Run
-from atropos_cli.engine.runindex.entry import first_start, object_in
 from atropos_cli.io.records import Record
+from atropos_cli.runs.entry import first_start, object_in
 
 _OPTIONS = 200
 _BRIEF = 300

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from atropos_cli.analysis.analysis import task_label
 from atropos_cli.cli.view.runs import Run
-from atropos_cli.domain.streaming import finite
-from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Record
+from atropos_cli.stats.streaming import finite
 
 SORTS = ("worse", "better", "order")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from atropos_cli.cli.view.library import Library
 from atropos_cli.cli.view.page import TYPES, asset, index_page
-from atropos_cli.engine.runindex.entry import RunEntry, RunReader
-from atropos_cli.engine.runindex.find import holds_rollouts
-from atropos_cli.engine.runindex.listing import Listing, list_runs, progress, result, telling_options, what
+from atropos_cli.runs.entry import RunEntry, RunReader
+from atropos_cli.runs.find import holds_rollouts
+from atropos_cli.runs.listing import Listing, list_runs, progress, result, telling_options, what
 
 ASSETS = ("dom.js", "runs.js", "style.css", "runs.css")
 LINES = 2000
@@ -71,8 +71,8 @@ class RunIndex:
 
     def curves(self, key: str) -> bytes | None:
         """The learning curves of a training run as far as it is; a page that stands by itself."""
-        from atropos_cli.engine.training.records.curves import drawn, page
-        from atropos_cli.engine.training.records.metrics import read_metrics
+        from atropos_cli.training.records.curves import drawn, page
+        from atropos_cli.training.records.metrics import read_metrics
 
         entry = self._entry(key)
         if entry is None or entry.kind != "train" or not (rows := read_metrics(Path(entry.run))):

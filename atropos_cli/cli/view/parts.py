@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from atropos_cli.cli.view.images import image_of
-from atropos_cli.domain.thinking import may_think
-from atropos_cli.domain.toolparsing.blocks import reply_blocks
 from atropos_cli.io.jsonvalue import NotJson, parse
 from atropos_cli.io.records import Message
 from atropos_cli.io.thinkform import thinking_of
+from atropos_cli.text.thinking import may_think
+from atropos_cli.text.toolparsing.blocks import reply_blocks
 
 TEXT = 20_000
 """Characters of one text that are sent at first."""

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from atropos_cli.analysis.analysis import task_label
 from atropos_cli.cli.view import parts
 from atropos_cli.cli.view.parts import BRIEF, Cutter, plain
 from atropos_cli.cli.view.runs import Unreadable
 from atropos_cli.domain.base import is_finite
-from atropos_cli.engine.analysis.analysis import task_label
 from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
 
 BUDGET = 4_000_000

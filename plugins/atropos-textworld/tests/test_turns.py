@@ -13,10 +13,10 @@ from atropos_textworld.environment import TextWorldEnvironment
 
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.plan import Execution
-from atropos_cli.engine.advantages import grpo_advantage
-from atropos_cli.engine.planner import build_plan
-from atropos_cli.engine.runner import run_gen
 from atropos_cli.plugins.discovery import get_registry
+from atropos_cli.rollout.advantages import grpo_advantage
+from atropos_cli.rollout.planner import build_plan
+from atropos_cli.rollout.runner import run_gen
 from atropos_cli.sdk import (
     BackendError,
     ContextOverflow,

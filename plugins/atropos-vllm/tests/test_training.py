@@ -23,9 +23,9 @@ STEPS, PROMPTS, SAMPLES = 3, 2, 4
 def train(folder: Path, model: Path, **options: Any) -> None:
     from atropos_cli.config.settings import GenSettings, TrainSettings
     from atropos_cli.domain.plan import Sampling
-    from atropos_cli.engine.training.build import build_train_plan
-    from atropos_cli.engine.training.run import run_train
     from atropos_cli.plugins.discovery import load_registry
+    from atropos_cli.training.build import build_train_plan
+    from atropos_cli.training.run import run_train
 
     settings = GenSettings(
         model=str(model),

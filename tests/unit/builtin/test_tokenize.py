@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atropos_cli.builtin.openai import OpenAIBackend, OpenAIConfig
+from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
 from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
 from atropos_cli.errors import FatalBackendError
 from atropos_cli.testing.mock_server import MockServer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.engine.data.rescore_rows import scored_rows
-from atropos_cli.engine.workers import Verdict
+from atropos_cli.datasets.rescore.rows import scored_rows
 from atropos_cli.io.formats import RowError, detect, read_as
 from atropos_cli.io.records import Record
+from atropos_cli.rollout.workers import Verdict
 
 
 def read(row: dict[str, Any]) -> Record:

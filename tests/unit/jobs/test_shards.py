@@ -11,11 +11,11 @@ import pytest
 
 from atropos_cli.domain.job import Component, JobPlan, Resources
 from atropos_cli.domain.plan import Execution, parse_shard
-from atropos_cli.engine.jobs import shards
-from atropos_cli.engine.jobs.folder import read_job, write_job
-from atropos_cli.engine.jobs.shards import enter_shard, merge_when_complete
-from atropos_cli.engine.tasks import Shard
 from atropos_cli.errors import LaunchError
+from atropos_cli.jobs import shards
+from atropos_cli.jobs.folder import read_job, write_job
+from atropos_cli.jobs.shards import enter_shard, merge_when_complete
+from atropos_cli.rollout.tasks import Shard
 
 GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "7", "--limit", "12", "--group-size", "2")
 

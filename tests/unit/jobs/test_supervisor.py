@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
-from atropos_cli.engine.jobs.folder import write_job
-from atropos_cli.engine.jobs.network import NoPort, Ports
-from atropos_cli.engine.jobs.node import CannotStart, visible_gpus
-from atropos_cli.engine.jobs.placing import LocalPlacer
-from atropos_cli.engine.jobs.processes import marked
-from atropos_cli.engine.jobs.srun import per_node
-from atropos_cli.engine.jobs.supervisor import run_job
+from atropos_cli.jobs.folder import write_job
+from atropos_cli.jobs.network import NoPort, Ports
+from atropos_cli.jobs.node import CannotStart, visible_gpus
+from atropos_cli.jobs.placing import LocalPlacer
+from atropos_cli.jobs.processes import marked
+from atropos_cli.jobs.srun import per_node
+from atropos_cli.jobs.supervisor import run_job
 
 PROGRAMS = str(Path(__file__).parents[2] / "e2e" / "slurm_programs.py")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atropos_cli.engine.serving.platforms import Gpu, Platform
+from atropos_cli.serving.platforms import Gpu, Platform
 
 # Lines of `nvidia-smi --query-gpu=index,name,memory.total,memory.used,driver_version,uuid,mig.mode.current,compute_cap
 # --format=csv,noheader,nounits`, one GPU each; the number is filled in.

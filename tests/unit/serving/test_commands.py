@@ -14,12 +14,12 @@ import pytest
 from atropos_cli.config.serving import LaunchSettings
 from atropos_cli.domain.job import Component
 from atropos_cli.domain.placeholders import fill
-from atropos_cli.engine.serving.families import FAMILIES, parsers_for
-from atropos_cli.engine.serving.modelinfo import ModelInfo
-from atropos_cli.engine.serving.options import ENGINES, GONE, Engine, option_table, parser_of, problems
-from atropos_cli.engine.serving.platforms import Platform
-from atropos_cli.engine.serving.servers import ServerRequest, plan_servers
 from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.serving.families import FAMILIES, parsers_for
+from atropos_cli.serving.modelinfo import ModelInfo
+from atropos_cli.serving.options import ENGINES, GONE, Engine, option_table, parser_of, problems
+from atropos_cli.serving.platforms import Platform
+from atropos_cli.serving.servers import ServerRequest, plan_servers
 
 from .machines import machine
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atropos_cli.engine.serving.layout import Room, plan_layout
-from atropos_cli.engine.serving.modelinfo import ModelInfo, find_model, model_info, read_model
 from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.serving.layout import Room, plan_layout
+from atropos_cli.serving.modelinfo import ModelInfo, find_model, model_info, read_model
 
 QWEN3_8B = {
     "num_attention_heads": 32,

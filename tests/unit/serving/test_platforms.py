@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from atropos_cli.engine.serving.defaults import defaults_for
-from atropos_cli.engine.serving.platforms import detect
+from atropos_cli.serving.defaults import defaults_for
+from atropos_cli.serving.platforms import detect
 
 from .machines import NO_DEVICES, NO_DRIVER, REAL, fake_smi, gpu_lines
 

@@ -15,8 +15,8 @@ from trl_support import make_plan, make_trainer
 
 from atropos_cli.cli.session import Session
 from atropos_cli.config.settings import GenSettings, TrainSettings
-from atropos_cli.engine.training.build import build_train_plan
 from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
+from atropos_cli.training.build import build_train_plan
 
 ENV = "arithmetic"
 

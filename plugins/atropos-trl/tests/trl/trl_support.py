@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.engine.report import SilentWatcher
+from atropos_cli.rollout.report import SilentWatcher
 from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
 
 WORDS = ["x", "</s>", *"0123456789", *"abcdefgh"]
@@ -127,7 +127,7 @@ def make_trainer(plan: TrainPlan) -> Any:
 def run(plan: TrainPlan, folder: Path, *, resume: bool = False, said: list[str] | None = None) -> Any:
     """Train by the real engine."""
     from atropos_cli.cli.session import Session
-    from atropos_cli.engine.training.run import run_train
+    from atropos_cli.training.run import run_train
 
     registry = Session().registry
     watcher = Told([] if said is None else said)

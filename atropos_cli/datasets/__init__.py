@@ -1,0 +1,1 @@
+"""Training data from stored rollouts: filtering, rescoring, merging, conversion."""

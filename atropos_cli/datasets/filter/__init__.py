@@ -1,0 +1,1 @@
+"""`atropos filter`: which rollouts stay, by rules, expressions, duplicates, caps and decontamination."""

@@ -1,0 +1,122 @@
+"""Duplicates among completions: exact ones by their text, near ones by MinHash over shingles of words.
+
+The first of its kind is kept, in the order of the input. Exact ones are compared without white space around
+them, near ones by words and symbols alone (`domain.words`): case, punctuation and the width of signs do not count.
+Scope "task": only attempts at the same task are compared; "all": all attempts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from atropos_cli.errors import PluginError
+from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.text.words import normal_text, units
+
+Scope = Literal["task", "all"]
+SHINGLE = 5
+"""Words in a shingle; in scripts without blanks, signs."""
+RECALL = 0.995
+"""The share of pairs at the threshold itself that are looked at closely."""
+
+
+def completion_key(attempt: Attempt) -> str:
+    """The completion as one text that two attempts share only when they did the same: text, tool calls, results."""
+    if not attempt.messages:
+        return str(attempt.tokens)
+    if len(attempt.messages) - attempt.prompt_length == 1 and "tool_calls" not in attempt.messages[-1]:
+        return text_of(attempt.messages[-1]).strip()
+    parts = []
+    for message in attempt.completion:
+        parts.append(f"{message['role']}\x00{text_of(message).strip()}")
+        for call in message.get("tool_calls") or ():
+            parts.append(f"\x01{call['function']['name']}\x00{call['function'].get('arguments', '')}")
+    return "\x02".join(parts)
+
+
+class ExactDuplicates:
+    """Remembers 64 bits of every completion seen."""
+
+    def __init__(self, scope: Scope = "task") -> None:
+        self._scope = scope
+        self._seen: set[int] = set()
+
+    def is_new(self, record: Record, attempt: Attempt) -> bool:
+        """True for the first attempt with this completion (in its scope), and for one without any."""
+        if not attempt.messages and not attempt.sequences:
+            return True
+        key = hash((record.task_key if self._scope == "task" else "", completion_key(attempt)))
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+
+class NearDuplicates:
+    """Remembers the shingles of every completion kept (3 kB and 4 bytes a word). Raises PluginError without datasketch.
+
+    A pair is compared when its MinHash sketches agree in all rows of one band; what decides is then the similarity of
+    the shingles themselves.
+    """
+
+    def __init__(
+        self, threshold: float = 0.8, scope: Scope = "task", *, permutations: int = 128, seed: int = 1
+    ) -> None:
+        try:
+            import datasketch
+            import numpy
+        except ModuleNotFoundError as error:
+            raise PluginError(
+                "near-duplicate removal needs datasketch", hint="pip install 'atropos-cli[dedup]'"
+            ) from error
+        self._make: Any = lambda: datasketch.MinHash(num_perm=permutations, seed=seed)
+        self._numpy: Any = numpy
+        self._rows = band_rows(threshold, permutations)
+        self._threshold = threshold
+        self._scope = scope
+        self._kept: list[Any] = []
+        self._bands: dict[int, list[int]] = {}
+
+    def is_new(self, record: Record, attempt: Attempt) -> bool:
+        """True unless a kept attempt has a Jaccard similarity of at least the threshold."""
+        if not attempt.messages and not attempt.sequences:
+            return True
+        scope = record.task_key if self._scope == "task" else ""
+        sketch = self._make()
+        found = shingles(completion_key(attempt))
+        sketch.update_batch(found)
+        own = self._numpy.unique(self._numpy.array([hash(one) & 0xFFFFFFFF for one in found], dtype="uint32"))
+        hashes, rows = sketch.hashvalues, self._rows
+        bands = [hash((scope, i, hashes[i : i + rows].tobytes())) for i in range(0, len(hashes) - rows + 1, rows)]
+        compared: set[int] = set()
+        for band in bands:
+            for number in self._bands.get(band, ()):
+                if number not in compared:
+                    compared.add(number)
+                    if self._similarity(own, self._kept[number]) >= self._threshold:
+                        return False
+        for band in bands:
+            self._bands.setdefault(band, []).append(len(self._kept))
+        self._kept.append(own)
+        return True
+
+    def _similarity(self, one: Any, other: Any) -> float:
+        shared = len(self._numpy.intersect1d(one, other, assume_unique=True))
+        return shared / (len(one) + len(other) - shared)
+
+
+def band_rows(threshold: float, permutations: int) -> int:
+    """The most rows a band may have so that pairs at the threshold meet in some band with a chance of RECALL."""
+    return max(
+        rows
+        for rows in range(1, permutations + 1)
+        if rows == 1 or 1 - (1 - threshold**rows) ** (permutations // rows) >= RECALL
+    )
+
+
+def shingles(text: str, size: int = SHINGLE) -> list[bytes]:
+    """All runs of `size` words or symbols; a shorter text is one shingle, and so is one without any word."""
+    found = units(normal_text(text))
+    if len(found) <= size:
+        return [(" ".join(found) or text.strip()).encode("utf-8", "replace")]
+    return [" ".join(found[i : i + size]).encode("utf-8", "replace") for i in range(len(found) - size + 1)]

@@ -1,0 +1,383 @@
+"""Filter stored attempts by rules and write the same format back, with a report of what was dropped and why.
+
+Order of the rules: evaluation data in the prompt; spread of the group; single attempts (failures, finish
+reason, score, length, regular expressions, expressions); duplicates; evaluation data in the completion;
+best of the group; size of what is left of the group; caps over all data. An attempt is counted under the
+first rule that drops it. One pass, in constant memory; caps take a second pass over what survived.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.datasets.filter.caps import Caps
+from atropos_cli.datasets.filter.decontamination import EvaluationIndex
+from atropos_cli.datasets.filter.dedup import ExactDuplicates, NearDuplicates
+from atropos_cli.datasets.filter.presence import Presence
+from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
+from atropos_cli.datasets.filter.selection import ranked
+from atropos_cli.errors import DataError
+from atropos_cli.io.formats import FORMATS
+from atropos_cli.io.formats.atropos import PARALLEL, parallel_keys
+from atropos_cli.io.grouping import group_rows
+from atropos_cli.io.jsonvalue import dump, parse
+from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
+from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.sources import Source
+
+_NAMES = 10_000
+OTHER_NAMES = "(others)"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one kind of task: attempts and groups, before and after; scores before."""
+
+    attempts: int = 0
+    attempts_kept: int = 0
+    groups: int = 0
+    groups_kept: int = 0
+    scored: int = 0
+    score_sum: float = 0.0
+    score_min: float | None = None
+    score_max: float | None = None
+
+    def see(self, attempts: int, scores: list[float]) -> None:
+        """Count a group: its attempts, and the scores that are known."""
+        self.groups += 1
+        self.attempts += attempts
+        if not scores:
+            return
+        self.scored += len(scores)
+        self.score_sum += sum(scores)
+        low, high = min(scores), max(scores)
+        if self.score_min is None or low < self.score_min:
+            self.score_min = low
+        if self.score_max is None or high > self.score_max:
+            self.score_max = high
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "groups": self.groups,
+            "groups_kept": self.groups_kept,
+            "attempts": self.attempts,
+            "attempts_kept": self.attempts_kept,
+            "retention": self.attempts_kept / self.attempts if self.attempts else None,
+            "scored": self.scored,
+            "score_mean": self.score_sum / self.scored if self.scored else None,
+            "score_min": self.score_min,
+            "score_max": self.score_max,
+        }
+
+
+@dataclass(slots=True)
+class FilterReport:
+    """What was kept and why the rest was not. dropped: attempts by rule; empty groups count as one each."""
+
+    rules: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    total: Tally = field(default_factory=Tally)
+    by_name: dict[str, Tally] = field(default_factory=dict)
+    by_env: dict[str, Tally] = field(default_factory=dict)
+    cut_fields: set[str] = field(default_factory=set)
+    decontamination: dict[str, Any] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def tallies(self, record: Record) -> tuple[Tally, Tally, Tally]:
+        name = record.task_name or record.env or "-"
+        return self.total, _tally(self.by_name, name), _tally(self.by_env, record.env or "-")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rules": self.rules,
+            **self.total.as_json(),
+            "group_retention": self.total.groups_kept / self.total.groups if self.total.groups else None,
+            "dropped": dict(self.dropped.most_common()),
+            "tasks": {name: tally.as_json() for name, tally in self.by_name.items()},
+            "environments": {name: tally.as_json() for name, tally in self.by_env.items()},
+            "cut_fields": sorted(self.cut_fields),
+            "decontamination": self.decontamination,
+            "warnings": self.warnings,
+        }
+
+
+def _tally(table: dict[str, Tally], name: str) -> Tally:
+    if name not in table and len(table) >= _NAMES:
+        name = OTHER_NAMES
+    return table.setdefault(name, Tally())
+
+
+class Filter:
+    """The rules of a spec, applied record by record. `report` grows with every record."""
+
+    def __init__(self, spec: FilterSpec, log: ReadLog, ranges: Ranges | None = None) -> None:
+        self.spec = spec
+        self.report = FilterReport()
+        self._log = log
+        self._group_rules = group_rules(spec)
+        self._presence = Presence("attempts")
+        self._attempt_rules = attempt_rules(spec, ranges, self._presence, self._expression_error)
+        self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
+        self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
+        self._evaluation: EvaluationIndex | None = None
+        if spec.decontaminate:
+            self._evaluation = EvaluationIndex(spec.ngram)
+            self._evaluation.add_files(spec.decontaminate, ReadLog(warn=log.warn))
+
+    def _expression_error(self, record: Record, text: str) -> None:
+        self._log.tell("expression", f"{record.where}: {text}")
+
+    def survivors(self, record: Record) -> list[Attempt]:
+        """The attempts that pass all rules but the caps, in their order; the report counts the others."""
+        known = [attempt.score for attempt in record.attempts if attempt.score is not None]
+        for tally in self.report.tallies(record):
+            tally.see(len(record.attempts), known)
+        if not record.attempts:
+            self.report.dropped[EMPTY] += 1
+            return []
+        reason = self._group_reason(record)
+        if reason is not None:
+            self.report.dropped[reason] += len(record.attempts)
+            return []
+        kept = record.attempts
+        for test in self._attempt_rules:
+            kept = self._passing(kept, record, test)
+        if self._exact is not None:
+            exact = self._exact
+            kept = self._true(kept, "duplicate", lambda attempt: exact.is_new(record, attempt))
+        if self._near is not None:
+            near = self._near
+            kept = self._true(kept, "near duplicate", lambda attempt: near.is_new(record, attempt))
+        if self._evaluation is not None:
+            kept = self._decontaminated(self._evaluation, record, kept)
+        return self._select(record, kept)
+
+    def _group_reason(self, record: Record) -> str | None:
+        if self._evaluation is not None and not self._evaluation.prompt_is_clean(record):
+            return "evaluation data in the prompt"
+        return next((reason for reason, test in self._group_rules if not test(record)), None)
+
+    def _passing(
+        self, attempts: Sequence[Attempt], record: Record, test: Callable[[Record, Attempt], str | None]
+    ) -> list[Attempt]:
+        kept = []
+        for attempt in attempts:
+            reason = test(record, attempt)
+            if reason is None:
+                kept.append(attempt)
+            else:
+                self.report.dropped[reason] += 1
+                if reason is NO_SCORE and not record.non_finite:
+                    self._log.tell("no score", f"{record.where}: attempt {attempt.index} has no score")
+        return kept
+
+    def _true(self, attempts: list[Attempt], reason: str, test: Callable[[Attempt], bool]) -> list[Attempt]:
+        kept = [attempt for attempt in attempts if test(attempt)]
+        if len(kept) < len(attempts):
+            self.report.dropped[reason] += len(attempts) - len(kept)
+        return kept
+
+    def _decontaminated(self, evaluation: EvaluationIndex, record: Record, attempts: list[Attempt]) -> list[Attempt]:
+        kept = []
+        for attempt in attempts:
+            place = evaluation.place_in(record, attempt)
+            if place is None:
+                kept.append(attempt)
+            else:
+                self.report.dropped[f"evaluation data in the {place}"] += 1
+        return kept
+
+    def _select(self, record: Record, kept: list[Attempt]) -> list[Attempt]:
+        n = 1 if self.spec.best_of_n else self.spec.top_k
+        if n is not None and len(kept) > n:
+            lengths = [len(attempt.completion_text) for attempt in kept] if self.spec.best_of_n else None
+            chosen = set(ranked([attempt.score for attempt in kept], lengths)[:n])
+            self.report.dropped["best of the group" if n == 1 else f"top {n} of the group"] += len(kept) - len(chosen)
+            kept = [attempt for i, attempt in enumerate(kept) if i in chosen]
+        if kept and self.spec.min_group is not None and len(kept) < self.spec.min_group:
+            self.report.dropped[f"groups of at least {self.spec.min_group}"] += len(kept)
+            return []
+        return kept
+
+    def keep(self, record: Record, kept: Sequence[Attempt], *, new_group: bool) -> None:
+        """Count what goes to the output."""
+        for tally in self.report.tallies(record):
+            tally.attempts_kept += len(kept)
+            tally.groups_kept += new_group
+        if record.format == "atropos" and len(kept) < len(record.attempts):
+            self.report.cut_fields.update(parallel_keys(record.raw, len(record.attempts)))
+
+    def count_class(self, record: Record) -> None:
+        """Look whether an attempt that is balanced names what it is balanced by."""
+        if self.spec.balance in ("env", "task_name"):
+            there = (record.env if self.spec.balance == "env" else record.task_name) is not None
+            note = ": they are balanced as one kind of their own"
+            self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
+
+    def finish(self) -> FilterReport:
+        """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
+        report = self.report
+        report.warnings += self._presence.check()
+        if self.spec.uses_scores and report.total.attempts and not report.total.scored:
+            raise DataError(
+                f"none of the {report.total.attempts} attempts has a score, and the filter needs scores",
+                hint="score them first: atropos score FILE --reward NAME -o SCORED",
+            )
+        if self.spec.thresholds and self.spec.normalize == "none" and len(report.by_env) > 1:
+            ranges = ", ".join(
+                f"{name}: {tally.score_min:g} to {tally.score_max:g}"
+                for name, tally in list(report.by_env.items())[:8]
+                if tally.score_min is not None and tally.score_max is not None
+            )
+            report.warnings.append(
+                f"one score threshold over {len(report.by_env)} environments ({ranges}): "
+                "their scores may not be comparable; see --normalize env, or --where with the environment's name"
+            )
+        unknown = sorted(report.cut_fields - PARALLEL)
+        if unknown:
+            report.warnings.append(f"fields with one entry for each attempt were cut alike: {', '.join(unknown)}")
+        if self._evaluation is not None:
+            report.decontamination = self._evaluation.as_json()
+            report.warnings += self._evaluation.warnings()
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class FilterJob:
+    """Sources, how to read them, and the rules. group_by: join rows of one attempt by their task first."""
+
+    sources: Sequence[Source]
+    spec: FilterSpec
+    read: ReadOptions = field(default_factory=ReadOptions)
+    group_rows: bool = False
+    scratch: Path | None = None
+
+
+Write = Callable[[bytes, Record], None]
+
+
+def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
+    """Filter all sources; `write` gets each line to keep. Raises DataError."""
+    ranges = _ranges(job) if job.spec.normalize == "env" and job.spec.thresholds else None
+    work = Filter(job.spec, log, ranges)
+    work.report.rules = describe(job.spec)
+    records: Iterable[Record] = read_records(job.sources, job.read, log)
+    if job.group_rows:
+        records = group_rows(records, folder=job.scratch)
+    if job.spec.max_per_task is not None or job.spec.balance != "none":
+        _filter_in_two_passes(job, work, records, write)
+    else:
+        for record in records:
+            kept = work.survivors(record)
+            if kept:
+                _write(work, record, kept, write)
+    return work.finish()
+
+
+def _write(work: Filter, record: Record, kept: Sequence[Attempt], write: Write, *, new_group: bool = True) -> bool:
+    lines = record.to_lines(kept)
+    if lines:
+        work.keep(record, kept, new_group=new_group)
+        for line in lines:
+            write(line, record)
+    else:
+        work.report.dropped["the other half of the pair was dropped"] += len(kept)
+    return bool(lines)
+
+
+def _ranges(job: FilterJob) -> Ranges:
+    """A pass of its own: lowest and highest score of each environment."""
+    found: Ranges = {}
+    presence = Presence()
+    for record in read_records(job.sources, job.read, ReadLog()):
+        known = [score for score in record.scores if score is not None]
+        presence.see("--normalize env", "env", there=record.env is not None)
+        if known:
+            env = record.env or ""
+            low, high = found.get(env, (known[0], known[0]))
+            found[env] = (min(low, *known), max(high, *known))
+    presence.check()
+    return found
+
+
+def _filter_in_two_passes(job: FilterJob, work: Filter, records: Iterable[Record], write: Write) -> None:
+    caps = Caps(job.spec)
+    with tempfile.TemporaryFile(dir=job.scratch, prefix="atropos-filter-") as spool:
+        for number, record in enumerate(records):
+            kept = work.survivors(record)
+            lines = record.to_lines(kept)
+            if kept and not lines:
+                work.report.dropped["the other half of the pair was dropped"] += len(kept)
+            if not lines:
+                continue
+            for attempt in kept:
+                work.count_class(record)
+                caps.add(record, attempt)
+            # Rows joined to a group are spooled one by one, each with its one attempt.
+            head = dump([record.format, record.source, record.line, number])
+            spool.writelines(head + b"\n" + line + b"\n" for line in lines)
+        caps.decide()
+        spool.seek(0)
+        place = 0
+        written = -1
+        for number, record in _spooled(spool):
+            kept = []
+            for attempt in record.attempts:
+                reason = caps.reason(place)
+                place += 1
+                if reason is None:
+                    kept.append(attempt)
+                else:
+                    work.report.dropped[reason] += 1
+            if kept and _write(work, record, kept, write, new_group=number != written):
+                written = number
+
+
+def _spooled(spool: Any) -> Iterator[tuple[int, Record]]:
+    while head := spool.readline():
+        name, source, line, number = parse(head)[0]
+        text = spool.readline().rstrip(b"\n")
+        record = FORMATS[name].read(parse(text)[0], source, line)
+        record.line_bytes = text
+        yield number, record
+
+
+def describe(spec: FilterSpec) -> list[str]:
+    """The rules in words, thresholds with their operator, in the order in which they are applied."""
+    rules = []
+    if spec.decontaminate:
+        rules.append(f"no {spec.ngram}-gram and no short question of {', '.join(spec.decontaminate)}")
+    if spec.drop_equal:
+        rules.append("scores of the group differ")
+    if spec.min_spread is not None:
+        rules.append(f"group spread >= {spec.min_spread:g}")
+    rules += ["not failed"] * spec.drop_failed + ["not truncated"] * spec.drop_truncated
+    if spec.finish_reasons:
+        rules.append(f"finish reason {' or '.join(spec.finish_reasons)}")
+    suffix = "" if spec.normalize == "none" else f" (of the {spec.normalize}'s range)"
+    rules += [f"score {op} {value:g}{suffix}" for op, value in spec.thresholds]
+    if spec.min_gap is not None:
+        rules.append(f"score > group's worst + {spec.min_gap:g}")
+    for unit in ("chars", "words", "tokens"):
+        low, high = getattr(spec, f"min_{unit}"), getattr(spec, f"max_{unit}")
+        rules += [f"{unit} >= {low}"] * (low is not None) + [f"{unit} <= {high}"] * (high is not None)
+    rules += [f"match {pattern!r}" for pattern in spec.match]
+    rules += [f"no match {pattern!r}" for pattern in spec.no_match]
+    rules += [f"where {text}" for text in spec.where]
+    if spec.dedup != "none":
+        near = f", similarity < {spec.near_threshold:g}" if spec.dedup == "near" else ""
+        rules.append(f"no {spec.dedup} duplicates ({spec.dedup_scope}{near})")
+    if spec.best_of_n or spec.top_k is not None:
+        rules.append("best of the group" if spec.best_of_n else f"top {spec.top_k} of the group")
+    if spec.min_group is not None:
+        rules.append(f"groups of at least {spec.min_group}")
+    if spec.max_per_task is not None:
+        rules.append(f"at most {spec.max_per_task} a task, by {spec.cap_by}")
+    if spec.balance != "none":
+        rules.append(f"equal numbers by {spec.balance}, by {spec.cap_by}")
+    return rules

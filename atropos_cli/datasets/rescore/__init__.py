@@ -1,0 +1,1 @@
+"""`atropos score`: rewards of stored rollouts computed anew."""

@@ -1,1 +1,0 @@
-"""The parts of the tool-call parser; `atropos_cli.domain.toolcalls` is its public face."""

@@ -1,1 +1,0 @@
-"""The rollout engine: plan, run, roll, score, resume."""

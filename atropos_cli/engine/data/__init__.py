@@ -1,1 +1,0 @@
-"""From rollouts to data: filtering, scoring again, merging."""

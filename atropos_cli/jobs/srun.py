@@ -1,0 +1,154 @@
+"""Components as steps of a SLURM job: one `srun --overlap` each, from inside the allocation.
+
+SIGTERM to an srun client kills its task at once, without grace; so a step is stopped with
+`scancel --signal=URG JOB.STEP`. That reaches every process of the step: all ignore it but the component's
+parent, which stops its program politely.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from atropos_cli.domain.job import Component
+from atropos_cli.errors import LaunchError
+from atropos_cli.jobs import node
+from atropos_cli.jobs.folder import read_record
+from atropos_cli.jobs.placing import NODE_MODULE
+
+_KILL_WAIT = 30.0
+
+
+def slurm(*command: str, timeout: float = 30.0) -> str:
+    """The standard output of a SLURM command. Raises LaunchError with its own words."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise LaunchError(f"{' '.join(command[:3])}: {(done.stderr or done.stdout).strip() or done.returncode}")
+    return done.stdout
+
+
+def per_node(text: str, nodes: int) -> list[int]:
+    """SLURM's compressed list of numbers, "4(x2),8": one for each node. Missing ones repeat the last."""
+    found: list[int] = []
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        found += [int(number)] * int(times or 1)
+    if not found:
+        return [1] * nodes
+    return (found + [found[-1]] * nodes)[:nodes]
+
+
+class SrunStep:
+    """A component in a step of its own."""
+
+    def __init__(self, client: subprocess.Popen[bytes], endpoint: Path) -> None:
+        self._client = client
+        self._endpoint = endpoint
+
+    def poll(self) -> int | None:
+        code = self._client.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    def stop(self) -> None:
+        self._signal("URG")  # does nothing before it is on its node: the supervisor asks again
+
+    def kill(self) -> None:
+        if self._client.poll() is None:
+            self._signal("KILL")
+            self._client.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._client.wait(20)
+            return
+        self._client.kill()
+        self._client.wait()
+
+    def _signal(self, name: str) -> bool:
+        """Signal all processes of the step, once its parent has published which step it is."""
+        step = (read_record(self._endpoint) or {}).get("step")
+        if not step:
+            return False
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            command = ["scancel", f"--signal={name}", str(step)]
+            return subprocess.run(command, capture_output=True, timeout=30).returncode == 0  # noqa: S603
+        return False
+
+
+class SrunPlacer:
+    """Starts components in the allocation that this process runs in. Raises LaunchError outside of one."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        env = os.environ if environ is None else environ
+        try:
+            self.job_id: str | None = node.slurm_job(env)
+            if self.job_id is None:
+                raise KeyError("SLURM_JOB_ID")
+            self.nodes = tuple(slurm("scontrol", "show", "hostnames", env["SLURM_JOB_NODELIST"]).split())
+        except KeyError as error:
+            raise LaunchError("this is no SLURM job", hint="submit it: atropos slurm submit") from error
+        self.restarts = int(env.get("SLURM_RESTART_COUNT", "0") or 0)
+        self.stop_within: float | None = _kill_wait()
+        self._cpus = per_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""), len(self.nodes))
+
+    def command(self, component: Component, folder: Path) -> list[str]:
+        """The srun call that starts a component."""
+        if component.python is None:
+            program = [sys.executable, "-P", "-m", NODE_MODULE]
+        else:  # another interpreter, in a container perhaps, which need not have atropos installed
+            program = [component.python, str(Path(node.__file__).resolve())]
+        return [
+            "srun",
+            "--overlap",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={self.nodes[component.node]}",
+            f"--cpus-per-task={self._cpus[component.node]}",
+            "--export=ALL",
+            "--unbuffered",
+            "--quiet",
+            f"--job-name={component.name}",
+            *component.step_options,
+            *program,
+            str(folder),
+            component.name,
+        ]
+
+    def start(self, component: Component, folder: Path, log: Path) -> SrunStep:
+        env = dict(os.environ)
+        # Set by `sbatch --export=X`; it would take PATH away from every step.
+        env.pop("SLURM_EXPORT_ENV", None)
+        try:
+            with log.open("ab") as output:
+                client = subprocess.Popen(  # noqa: S603
+                    self.command(component, folder),
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # signals for the batch script must not reach the client
+                )
+        except OSError as error:
+            raise LaunchError(f"srun cannot be started: {error.strerror}") from error
+        return SrunStep(client, folder / "endpoints" / f"{component.name}.json")
+
+    def requeue(self) -> None:
+        assert self.job_id is not None
+        slurm("scontrol", "requeue", self.job_id)
+
+
+def _kill_wait() -> float:
+    """Seconds from SLURM's SIGTERM to its SIGKILL."""
+    try:
+        found = re.search(r"^KillWait\s*=\s*(\d+)", slurm("scontrol", "show", "config"), re.MULTILINE)
+    except LaunchError:
+        return _KILL_WAIT
+    return float(found[1]) if found else _KILL_WAIT

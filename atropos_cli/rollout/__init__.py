@@ -1,0 +1,1 @@
+"""The rollout engine: the plan of a run, its requests, groups, rewards, files and resuming."""

@@ -1,0 +1,142 @@
+"""Open the parts of a run in order, and close them in reverse whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from atropos_cli.domain.plan import Plan
+from atropos_cli.errors import BackendError, ServerUnavailable
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.environment import Environment
+from atropos_cli.ports.metering import current
+from atropos_cli.ports.reward import Reward
+from atropos_cli.ports.writer import Writer
+from atropos_cli.rollout.costs import Ledger, check_limit
+from atropos_cli.rollout.dispatch import Abort, Dispatcher
+from atropos_cli.rollout.planner import component_rewards, make_config
+from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
+
+_CLOSE_TIMEOUT = 10.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """The open parts of a run; `plan` has the served model's name filled in."""
+
+    plan: Plan
+    environment: Environment
+    backend: InferenceBackend
+    writer: Writer
+    rewards: list[Reward]
+    dispatcher: Dispatcher
+    ledger: Ledger
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    plan: Plan,
+    registry: Registry,
+    on_event: Callable[[str, str], None],
+    stop: asyncio.Event,
+    *,
+    to_stdout: bool = False,
+) -> AsyncIterator[Parts]:
+    """Make and open backend and environment, make the writer. Raises AtroposError; closes what it opened."""
+    environment = make_environment(plan, registry)
+    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+    rewards = component_rewards(plan.rewards, own, registry)
+    writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
+    writer: Writer = writer_class(writer_class.Config())
+    backend = make_backend(plan, registry)
+    check_limit(plan)
+    ledger = Ledger(plan)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(ledger.close)
+        stack.callback(current.reset, current.set(ledger))
+        stack.push_async_callback(close_part, backend)
+        await open_backend(backend, plan, on_event, stop)
+        ledger.check(backend)
+        for reward in rewards:
+            stack.push_async_callback(close_part, reward)
+            await reward.open()
+        stack.push_async_callback(close_part, environment)
+        await environment.open(workers=plan.execution.workers, seed=plan.seed)
+        dispatcher = Dispatcher(backend, plan.execution, on_event)
+        stack.push_async_callback(dispatcher.close)
+        dispatcher.ledger = ledger
+        if (folder := cache_folder(plan)) is not None:
+            dispatcher.cache = ReplyCache(folder, await identity(backend, plan), plan.execution.cache_size)
+            stack.callback(dispatcher.cache.close)
+            if dispatcher.cache.usable:
+                told_by = dispatcher.cache.identity["known_by"]
+                on_event("cache", f"replies are kept in {folder}, told apart by {told_by}")
+        stack.callback(writer.close)
+        plan = plan.model_copy(update={"model": backend.model or plan.model})
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)
+
+
+def make_environment(plan: Plan, registry: Registry) -> Environment:
+    """The plan's environment, its options checked; not opened yet."""
+    registration = registry.find("environment", plan.environment.name, dist=plan.environment.dist)
+    cls = registration.load()
+    config = make_config(
+        cls.Config,
+        plan.environment.config,
+        owner=f"environment {plan.environment.name!r}",
+        env_prefix="ATROPOS_ENV__",
+    )
+    environment: Environment = cls(config)
+    return environment
+
+
+def make_backend(plan: Plan, registry: Registry) -> InferenceBackend:
+    """The plan's backend, its options checked; not opened yet."""
+    cls = registry.find("backend", plan.backend.name, dist=plan.backend.dist).load()
+    config = make_config(
+        cls.Config, plan.backend.config, owner=f"backend {plan.backend.name!r}", env_prefix="ATROPOS_BACKEND__"
+    )
+    backend: InferenceBackend = cls(config, model=plan.model)
+    return backend
+
+
+async def open_backend(
+    backend: InferenceBackend, plan: Plan, on_event: Callable[[str, str], None], stop: asyncio.Event
+) -> None:
+    """Open the backend; wait up to max_wait for a server that is not there yet."""
+    began = time.monotonic()
+    told = False
+    delay = 0.25
+    while True:
+        try:
+            await backend.open(workers=plan.execution.workers, request_timeout=plan.execution.request_timeout)
+            return
+        except ServerUnavailable as error:
+            waited = time.monotonic() - began
+            if stop.is_set() or waited >= plan.execution.max_wait:
+                raise Abort(
+                    ServerUnavailable(
+                        f"{error}; gave up after {waited:.0f} s",
+                        hint=error.hint or "start a server, or try a small model in process: --model smollm2",
+                        address=error.address,
+                    )
+                ) from error
+            if not told:
+                told = True
+                on_event("paused", f"{error}; waiting for it")
+        except BackendError as error:
+            raise Abort(error) from error
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), min(delay, max(0.0, plan.execution.max_wait - waited)))
+        delay = min(delay * 2, 2.0)
+
+
+async def close_part(part: Environment | InferenceBackend | Reward) -> None:
+    """Close a part; one that hangs or fails must not keep the rest from closing."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
+            await part.close()

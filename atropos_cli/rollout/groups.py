@@ -1,0 +1,399 @@
+"""Play one group: the only place that asks the backend for text and the episodes for their next step.
+
+Every failure is caught at the stage where it happens and becomes data of that one rollout. Only errors
+that concern the whole run (Abort: a dead backend; Draining: being stopped) leave this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason, cut_by, finish_of
+from atropos_cli.domain.group import ScoredGroup, make_group_id
+from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.domain.plan import Plan, Sampling
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import ContextOverflow
+from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
+from atropos_cli.ports.environment import Environment, Episode, SingleTurn
+from atropos_cli.redaction import redacted
+from atropos_cli.rollout.advantages import advantages
+from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
+from atropos_cli.rollout.prefill import Wishes, check_wishes, turn_seed, whole, wishes
+from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.systematic import place_of
+from atropos_cli.rollout.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
+
+T = TypeVar("T")
+
+
+def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> RolloutFailure:
+    """The failure record of an exception. owner: the plugin's function that was called."""
+    if isinstance(error, GroupDeadline):
+        return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
+    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
+    return failed if stage == "generate" else failed.at(place_of(error, owner))
+
+
+class _Attempt:
+    """One rollout while it is played."""
+
+    def __init__(self, number: int, episode: Episode) -> None:
+        self.number = number
+        self.episode = episode
+        self.messages: list[Message] = []
+        self.trail = TokenTrail()
+        self.failure: RolloutFailure | None = None
+        self.stop: StopReason | None = None
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.requests = 0
+        self.retries = 0
+        self.over = False
+
+    def asks(self) -> tuple[list[Message], Wishes]:
+        """What the next request holds."""
+        return self.messages, wishes(self.episode)
+
+    def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
+        self.failure = failure(stage, error, owner)
+        self.over = True
+
+    def take(self, generation: Generation, completion: Completion, span: TokenSpan | None) -> Message:
+        """Append the reply; hang the prompt's tokens on the last message before it."""
+        if span is not None and self.messages:
+            self.messages[-1] = self.messages[-1].model_copy(update={"tokens": span})
+        reply, reason = completion.message, finish_of(completion.finish_reason)
+        if reply.finish_reason != reason:
+            reply = reply.model_copy(update={"finish_reason": reason})
+        self.messages.append(reply)
+        self.trail.extend(reply)
+        if completion is generation.completions[0]:
+            # A prompt that n samples share is paid for once.
+            self.prompt_tokens = _add(self.prompt_tokens, generation.prompt_tokens)
+        self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
+        self.stop = "incomplete" if reason is None else cut_by(reason)
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all groups of a run share."""
+
+    plan: Plan
+    digest: str
+    env_name: str
+    dispatcher: Dispatcher
+    scorer: Scorer
+
+
+class GroupRoller:
+    """The GroupContext of one task, and the default way to roll a group."""
+
+    def __init__(self, run: Run, index: int) -> None:
+        plan = run.plan
+        self.plan = plan
+        self.index = index
+        self.group_id = make_group_id(run.digest, index)
+        self.group_size = plan.group_size
+        self.sampling = plan.sampling
+        self.seed = random.Random(f"{plan.seed}/{index}").getrandbits(31)
+        self.rng = random.Random(self.seed)
+        self.budget: GroupBudget = run.dispatcher.budget()
+        self._run = run
+        self._dispatcher = run.dispatcher
+        self._scorer = run.scorer
+        self._samples = 0
+        self.over = 0
+        """Rollouts that have ended; their group is scored when all have."""
+        self.on_first_request: Callable[[], object] = bool
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Completion]:
+        """Exactly n completions; see GroupContext."""
+        generations = await self.sample(messages, n=n, sampling=sampling, tools=tools)
+        return [completion for generation in generations for completion in with_prompt(generation, messages)]
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """Log-probabilities of given tokens; see GroupContext."""
+        backend = self._dispatcher.backend
+        values = await self._dispatcher.call(lambda: backend.score(prefix_ids, continuation_ids), self.budget)
+        return checked_logprobs(values, len(continuation_ids), backend.name)
+
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text; see GroupContext."""
+        backend = self._dispatcher.backend
+        return checked_ids(await self._dispatcher.call(lambda: backend.tokenize(text), self.budget), backend.name)
+
+    async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
+        """The rollouts with the run's rewards."""
+        return await self._scorer.score(task, rollouts)
+
+    def group(
+        self,
+        task: Task,
+        rollouts: Sequence[Rollout],
+        *,
+        episode_id: str | None = None,
+        turn: int | None = None,
+        last: bool = True,
+    ) -> ScoredGroup:
+        """A group with advantages; see GroupContext."""
+        return ScoredGroup(
+            group_id=make_group_id(self._run.digest, self.index, turn),
+            last=last,
+            env=self._run.env_name,
+            task=task,
+            rollouts=tuple(rollouts),
+            advantages=advantages(self.plan.advantage, [rollout.reward for rollout in rollouts]),
+            model=redacted(self.plan.model or ""),
+            seed=self.seed,
+            episode_id=episode_id,
+            turn=turn,
+        )
+
+    async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
+        """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
+        groups = [group async for group in environment.roll_group(task, self)]
+        if not groups or not groups[-1].last:
+            raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
+        return tuple(groups)
+
+    async def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """group_size independent episodes of the task, one group."""
+        attempts = await self._make_attempts(environment, task)
+        try:
+            await _all(self._reset(attempt) for attempt in attempts)
+            await self._play(attempts)
+            self.over = len(attempts)
+            rollouts = [self._rollout(task, attempt) for attempt in attempts]
+        finally:
+            await _all(_close(attempt) for attempt in attempts)
+        yield self.group(task, await self._scorer.score(task, rollouts))
+
+    async def _make_attempts(self, environment: Environment, task: Task) -> list[_Attempt]:
+        attempts: list[_Attempt] = []
+        for number in range(self.group_size):
+            try:
+                attempts.append(_Attempt(number, environment.episode(task)))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+                attempt = _Attempt(number, SingleTurn(task))
+                attempt.fail("reset", error, environment.episode)
+                attempts.append(attempt)
+        return attempts
+
+    async def _reset(self, attempt: _Attempt) -> None:
+        if attempt.over:
+            return
+        try:
+            messages = attempt.episode.reset()
+            if inspect.isawaitable(messages):
+                messages = await self._in_time(messages)
+            attempt.messages = list(messages)
+            if not attempt.messages:
+                raise ValueError("the episode began without any message")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+            attempt.fail("reset", error, attempt.episode.reset)
+
+    async def _play(self, attempts: list[_Attempt]) -> None:
+        """Ask for the first replies together where all see the same, then let every attempt go its own way."""
+        alive = [attempt for attempt in attempts if not attempt.over]
+        if not alive:
+            return
+        first = alive[0].asks()
+        shared = len(alive) > 1 and all(attempt.asks() == first for attempt in alive[1:])
+        if shared:
+            await self._first_replies(alive)
+        if any(not attempt.over for attempt in alive):
+            await _all(self._continue(attempt) for attempt in alive if not attempt.over)
+
+    async def _first_replies(self, alive: list[_Attempt]) -> None:
+        before = self.budget.requests, self.budget.retries
+        try:
+            generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
+            for attempt in alive:
+                attempt.fail("generate", error)
+            return
+        finally:
+            alive[0].requests += self.budget.requests - before[0]
+            alive[0].retries += self.budget.retries - before[1]
+        span: TokenSpan | None = None
+        prompt_ids: tuple[int, ...] | None = None
+        waiting = iter(alive)
+        for generation in generations:
+            for completion in generation.completions:
+                attempt = next(waiting)
+                if span is None or generation.prompt_ids is not prompt_ids:
+                    prompt_ids = generation.prompt_ids
+                    span = attempt.trail.prompt_span(prompt_ids)
+                else:
+                    attempt.trail.prompt_span(prompt_ids)
+                reply = attempt.take(generation, completion, span)
+                if isinstance(attempt.episode, SingleTurn):
+                    await self._step(attempt, reply)
+
+    async def _continue(self, attempt: _Attempt) -> None:
+        """Play one attempt to its end: step with the reply at hand, ask for the next one."""
+        while True:
+            if attempt.messages[-1].role == "assistant":
+                await self._step(attempt, attempt.messages[-1])
+            if attempt.over:
+                self.over += 1
+                return
+            before = self.budget.retries
+            try:
+                asked = wishes(attempt.episode, turn_seed(self.seed, attempt.number, len(attempt.messages)))
+                generation = (await self.sample(attempt.messages, **asked))[0]
+            except ContextOverflow as error:
+                self._overflow(attempt, error)
+                return
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
+                attempt.fail("generate", error)
+                return
+            finally:
+                attempt.requests += 1
+                attempt.retries += self.budget.retries - before
+            attempt.take(generation, generation.completions[0], attempt.trail.prompt_span(generation.prompt_ids))
+
+    def _overflow(self, attempt: _Attempt, error: ContextOverflow) -> None:
+        """An episode that outgrows the context ends truncated and keeps its turns; with no turn it is a failure."""
+        if any(message.role == "assistant" for message in attempt.messages):
+            attempt.stop = "context_length"
+            attempt.over = True
+        else:
+            attempt.fail("generate", error)
+
+    async def _step(self, attempt: _Attempt, reply: Message) -> None:
+        try:
+            result = attempt.episode.step(reply)
+            if inspect.isawaitable(result):
+                result = await self._in_time(result)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+            attempt.fail("environment", error, attempt.episode.step)
+            return
+        if result is None:
+            attempt.over = True
+            attempt.stop = attempt.episode.stop_reason or attempt.stop or "done"
+        elif not result:
+            problem = ValueError("step() returned no message; None ends an episode")
+            attempt.fail("environment", problem, attempt.episode.step)
+        else:
+            attempt.messages.extend(result)
+
+    async def _in_time(self, awaitable: Awaitable[T]) -> T:
+        """Await a plugin's answer no longer than the group has time left."""
+        try:
+            async with asyncio.timeout(max(0.0, self.budget.deadline - self._dispatcher.active_time())) as scope:
+                return await awaitable
+        except TimeoutError as error:
+            if scope.expired():
+                raise GroupDeadline from error
+            raise
+
+    def _rollout(self, task: Task, attempt: _Attempt) -> Rollout:
+        info: JsonDict = {}
+        metrics: dict[str, float] = {}
+        if attempt.failure is None:
+            try:
+                info, metrics = attempt.episode.result(), attempt.episode.metrics()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+                attempt.fail("environment", error)
+        return Rollout(
+            id=f"{self.group_id}/{attempt.number}",
+            task_id=task.id,
+            messages=tuple(attempt.messages),
+            info=info,
+            metrics=metrics,
+            usage=Usage(
+                prompt_tokens=attempt.prompt_tokens,
+                completion_tokens=attempt.completion_tokens,
+                requests=attempt.requests,
+                retries=attempt.retries,
+            ),
+            stop_reason=None if attempt.failure else attempt.stop,
+            failure=attempt.failure,
+        )
+
+    async def sample(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+        **asked: Unpack[Wishes],
+    ) -> list[Generation]:
+        """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
+        self.on_first_request()
+        request = GenerateRequest(
+            messages=tuple(messages),
+            n=n,
+            sampling=sampling or self.sampling,
+            seed=asked["seed"] if "seed" in asked else self._next_seed(n),
+            tools=None if tools is None else tuple(tools),
+            logprobs=self.plan.logprobs,
+            prefill=asked.get("prefill", ""),
+            choices=tuple(asked.get("choices", ())),
+        )
+        check_wishes(self._dispatcher.backend, request)
+        generations: list[Generation] = []
+        if n == 1 or self._dispatcher.backend.capabilities.n is not False:
+            generations.append(await self._dispatcher.generate(request, self.budget))
+        missing = n - sum(len(generation.completions) for generation in generations)
+        if missing > 0:
+            singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
+            generations += await _all(self._dispatcher.generate(single, self.budget) for single in singles)
+        return [whole(generation, request.prefill) for generation in generations] if request.prefill else generations
+
+    def _next_seed(self, n: int) -> int:
+        seed = (self.seed + self._samples) & 0x7FFFFFFF
+        self._samples += n
+        return seed
+
+
+async def _all(coroutines: Iterable[Any]) -> list[Any]:
+    """Run together; the first error cancels the rest and is raised as it is. One alone runs in place."""
+    pending = list(coroutines)
+    if len(pending) == 1:
+        return [await pending[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in pending]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    return [task.result() for task in tasks]
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _close(attempt: _Attempt) -> None:
+    try:
+        result = attempt.episode.close()
+        if inspect.isawaitable(result):
+            await result
+    except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
+        if attempt.failure is None:
+            attempt.fail("environment", error)
+
+
+def _add(total: int | None, more: int | None) -> int | None:
+    if more is None:
+        return total
+    return more if total is None else total + more

@@ -1,0 +1,400 @@
+"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+
+    run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
+
+Ctrl-C or SIGTERM once: no new groups, running ones get `drain` seconds, then the run ends resumable.
+Twice: at once. kill -9: the next --resume finds whole tasks only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.domain.group import ScoredGroup, make_group_id
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.run import RunState, RunSummary
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import AtroposError, DataError, RunFailed
+from atropos_cli.io.git import git_commit
+from atropos_cli.io.lost import RunFacts
+from atropos_cli.io.rundir import RunDir, check_same_plan, holds_run, open_run, read_plan
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.environment import Environment
+from atropos_cli.rollout.components import Parts, open_parts
+from atropos_cli.rollout.dispatch import Abort, Dispatcher, Draining
+from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
+from atropos_cli.rollout.resume import DoneTasks, twice
+from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
+from atropos_cli.rollout.systematic import FailureWatch
+from atropos_cli.rollout.tasks import Shard, TaskReader, most_open_groups
+
+_SNAPSHOT_EVERY = 0.5
+_SUMMARY_EVERY = 10.0
+
+
+def run_gen(
+    plan: Plan,
+    *,
+    folder: Path | None,
+    registry: Registry,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+) -> RunSummary:
+    """Generate the plan's groups into a run folder (None: to standard output) and return the summary.
+
+    Raises AtroposError for what ends the whole run; the folder then holds every finished group and can be
+    resumed. The summary's state is "interrupted" after Ctrl-C or SIGTERM, and "failed" when more rollouts
+    failed than the plan allows or none succeeded.
+    """
+    run_dir = None if folder is None else open_run(folder, resume=resume, overwrite=overwrite)
+    try:
+        runner = Runner(plan, run_dir, registry, reporter or SilentReporter())
+        return asyncio.run(runner.run())
+    finally:
+        if run_dir is not None:
+            run_dir.close()
+
+
+class Runner:
+    """One attempt at carrying out a plan."""
+
+    def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
+        self.plan = plan
+        self.run_dir = run_dir
+        self.registry = registry
+        self.reporter = reporter
+        self.whole = RunTotals()
+        self.totals = self.whole.totals
+        self.done = DoneTasks()
+        self.failures = FailureWatch(plan.execution.same_failures)
+        self.shard = Shard(plan.execution.shard)
+        self.resumed = 0
+        self.total: int | None = None
+        self.started_at = time.monotonic()
+        self.dispatcher: Dispatcher | None = None
+        self._parts: Parts | None = None
+        self._run: Run | None = None
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._error: AtroposError | BrokenPipeError | None = None
+        self._open: dict[asyncio.Task[None], int] = {}
+        self._starting: set[int] = set()
+        self._rolling: set[GroupRoller] = set()
+
+    async def run(self) -> RunSummary:
+        """Open, roll, close; always leaves a summary behind."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self._on_signal)
+        if self.run_dir is not None and (self.run_dir.folder / "plan.json").exists() and self.plan.model is not None:
+            check_same_plan(read_plan(self.run_dir.folder / "plan.json"), self.plan, self.run_dir.folder)
+        try:
+            parts_of = open_parts(self.plan, self.registry, self._event, self._stop, to_stdout=self.run_dir is None)
+            async with parts_of as parts:
+                if await self._begin(parts):
+                    await self._roll_all(parts)
+        except Abort as abort:
+            self._error = abort.error
+        return self._end()
+
+    async def _begin(self, parts: Parts) -> bool:
+        """Fix the model in the plan, find what is done, and only then write anything. False: stopped meanwhile."""
+        self._parts = parts
+        self.plan = parts.plan
+        plan, digest = self.plan, self.plan.digest
+        folder: Path | None = None
+        if self.run_dir is not None:
+            folder = self.run_dir.folder
+            if (folder / "plan.json").exists():
+                check_same_plan(read_plan(folder / "plan.json"), plan, folder)
+        self.reader = TaskReader(parts.environment, plan.split, plan.limit)
+        written = 0
+        for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
+            written += 1
+            if not self.done.add(index):
+                raise twice(folder, make_group_id(digest, index))
+        self.resumed = self.done.count
+        if folder is not None and not await self._recover(folder, parts, written):
+            return False
+        self.total = self.shard.size(self.reader.total)
+        if self.run_dir is not None:
+            self.run_dir.write_plan(plan)
+            attempt, done = self.run_dir.attempt, self.done.count
+            self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
+        self.dispatcher = parts.dispatcher
+        parts.ledger.on_reached = self._stop.set
+        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
+        self.reporter.started(plan, self.total, self.done.count)
+        self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
+        # What is alive now stays alive: the collector need not look at it again for every group.
+        gc.collect()
+        gc.freeze()
+        return True
+
+    async def _recover(self, folder: Path, parts: Parts, written: int) -> bool:
+        """Take over what earlier sessions counted; False when a signal came first: a large file may have to be read."""
+        facts = RunFacts(parts.environment.name, self.plan.group_size, self.plan.digest[:10])
+        try:
+            self.whole = await asyncio.to_thread(
+                recover, folder, parts.writer.filename, facts, written, self.done.__contains__, self._stop.is_set
+            )
+        except InterruptedError:
+            return False
+        self.totals = self.whole.totals
+        self.whole.earlier.usage = parts.ledger.keep_in(folder, self.whole.earlier.usage)
+        if written:
+            with contextlib.suppress(DataError):  # so that a kill soon after need not read it all again
+                self.whole.save(self._session())
+        if self.whole.unknown:
+            text = f"the summary leaves out {self.whole.unknown} groups of earlier sessions: writer "
+            self._event("uncounted", f"{text}{parts.writer.name!r} keeps no file that can be read here")
+        return True
+
+    async def _roll_all(self, parts: Parts) -> None:
+        watcher = asyncio.create_task(self._watch())
+        try:
+            await self._pump(parts)
+            await self._drain()
+        finally:
+            watcher.cancel()
+            for task in self._open:
+                task.cancel()
+            if self._open:
+                await asyncio.wait(self._open)
+            gc.unfreeze()
+
+    async def _pump(self, parts: Parts) -> None:
+        """Open a group whenever a worker would be idle otherwise. Where no task is left, no money is missing."""
+        dispatcher, workers = parts.dispatcher, self.plan.execution.workers
+        bound = most_open_groups(parts.environment, workers, self.plan.group_size)
+        index = self._next_index(0)
+        while not self._stop.is_set() and (self.reader.total is None or index < self.reader.total):
+            room = parts.ledger.room_for_group(len(self._open))
+            if not room and not self._open:
+                return
+            if not room or len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+                dispatcher.demand_changed.clear()
+                await dispatcher.demand_changed.wait()
+                continue
+            try:
+                task = self.reader.get(index)
+            except AtroposError:
+                raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error, for this one task only
+                self._fail_group(index, None, error)
+                task = None
+                if self.reader.total is None:
+                    return
+            else:
+                if task is None:
+                    return
+                self._start(parts.environment, index, task)
+            index = self._next_index(index + 1)
+            await asyncio.sleep(0)
+
+    def _next_index(self, start: int) -> int:
+        """The next task to do: not done yet, and of our shard (behind the last task the reader ends the search)."""
+        index = self.done.next_open(start)
+        end = self.reader.total
+        while not self.shard.owns(index) and (end is None or index < end):
+            index = self.done.next_open(index + 1)
+        return index
+
+    def _start(self, environment: Environment, index: int, task: Task) -> None:
+        self._starting.add(index)
+        running = asyncio.create_task(self._roll(environment, index, task))
+        self._open[running] = index
+        running.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._starting.discard(self._open.pop(task))
+        assert self.dispatcher is not None
+        self.dispatcher.demand_changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._abort(error)
+
+    async def _roll(self, environment: Environment, index: int, task: Task) -> None:
+        """One task: roll its groups, write them together. What is not the run's end is this task's failure."""
+        assert self._run is not None
+        assert self._parts is not None
+        roller = GroupRoller(self._run, index)
+        roller.on_first_request = lambda: self._starting.discard(index)
+        self._rolling.add(roller)
+        try:
+            with self._parts.ledger.group():
+                groups = await roller.roll(environment, task)
+        except (Abort, Draining, asyncio.CancelledError):
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this group's failure
+            self._fail_group(index, task, error)
+            return
+        finally:
+            self._rolling.discard(roller)
+        self._write(index, task, groups)
+
+    def _write(self, index: int, task: Task, groups: tuple[ScoredGroup, ...]) -> None:
+        """Write the groups, or only their failures when no rollout of the task succeeded."""
+        assert self._parts is not None
+        failed = [(r.id, r.failure) for group in groups for r in group.rollouts if r.failure is not None]
+        lost = bool(failed) and len(failed) == sum(len(group.rollouts) for group in groups)
+        if self.run_dir is not None:
+            for rollout, reason in failed:
+                self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout, lost=lost)
+        if lost:
+            self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
+            self.failures.look(rollout for group in groups for rollout in group.rollouts)
+            return
+        self._parts.writer.write(groups)
+        self.done.add(index)
+        self.totals.write(index, groups)
+        for group in groups:
+            self._observe("atropos_group_scored", plan=self.plan, group=group)
+            self.failures.look(group.rollouts)
+
+    def _fail_group(self, index: int, task: Task | None, error: BaseException) -> None:
+        assert self._run is not None
+        reason = failure("environment", error, type(self._parts.environment).roll_group if self._parts else None)
+        self.totals.lose(index, [f"{reason.stage}:{reason.type}"] * self.plan.group_size)
+        if self.run_dir is not None:
+            group_id = make_group_id(self._run.digest, index)
+            self.run_dir.failure(group_id, task.id if task else None, reason, None)
+        try:
+            self.failures.fail(reason, task.id if task else str(index))
+        except RunFailed as many:
+            self._abort(many)
+
+    async def _drain(self) -> None:
+        """Wait for the open groups; after a signal `drain` seconds at most, after a second one not at all."""
+        deadline: float | None = None
+        while self._open and self._error is None:
+            if self._signals and deadline is None:
+                deadline = time.monotonic() + self.plan.execution.drain
+            if self._signals > 1 or (deadline is not None and time.monotonic() >= deadline):
+                return
+            await asyncio.wait(self._open, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+
+    def _abort(self, error: BaseException) -> None:
+        if isinstance(error, Abort):
+            self._error = self._error or error.error
+        elif isinstance(error, Draining):
+            return
+        elif isinstance(error, (AtroposError, BrokenPipeError)):
+            self._error = self._error or error
+        else:
+            self._bug = error
+            self._error = self._error or AtroposError(f"{type(error).__name__}: {error}")
+        if self.dispatcher is not None and not isinstance(error, Abort):
+            # No request more after a full disk or a reader that went away.
+            self.dispatcher.fail(AtroposError(str(error)))
+        self._stop.set()
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._event(
+                "stopping", f"stopping: running groups get {self.plan.execution.drain:.0f} s; again to stop now"
+            )
+        self._stop.set()
+        if self.dispatcher is not None:
+            self.dispatcher.draining = True
+            self.dispatcher.demand_changed.set()
+
+    def _event(self, kind: str, message: str) -> None:
+        self.reporter.event(kind, message)
+        if self.run_dir is not None:
+            with contextlib.suppress(DataError):
+                self.run_dir.log(kind, message=message)
+
+    def _observe(self, hook: str, **arguments: Any) -> None:
+        for problem in self.registry.call_observers(hook, **arguments):
+            self._event("plugin", problem.message)
+
+    async def _watch(self) -> None:
+        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        written = time.monotonic()
+        while True:
+            self.reporter.progress(self._snapshot())
+            await asyncio.sleep(_SNAPSHOT_EVERY)
+            if self.run_dir is not None and time.monotonic() - written >= _SUMMARY_EVERY:
+                written = time.monotonic()
+                try:
+                    self.run_dir.check_present()
+                except DataError as error:
+                    self._abort(error)
+                with contextlib.suppress(DataError):
+                    self.whole.save(self._session())
+                    self.run_dir.write_summary(self._summary("running"))
+
+    def _snapshot(self) -> Snapshot:
+        seconds, over = time.monotonic() - self.started_at, sum(roller.over for roller in self._rolling)
+        return Snapshot.of(self.totals, self.dispatcher, over, (self.done.count, self.total), seconds)
+
+    def _session(self) -> Sessions:
+        rewards = self._parts.rewards if self._parts else ()
+        return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
+
+    def _summary(self, state: RunState) -> RunSummary:
+        sessions = self.whole.earlier.and_now(self._session())
+        return RunSummary(
+            state=state,
+            plan_digest=self.plan.digest,
+            env=self._run.env_name if self._run else self.plan.environment.name,
+            model=self.plan.model,
+            groups_done=self.done.count,
+            groups_total=self.total,
+            groups_resumed=self.resumed,
+            backend=self._parts.backend.describe() if self._parts else {},
+            error=str(self._error) if self._error else None,
+            **sessions.fields(self._parts.rewards if self._parts else ()),
+            **(self._parts.ledger.fields() if self._parts else {}),
+            **self.totals.fields(),
+        )
+
+    def _end(self) -> RunSummary:
+        """Write the summary and tell everybody; raise what ended the run."""
+        try:
+            if self.run_dir is not None:
+                self.run_dir.check_present()
+        except DataError as error:
+            self._error = self._error or error
+        state = self._state()
+        summary = self._summary(state)
+        if self.run_dir is not None and self._run is not None:
+            with contextlib.suppress(DataError):
+                self.whole.save(self._session())
+                self.run_dir.write_summary(summary)
+                self.run_dir.log("ended", state=state, done=self.done.count)
+            if state == "finished":
+                self.run_dir.promote()
+            elif self.run_dir.final is not None and holds_run(self.run_dir.folder):
+                kept = self.run_dir.folder
+                self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
+        if self._run is not None:
+            self._observe("atropos_run_finished", plan=self.plan, summary=summary)
+            self.reporter.finished(summary)
+        if self._bug is not None:
+            raise self._bug
+        if self._error is not None:
+            raise self._error
+        return summary
+
+    _bug: BaseException | None = None
+
+    def _state(self) -> RunState:
+        if self._error is not None:
+            return "failed"
+        if self._signals or (self._parts is not None and self._parts.ledger.reached):
+            return "interrupted"
+        nothing = 0 < self.totals.rollouts == self.totals.rollouts_failed
+        rate = self.totals.rollouts_failed / max(1, self.totals.rollouts)
+        return "failed" if nothing or rate > self.plan.execution.max_failure_rate else "finished"

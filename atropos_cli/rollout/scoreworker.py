@@ -1,0 +1,250 @@
+"""The process in which rewards run: `python -m atropos_cli.rollout.scoreworker FD`, started by engine.workers.
+
+It talks over an inherited socket, one length-prefixed JSON message after another (`send`, `receive`).
+First it is told which rewards to load; then it gets jobs and answers rollout by rollout, so that its
+parent knows which one hangs or kills it. Rewards run in the main thread (their own alarms work), and
+asynchronous ones in this process's event loop. What they print goes nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import hashlib
+import inspect
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.domain.rollout import Rollout
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import AtroposError, PluginError
+from atropos_cli.ports.reward import Reward
+from atropos_cli.rollout.scoring import Scorer
+
+Message = dict[str, Any]
+_HEADER = struct.Struct(">I")
+_TRACES = 3
+_PR_SET_PDEATHSIG = 1
+
+
+class WrongCount(Exception):
+    """A group reward returned a list of another length than the group."""
+
+
+def send(stream: Any, message: Message) -> None:
+    """Write one message."""
+    data = json.dumps(message, separators=(",", ":")).encode("utf-8", "replace")
+    stream.write(_HEADER.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: Any) -> Message | None:
+    """Read one message; None when the other side is gone."""
+    header = stream.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    data = stream.read(_HEADER.unpack(header)[0])
+    message: Message = json.loads(data)
+    return message
+
+
+def main(fd: int) -> None:
+    """Serve jobs until the parent goes away."""
+    _die_with_the_parent()
+    stream: Any = socket.socket(fileno=fd).makefile("rwb")
+    first = receive(stream)
+    if first is None:
+        return
+    try:
+        worker = Worker(first, stream)
+    except AtroposError as error:
+        send(stream, {"error": {"message": error.message, "hint": error.hint}})
+        return
+    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises at import is told to the parent
+        send(stream, {"error": {"message": f"{type(error).__name__}: {error}", "hint": None}})
+        return
+    send(stream, {"ready": worker.described})
+    with asyncio.Runner() as runner:
+        while (job := receive(stream)) is not None:
+            runner.run(worker.work(job))
+
+
+def _die_with_the_parent() -> None:
+    """Linux: no worker outlives a parent that was killed, even in the middle of a reward."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(0)
+
+
+class Worker:
+    """The loaded rewards, and what is needed to run them safely."""
+
+    def __init__(self, config: Message, stream: Any) -> None:
+        self._stream = stream
+        self._traces = 0
+        self._trace: str | None = None
+        loaded = load_rewards(config["rewards"], config.get("environment"), config.get("options", {}))
+        self.described = [info for _, info in loaded]
+        self._tell = len(loaded) > 1
+        guarded = [self._guarded(reward) for reward, _ in loaded]
+        self._single = [reward for reward in guarded if reward.kind == "rollout"]
+        self._group = [reward for reward in guarded if reward.kind == "group"]
+        if config.get("memory_mb"):
+            _limit_memory(int(config["memory_mb"]))
+
+    async def work(self, job: Message) -> None:
+        """Answer one job: {"i": ...} for each rollout, {"group": ...} when there are group rewards, {"done": true}."""
+        try:
+            task = Task.model_validate(job["task"])
+            rollouts = [Rollout.model_validate(item) for item in job["rollouts"]]
+        except ValueError as error:
+            send(self._stream, {"invalid": " ".join(str(error).split())[:500]})
+            return
+        start = int(job.get("start", 0))
+        for i in range(start, len(rollouts)):
+            self._trace = None
+            scorer = Scorer(self._single)
+            (scored,) = await scorer.score(task, [rollouts[i]])
+            _quiet_alarms()
+            send(self._stream, {"i": i, **self._answer(scored, scorer.reported[0])})
+        if self._group:
+            # The parent knows who failed before, here or in a worker that died: they take no part.
+            send(self._stream, {"singles": True})
+            message = receive(self._stream)
+            if message is None:
+                return
+            alive = message["alive"]
+            self._trace = None
+            scorer = Scorer(self._group)
+            scored_group = await scorer.score(task, [rollouts[i] for i in alive])
+            _quiet_alarms()
+            answers = [
+                {"i": i, **self._answer(item, metrics)}
+                for i, item, metrics in zip(alive, scored_group, scorer.reported, strict=True)
+            ]
+            send(self._stream, {"group": answers})
+        send(self._stream, {"done": True})
+
+    def _answer(self, scored: Rollout, metrics: dict[str, float]) -> Message:
+        answer: Message = {"rewards": scored.rewards}
+        if metrics:
+            answer["metrics"] = metrics
+        if scored.failure is not None:
+            answer["failure"] = scored.failure.model_dump()
+            if self._trace is not None and self._traces < _TRACES:
+                self._traces += 1
+                answer["trace"] = self._trace
+        return answer
+
+    def _guarded(self, reward: Reward) -> Reward:
+        """The reward with its exceptions of all kinds turned into ordinary ones, and its counts checked."""
+        function = reward.fn
+
+        def run(*args: Any) -> Any:
+            if self._tell:
+                send(self._stream, {"now": reward.name})
+            with self._noting():
+                value = function(*args)
+            if inspect.isawaitable(value):
+                return self._awaited(value, reward.kind, args)
+            return self._checked(value, reward.kind, args)
+
+        return Reward(run, name=reward.name, weight=reward.weight, kind=reward.kind)
+
+    async def _awaited(self, value: Any, kind: str, args: tuple[Any, ...]) -> Any:
+        with self._noting():
+            result = await value
+        return self._checked(result, kind, args)
+
+    def _checked(self, value: Any, kind: str, args: tuple[Any, ...]) -> Any:
+        if kind == "group":
+            if len(value) != len(args[1]):
+                raise WrongCount(f"{len(value)} values for {len(args[1])} rollouts")
+        elif value is None:
+            raise ValueError("no score: the reward returned None")
+        return value
+
+    @contextlib.contextmanager
+    def _noting(self) -> Any:
+        try:
+            yield
+        except BaseException as error:
+            self._trace = "".join(traceback.format_exception(error))[-4000:]
+            if isinstance(error, Exception):
+                raise
+            # SystemExit, KeyboardInterrupt, timeouts derived from BaseException: this rollout's failure, no more.
+            raise type(type(error).__name__, (Exception,), {})(str(error)) from None
+
+
+def load_rewards(wanted: list[list[Any]], environment: str | None, options: Message) -> list[tuple[Reward, Message]]:
+    """(reward with its weight, what it is) for each [name, weight or null]. Raises PluginError and ConfigError."""
+    from atropos_cli.plugins.discovery import get_registry
+    from atropos_cli.rollout.planner import configured
+
+    registry = get_registry()
+    own: dict[str, Reward] = {}
+    owner: Message = {}
+    if environment is not None:
+        registration = registry.find("environment", environment)
+        own = {item.name: item for item in registration.load().rewards if isinstance(item, Reward)}
+        owner = {"dist": registration.dist, "version": registration.version}
+    loaded = []
+    for name, weight in wanted:
+        if name in own:
+            reward, origin = own[name], owner
+        else:
+            found = registry.find("reward", name)
+            reward = found.load()
+            origin = {"dist": found.dist, "version": found.version}
+        if not isinstance(reward, Reward):
+            raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
+        reward = configured(reward, options.get(reward.name, {}))
+        if weight is not None:
+            reward = reward.with_weight(float(weight))
+        info = {
+            "name": reward.name,
+            "weight": reward.weight,
+            "kind": reward.kind,
+            **origin,
+            "code": _code_digest(reward.fn),
+            "details": reward.describe(),
+        }
+        loaded.append((reward, info))
+    return loaded
+
+
+def _code_digest(function: Callable[..., Any]) -> str | None:
+    """The first 16 hex digits of the sha256 of the module's file: another extractor is another scorer."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(function))
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else None
+    except (TypeError, OSError):
+        return None
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Address space: so much more than what is in use now, after everything was imported."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
+    limit = pages * resource.getpagesize() + megabytes * 1_000_000
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _quiet_alarms() -> None:
+    """An alarm that a reward forgot must not go off in the next one."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,158 @@
+"""The command lines of `sglang serve` and `vllm serve`. Pure: the same request gives the same words.
+
+Long option names only: SGLang refuses or misreads abbreviations. What the user adds stands last and verbatim,
+so it wins over ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from atropos_cli.config.serving import LaunchSettings
+from atropos_cli.errors import UsageError
+from atropos_cli.serving.defaults import Defaults
+from atropos_cli.serving.families import parsers_for
+from atropos_cli.serving.options import Engine
+
+PROGRAMS: dict[Engine, tuple[str, ...]] = {"sglang": ("sglang", "serve"), "vllm": ("vllm", "serve")}
+MODULES: dict[Engine, tuple[str, ...]] = {
+    "sglang": ("-m", "sglang.launch_server"),
+    "vllm": ("-m", "vllm.entrypoints.cli.main", "serve"),
+}
+
+_OURS = {
+    "--host": "--host",
+    "--port": "--port",
+    "--tp-size": "--tp",
+    "--tensor-parallel-size": "--tp",
+    "-tp": "--tp",
+    "--served-model-name": "--served-name",
+    "--model-path": "MODEL",
+    "--model": "MODEL",
+    "--nnodes": "--nodes of slurm submit",
+    "--node-rank": "--nodes of slurm submit",
+    "--dist-init-addr": "--nodes of slurm submit",
+    "--nccl-init-addr": "--nodes of slurm submit",
+    "--master-addr": "--nodes of slurm submit",
+    "--master-port": "--nodes of slurm submit",
+    "--headless": "--nodes of slurm submit",
+}
+"""Options that atropos must know itself, and where it takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One process group of a server: rank 0 answers requests. span: nodes of the server. rendezvous: of rank 0."""
+
+    number: int = 0
+    span: int = 1
+    rendezvous_host: str = "{host}"
+    rendezvous_port: str = "{port:dist}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One server's call. listen: address to bind. program: the words before the options."""
+
+    engine: Engine
+    model: str
+    settings: LaunchSettings
+    defaults: Defaults
+    tp: int
+    listen: str
+    program: tuple[str, ...]
+    rank: Rank = field(default_factory=Rank)
+    cpu: bool = False
+
+
+def server_words(call: Call, extra: Sequence[str]) -> list[str]:
+    """The whole command line; ports are placeholders. extra: of the user, placeholders in it already escaped."""
+    words = _sglang(call) if call.engine == "sglang" else _vllm(call)
+    return [*call.program, *words, *extra]
+
+
+def check_extra(engine: Engine, extra: Sequence[str]) -> None:
+    """Refuse what atropos must be told itself, and secrets. Raises UsageError."""
+    for word in extra:
+        name = word.partition("=")[0].replace("_", "-")
+        if name in _OURS:
+            raise UsageError(f"{name} behind -- is set by atropos", hint=f"give it {_OURS[name]}")
+        if name in ("--api-key", "--admin-api-key"):
+            raise UsageError(
+                f"{name} would stand in the plan and in the process list",
+                hint="keep the server on 127.0.0.1 and reach it by ssh -L, or put a proxy with a key before it",
+            )
+
+
+def _sglang(call: Call) -> list[str]:
+    have = call.settings
+    words = ["--model-path", call.model, "--host", call.listen, "--port", "{port}"]
+    words += ["--tp-size", str(max(call.tp, 1)), "--random-seed", str(have.seed)]
+    # A request that leaves a sampling parameter out means the neutral value, not the one of generation_config.json.
+    words += ["--sampling-defaults", "openai"]
+    words += _chosen(call, "--context-length", "--max-running-requests", "--mem-fraction-static")
+    if call.rank.span == 1:
+        words += ["--nccl-port", "{port:nccl}"]
+    else:
+        words += ["--nnodes", str(call.rank.span), "--node-rank", str(call.rank.number)]
+        words += ["--dist-init-addr", f"{call.rank.rendezvous_host}:{call.rank.rendezvous_port}"]
+    tool, reasoning = _parsers(call)
+    words += _option("--tool-call-parser", tool) + _option("--reasoning-parser", reasoning)
+    if call.defaults.attention_backend:  # a GPU too old for the kernels of FlashInfer
+        words += ["--sampling-backend", "pytorch"]
+    if _eager(call):
+        words += ["--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"]
+    return words
+
+
+def _vllm(call: Call) -> list[str]:
+    have = call.settings
+    words = [call.model, "--host", call.listen]
+    words += ["--port", "{port}"] if call.rank.number == 0 else []
+    words += ["--tensor-parallel-size", str(max(call.tp, 1)), "--seed", str(have.seed)]
+    words += _chosen(call, "--max-model-len", "--max-num-seqs", None if call.cpu else "--gpu-memory-utilization")
+    # The logprobs of what was sampled from, after temperature and top-p: what training compares with. Sampling
+    # parameters that a request leaves out are neutral, not those of generation_config.json.
+    words += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "20", "--generation-config", "vllm"]
+    if call.rank.span > 1:
+        words += ["--nnodes", str(call.rank.span), "--node-rank", str(call.rank.number)]
+        words += ["--master-addr", call.rank.rendezvous_host, "--master-port", call.rank.rendezvous_port]
+        words += ["--headless"] if call.rank.number else []
+    tool, reasoning = _parsers(call)
+    if tool:
+        words += ["--enable-auto-tool-choice", "--tool-call-parser", tool]
+    words += _option("--reasoning-parser", reasoning)
+    return words + (["--enforce-eager"] if _eager(call) else [])
+
+
+def _chosen(call: Call, context: str, requests: str, memory: str | None) -> list[str]:
+    """Options that both engines have, by their names here: the setting, else the default, else nothing."""
+    have, default = call.settings, call.defaults
+    words = ["--dtype", have.dtype or default.dtype]
+    words += _option("--served-model-name", have.served_name)
+    words += _option(context, have.context)
+    words += _option(requests, have.max_requests or default.max_requests)
+    if memory is not None:
+        words += _option(memory, have.memory_fraction or default.memory_fraction)
+    return words + _option("--attention-backend", have.attention_backend or default.attention_backend)
+
+
+def _option(name: str, value: str | float | None) -> list[str]:
+    return [] if value is None else [name, str(value)]
+
+
+def _eager(call: Call) -> bool:
+    return call.defaults.eager if call.settings.eager is None else call.settings.eager
+
+
+def _parsers(call: Call) -> tuple[str | None, str | None]:
+    """(tool parser, reasoning parser) after `auto` and `none`."""
+    family = parsers_for(call.settings.served_name or call.model, call.engine)
+    if family.tool is None:
+        family = parsers_for(call.model, call.engine)
+
+    def pick(setting: str, known: str | None) -> str | None:
+        return {"auto": known, "none": None}.get(setting, setting)
+
+    return pick(call.settings.tool_parser, family.tool), pick(call.settings.reasoning_parser, family.reasoning)

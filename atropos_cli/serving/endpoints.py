@@ -1,0 +1,63 @@
+"""Where the servers of a job answer, and which are ready: from the job's folder, which all nodes see."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from atropos_cli.domain.job import JobPlan
+from atropos_cli.errors import AtroposError
+from atropos_cli.jobs.folder import read_job, read_record
+from atropos_cli.serving.state import ServerRecord
+
+
+def ready_names(folder: Path, *, skip: int = 0) -> set[str]:
+    """Components of the newest attempt that were found ready. skip: bytes of events.jsonl that are older."""
+    names: set[str] = set()
+    with contextlib.suppress(OSError), (folder / "events.jsonl").open("rb") as file:
+        file.seek(skip)
+        for line in file:
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event.get("event") == "job_started":
+                    names.clear()
+                elif event.get("event") == "ready":
+                    names.add(str(event.get("component")))
+    return names
+
+
+def all_ready(plan: JobPlan, folder: Path, *, skip: int = 0) -> bool:
+    """Is every server ready?"""
+    return {item.name for item in plan.services} <= ready_names(folder, skip=skip)
+
+
+def addresses(plan: JobPlan, folder: Path) -> list[tuple[str, int]]:
+    """(host, port) of every server that answers requests."""
+    found = []
+    for item in plan.services:
+        endpoint = read_record(folder / "endpoints" / f"{item.name}.json")
+        if item.health is not None and endpoint is not None:
+            found.append((str(endpoint["host"]), int(next(iter(endpoint["ports"].values())))))
+    return found
+
+
+def base_url(host: str, port: int) -> str:
+    """The base URL of a server for clients."""
+    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+
+
+def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
+    """How a server in a batch job stands, from the job's folder; SLURM itself is not asked."""
+    end = read_record(folder / "exit.json")
+    if end is not None:
+        stopped = int(end.get("code", 1)) in (0, 128 + 2, 128 + 15)
+        return record.replace(state="stopped" if stopped else "failed", code=end.get("code"), reason=end.get("reason"))
+    try:
+        plan = read_job(folder / "job.json")
+    except AtroposError:
+        return record
+    if not all_ready(plan, folder):
+        return record
+    urls = tuple(base_url(host, port) for host, port in addresses(plan, folder))
+    return record.replace(state="ready", urls=urls)

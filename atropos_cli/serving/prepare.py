@@ -1,0 +1,98 @@
+"""What must be there before a server is started: the engine, the model, a free port."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.serving.command import MODULES, PROGRAMS
+from atropos_cli.serving.diagnose import listening, port_owner
+from atropos_cli.serving.modelinfo import ModelInfo, find_model, hub_cache, model_info, read_model
+from atropos_cli.serving.options import Engine
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TIMEOUT = 5.0
+_INSTALL: dict[Engine, str] = {
+    "sglang": "pip install sglang, or run it in the container lmsysorg/sglang; "
+    "--engine-python names another environment's Python",
+    "vllm": "pip install vllm, or run it in the container vllm/vllm-openai; "
+    "--engine-python names another environment's Python",
+}
+
+
+def engine_program(engine: Engine, python: str | None = None) -> tuple[str, ...]:
+    """The words that start the engine: by a given Python, by its command on PATH, or by this Python.
+
+    Raises LaunchError when it is not installed.
+    """
+    if python is not None:
+        found = shutil.which(str(Path(python).expanduser()))
+        if found is None:
+            raise LaunchError(f"--engine-python {python}: there is no such program", hint="give a Python interpreter")
+        return (found, *MODULES[engine])
+    command = shutil.which(PROGRAMS[engine][0])
+    if command is not None:
+        return (command, *PROGRAMS[engine][1:])
+    if importlib.util.find_spec(engine) is not None:
+        return (sys.executable, *MODULES[engine])
+    raise LaunchError(f"{engine} is not installed here", hint=_INSTALL[engine])
+
+
+def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:
+    """What is known of a model; None when nothing is. ask_hub: read its config.json there when it is not here.
+
+    Raises UsageError for what is neither a folder nor a hub name, LaunchError when it is not here and offline.
+    """
+    folder = find_model(model)
+    if folder is not None:
+        return read_model(folder, model)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        raise LaunchError(f"{model} holds no config.json, so it is no model", hint="give the folder with config.json")
+    if path.is_file() and path.suffix == ".gguf":
+        return None
+    if not _HUB_NAME.fullmatch(model):
+        raise UsageError(f"there is no folder {model}", hint="MODEL is a folder, or OWNER/NAME of the hub")
+    if offline:
+        raise LaunchError(
+            f"model {model!r} is not on this machine ({hub_cache()}), and offline mode is on",
+            hint=f"where there is a network: atropos prefetch --model {model}",
+        )
+    return model_info(config, model) if ask_hub and (config := _hub_config(model)) is not None else None
+
+
+def _hub_config(model: str, environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
+    """config.json of a model of the hub; None when it cannot be had at once."""
+    import httpx
+
+    env = os.environ if environ is None else environ
+    endpoint = env.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    headers = {"Authorization": f"Bearer {env['HF_TOKEN']}"} if env.get("HF_TOKEN") else {}
+    try:
+        answer = httpx.get(
+            f"{endpoint}/{model}/resolve/main/config.json", headers=headers, timeout=_TIMEOUT, follow_redirects=True
+        )
+        found = answer.json() if answer.status_code == 200 else None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def check_ports(first: int | None, servers: int) -> None:
+    """Raise LaunchError when one of the ports is taken; says by whom where that can be seen."""
+    for port in range(first, first + servers) if first is not None else ():
+        if port > 65535:
+            raise UsageError(f"--port {first} and {servers} servers: port {port} does not exist")
+        if listening(port):
+            owner = port_owner(port)
+            raise LaunchError(
+                f"port {port} is taken" + (f" by {owner}" if owner else " by another user's process"),
+                hint="another --port, or leave it out: a free one is picked",
+            )

@@ -1,0 +1,177 @@
+"""Servers as components of a job: one per copy of the model, and one more per further node of a copy.
+
+servers = plan_servers(ServerRequest("vllm", "Qwen/Qwen3-8B", platform=detect()))
+servers.components      for a JobPlan
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from atropos_cli.config.serving import LaunchSettings
+from atropos_cli.domain.job import Component, Warmup
+from atropos_cli.domain.placeholders import escape
+from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.serving.command import PROGRAMS, Call, Rank, check_extra, server_words
+from atropos_cli.serving.defaults import Defaults, cpu_cache_gib, defaults_for
+from atropos_cli.serving.layout import Layout, Room, Slice, plan_layout
+from atropos_cli.serving.modelinfo import ModelInfo
+from atropos_cli.serving.options import Engine, problems
+from atropos_cli.serving.platforms import Platform
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+VLLM_ENGINE_DEAD = 503
+"""What vLLM's API server answers to /health when its engine has died. SGLang's says it also while it drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """What is to be served, and where.
+
+    extra: options for the engine, verbatim. nodes and gpus_per_node: of the allocation. platform: what one of its
+    nodes is. info: what is known of the model. program: words that start the engine (None: by its name on PATH).
+    """
+
+    engine: Engine
+    model: str
+    settings: LaunchSettings = field(default_factory=LaunchSettings)
+    extra: tuple[str, ...] = ()
+    nodes: int = 1
+    gpus_per_node: int = 0
+    platform: Platform = field(default_factory=lambda: Platform("gpu"))
+    info: ModelInfo | None = None
+    program: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """components: one per process group. heads: those that answer requests. notes: for the user."""
+
+    components: tuple[Component, ...]
+    layout: Layout
+    defaults: Defaults
+    notes: tuple[str, ...]
+
+    @property
+    def heads(self) -> tuple[Component, ...]:
+        return tuple(item for item in self.components if item.health)
+
+
+def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
+    """Choose sizes and options, check them, make the components.
+
+    Raises UsageError for what cannot be (with strict also for options that the engine's table lacks), LaunchError
+    for an engine that needs a GPU where there is none, and for a model that does not fit.
+    """
+    check_extra(request.engine, request.extra)
+    defaults = defaults_for(request.platform, request.engine)
+    room = _room(request, defaults)
+    if request.engine == "sglang" and not room.gpus:
+        raise LaunchError(
+            "SGLang needs a GPU, and none can be used here" + _why(request.platform),
+            hint="atropos doctor shows what is there; vLLM's CPU build: atropos launch-vllm",
+        )
+    layout = plan_layout(room, request.info, tp=request.settings.tp, dp=request.settings.dp)
+    components = [
+        component
+        for number, part in enumerate(layout.slices)
+        for component in _server(request, defaults, layout.tp, number, part)
+    ]
+    wrong = _option_problems(request, components)
+    if wrong and strict:
+        raise UsageError("\n".join(wrong), hint="without --strict these are warnings")
+    notes = (*layout.notes, *([defaults.note] if defaults.note else []), *wrong)
+    return Servers(tuple(components), layout, defaults, notes)
+
+
+def _room(request: ServerRequest, defaults: Defaults) -> Room:
+    wanted = request.settings.gpus
+    if wanted is not None and request.gpus_per_node and wanted > request.gpus_per_node:
+        raise UsageError(
+            f"--gpus {wanted}: only {request.gpus_per_node} can be used here" + _why(request.platform),
+            hint=f"--gpus {request.gpus_per_node}",
+        )
+    if wanted and not request.gpus_per_node:
+        raise LaunchError(f"--gpus {wanted}: no GPU can be used here" + _why(request.platform), hint="atropos doctor")
+    fraction = request.settings.memory_fraction or defaults.memory_fraction or 0.88
+    gpus = request.gpus_per_node if wanted is None else wanted
+    return Room(request.nodes, gpus, request.platform.gpu_memory_mib or None, fraction)
+
+
+def _why(platform: Platform) -> str:
+    if platform.problem:
+        return f" ({platform.problem})"
+    if not platform.gpus and platform.slurm.sbatch and not platform.slurm.job:
+        return " (this looks like a login node: the GPUs are on the compute nodes)"
+    return ""
+
+
+def _server(request: ServerRequest, defaults: Defaults, tp: int, number: int, part: Slice) -> Iterator[Component]:
+    """The components of one server, rank 0 first."""
+    head = f"server{number}"
+    span = len(part.parts)
+    have = request.settings
+    cpu = tp == 0
+    listen = "0.0.0.0" if request.nodes > 1 and have.host in LOOPBACK else have.host  # noqa: S104
+    extra = [escape(word) for word in request.extra]
+    for rank, (node, gpus) in enumerate(part.parts):
+        place = Rank(rank, span) if rank == 0 else Rank(rank, span, f"{{endpoint:{head}.dist.host}}", _dist(head))
+        call = Call(
+            engine=request.engine,
+            model=escape(request.model),
+            settings=have.replace(seed=have.seed + number),  # alike, the servers would sample alike
+            defaults=defaults,
+            tp=tp,
+            listen=listen,
+            program=request.program or PROGRAMS[request.engine],
+            rank=place,
+            cpu=cpu,
+        )
+        # SGLang answers on rank 0 only, but opens a port on every rank; vLLM's other ranks open none.
+        first = rank == 0
+        yield Component(
+            name=head if first else f"{head}-rank{rank}",
+            role="service",
+            argv=tuple(server_words(call, extra)),
+            env=_environment(request, cpu=cpu),
+            node=node,
+            gpus=None if cpu else gpus,
+            ports=_ports(request.engine, first=first, span=span),
+            port=have.port + number if have.port is not None and first else None,
+            health="/health" if first else None,
+            dead_status=VLLM_ENGINE_DEAD if first and request.engine == "vllm" else None,
+            warmup=_warmup(have.served_name or request.model) if first else None,
+        )
+
+
+def _dist(head: str) -> str:
+    return f"{{endpoint:{head}.dist.port}}"
+
+
+def _ports(engine: Engine, *, first: bool, span: int) -> tuple[str, ...]:
+    if not first:
+        return ("http",) if engine == "sglang" else ()
+    extra = ("dist",) if span > 1 else ("nccl",) if engine == "sglang" else ()
+    return ("http", *extra)
+
+
+def _environment(request: ServerRequest, *, cpu: bool) -> dict[str, str]:
+    if request.engine != "vllm" or not cpu:
+        return {}
+    # Bound to cores by vLLM itself, the threads of two servers would share the same ones.
+    return {"VLLM_CPU_KVCACHE_SPACE": str(cpu_cache_gib(request.platform)), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def _warmup(model: str) -> Warmup:
+    """The first request compiles kernels and may take minutes: it is part of the start."""
+    return Warmup(
+        path="/v1/completions", json_body={"model": model, "prompt": "Hello", "max_tokens": 2, "temperature": 0}
+    )
+
+
+def _option_problems(request: ServerRequest, components: Sequence[Component]) -> list[str]:
+    """What the engine's table says of the command line of the first server."""
+    skip = len(request.program or PROGRAMS[request.engine])
+    words = ["1" if word in ("{port}", "{port:nccl}", "{port:dist}") else word for word in components[0].argv[skip:]]
+    return problems(request.engine, words)

@@ -1,0 +1,148 @@
+"""Servers that atropos launched on this machine or account: one folder each, ~/.local/state/atropos/servers/NAME.
+
+    server.json     what runs there and how it stands        lock       held as long as it runs
+    job.json, events.jsonl, endpoints/, logs/, exit.json      as in every job's folder
+    launch.log      what a detached launcher printed
+
+Whether a server runs is told by the lock, which the kernel takes away from a process that ends in any way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import read_object
+
+State = Literal["starting", "ready", "failed", "stopped", "gone"]
+STATE_FILE = "server.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRecord:
+    """server.json. urls: base URLs, ending in /v1. pid: of the supervisor; code: how it ended.
+
+    capabilities: what the servers were found to give, once they are ready.
+    """
+
+    name: str
+    engine: str
+    model: str
+    served_name: str
+    launcher: str = "local"
+    host: str = ""
+    pid: int = 0
+    state: State = "starting"
+    urls: tuple[str, ...] = ()
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    started: float = 0.0
+    ready: float | None = None
+    code: int | None = None
+    reason: str | None = None
+    job_id: str | None = None
+
+    def replace(self, **changes: Any) -> ServerRecord:
+        return ServerRecord(**{**asdict(self), **changes})
+
+
+def servers_folder() -> Path:
+    """Where the folders of all servers are."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "atropos" / "servers"
+
+
+def server_folder(name: str) -> Path:
+    """The folder of a server by name. Raises UsageError for what cannot be a name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be a server's name", hint="letters, digits, '.', '_' and '-'")
+    return servers_folder() / name
+
+
+def default_name(model: str) -> str:
+    """The last part of a model's name or path."""
+    text = re.sub(r"[^A-Za-z0-9_.-]+", "-", model.rstrip("/").rsplit("/", 1)[-1]).strip("-._")
+    return text[:60] or "server"
+
+
+def write_record(folder: Path, record: ServerRecord) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / STATE_FILE, json.dumps(asdict(record), indent=2).encode() + b"\n")
+
+
+def read_server(folder: Path) -> ServerRecord | None:
+    """The record as it is to be believed now: a server whose launcher has vanished is gone. None: no such server."""
+    from pydantic import TypeAdapter
+
+    try:
+        record = TypeAdapter(ServerRecord).validate_python(read_object(folder / STATE_FILE))
+        for url in record.urls:
+            if not urlsplit(url).hostname or urlsplit(url).port == 0:
+                return None
+    except (OSError, ValueError):  # unreadable, half written, or of another make
+        return None
+    if record.launcher == "slurm":
+        from atropos_cli.serving.endpoints import batch_state
+
+        return batch_state(folder, record) if record.state in ("starting", "ready") else record
+    here = record.host == socket.gethostname()
+    if record.state in ("starting", "ready") and here and not running(folder):
+        return record.replace(state="gone", reason="its launcher was killed, or the machine restarted")
+    return record
+
+
+def all_servers() -> list[ServerRecord]:
+    """Every server with a record, the newest last."""
+    found = [read_server(path.parent) for path in servers_folder().glob(f"*/{STATE_FILE}")]
+    return sorted((record for record in found if record is not None), key=lambda record: record.started)
+
+
+def running(folder: Path) -> bool:
+    """Does a launcher on this machine hold the folder?"""
+    try:
+        with (folder / "lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder. Raises LaunchError when another launcher does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as file:
+        deadline = time.monotonic() + 0.5  # somebody may just be looking
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise taken(folder) from None
+                time.sleep(0.05)
+        yield
+
+
+def taken(folder: Path) -> LaunchError:
+    """The error for a name that is in use."""
+    record = read_server(folder)
+    what = f" ({record.engine}, {record.model}, {', '.join(record.urls) or 'starting'})" if record else ""
+    return LaunchError(
+        f"a server {folder.name!r} is running already{what}",
+        hint="give another --name, or end it with --stop --name " + folder.name,
+    )

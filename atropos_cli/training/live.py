@@ -1,0 +1,174 @@
+"""Live rollouts for a trainer: environments that share one backend, on an event loop of their own thread.
+
+    player = Player(plan, registry, tell); await player.open(backend); await player.roll({place: task})
+
+The trainer's thread waits while rollouts run, so that nothing changes the weights below them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.rollout import RolloutFailure
+from atropos_cli.domain.task import Task
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import InferenceBackend
+from atropos_cli.ports.metering import current
+from atropos_cli.ports.reward import Reward
+from atropos_cli.rollout.components import close_part, make_environment
+from atropos_cli.rollout.costs import Ledger
+from atropos_cli.rollout.dispatch import Abort, Dispatcher, EventSink
+from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.report import Rolling
+from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.systematic import FailureWatch
+
+T = TypeVar("T")
+_LOOK = 0.1
+OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
+"""Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
+
+
+class LoopThread:
+    """An event loop on a thread; call() runs a coroutine there and waits."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="atropos-rollouts", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. Ctrl-C in the waiting thread cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_unless(
+        self, stopping: Callable[[], bool], work: Coroutine[Any, Any, T], tick: Callable[[], None] = lambda: None
+    ) -> T | None:
+        """As call(), but the work is cancelled as soon as `stopping` is true: then None, when it has ended.
+
+        tick is called now and then, on the loop's thread.
+        """
+
+        async def watched() -> T | None:
+            job = asyncio.ensure_future(work)
+            while not job.done():
+                if stopping():
+                    job.cancel()
+                    await asyncio.gather(job, return_exceptions=True)
+                    return None
+                await asyncio.wait({job}, timeout=_LOOK)
+                tick()
+            return job.result()
+
+        return self.call(watched())
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+class Player:
+    """One plan's environment and rewards, opened; rolls groups with a backend that it does not own."""
+
+    def __init__(self, plan: Plan, registry: Registry, tell: EventSink) -> None:
+        self.plan = plan
+        self.environment = make_environment(plan, registry)
+        own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
+        self.rewards = component_rewards(plan.rewards, own, registry)
+        self._tell = tell
+        self._run: Run | None = None
+        self.ledger: Ledger | None = None
+        self._failures = FailureWatch(plan.execution.same_failures)
+        self._rolling: set[GroupRoller] = set()
+        self._done = [0, 0]  # groups and rollouts of the roll() at hand
+
+    def progress(self, step: int, suite: str | None, total: int) -> Rolling:
+        """How far the roll() at hand is."""
+        dispatcher = self._run.dispatcher if self._run is not None else None
+        groups, rollouts = self._done
+        return Rolling(
+            step=step,
+            suite=suite,
+            groups_done=groups,
+            groups_total=total,
+            rollouts_done=rollouts + sum(roller.over for roller in self._rolling),
+            requests_in_flight=dispatcher.in_flight if dispatcher is not None else 0,
+            completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
+        )
+
+    async def open(self, backend: InferenceBackend) -> None:
+        """Open the rewards and the environment, and get ready to ask the backend."""
+        for reward in self.rewards:
+            await reward.open()
+        plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
+        await self.environment.open(workers=plan.execution.workers, seed=plan.seed)
+        dispatcher = Dispatcher(backend, plan.execution, self._tell)
+        dispatcher.ledger = self.ledger = Ledger(plan)
+        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards))
+
+    async def close(self) -> None:
+        """Close the environment and the rewards; the backend stays open."""
+        if self._run is not None:
+            await self._run.dispatcher.close()
+            self._run = None
+        await close_part(self.environment)
+        for reward in self.rewards:
+            await close_part(reward)
+
+    async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
+        """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""
+        self._done = [0, 0]
+        current.set(self.ledger)  # of this coroutine's own context: judges of these groups are counted with them
+        slots = asyncio.Semaphore(max(2, 2 * self.plan.execution.workers))
+
+        async def one(place: int, task: Task) -> list[ScoredGroup]:
+            async with slots:
+                return await self._roll(place, task, on_failure)
+
+        running = [asyncio.create_task(one(place, task)) for place, task in tasks.items()]
+        try:
+            return dict(zip(tasks, await asyncio.gather(*running), strict=True))
+        except Abort as abort:
+            raise abort.error from abort
+        finally:
+            for job in running:
+                job.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
+        assert self._run is not None, "roll() before open()"
+        roller = GroupRoller(self._run, place)
+        self._rolling.add(roller)
+        try:
+            groups = await roller.roll(self.environment, task)
+        except Exception as error:  # noqa: BLE001 - a plugin's error is this task's failure
+            reason = failure("environment", error, type(self.environment).roll_group)
+            on_failure(place, task, reason, None)
+            self._failures.fail(reason, task.id)
+            return []
+        finally:
+            self._rolling.discard(roller)
+            self._done[0] += 1
+            self._done[1] += roller.over
+        alive = False
+        for group in groups:
+            for rollout in group.rollouts:
+                alive = alive or rollout.failure is None
+                if rollout.failure is not None:
+                    on_failure(place, task, rollout.failure, rollout.id)
+            self._failures.look(group.rollouts)
+        return list(groups) if alive else []
