@@ -17,7 +17,18 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
-PAGES = ("commands", "components", "exit_codes", "hooks", "other_tools", "schemas", "sdk", "servers", "settings")
+PAGES = (
+    "architecture",
+    "commands",
+    "components",
+    "exit_codes",
+    "hooks",
+    "other_tools",
+    "schemas",
+    "sdk",
+    "servers",
+    "settings",
+)
 
 
 def pages() -> Iterator[tuple[Path, str]]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from atropos_cli.analysis.environment import OTHERS, Environment, is_group
 from atropos_cli.analysis.keyed import KeyedTotals
+from atropos_cli.analysis.options import AnalysisOptions
 from atropos_cli.analysis.plugged import FindAnalyzers, Plugged
 from atropos_cli.analysis.report import EnvironmentReport
 from atropos_cli.analysis.success import SuccessRule, one_verdict
@@ -25,7 +26,6 @@ from atropos_cli.analysis.totals import EpisodeTotal, TaskTotal
 from atropos_cli.errors import DataError
 from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.records import Attempt, Record, text_of
-from atropos_cli.stats.estimators import Threshold
 
 NO_ENVIRONMENT = "(no environment)"
 """The name of rollouts whose file names no environment."""
@@ -34,20 +34,6 @@ ENVIRONMENTS = 200
 """Environments that are told apart; of later ones only the rollouts are counted."""
 
 _LABEL = 100
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysisOptions:
-    """ks: None for 1, 2, 4, ... up to the number of attempts. top: tasks listed from either end.
-
-    count_failed: failed attempts count as attempts without success in pass@k, instead of being left out.
-    """
-
-    success: SuccessRule = field(default_factory=SuccessRule)
-    thresholds: tuple[Threshold, ...] = (Threshold(0.0, ">"), Threshold(0.5), Threshold(1.0))
-    ks: tuple[int, ...] | None = None
-    top: int = 5
-    count_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atropos_cli.analysis.environment import Environment
+from atropos_cli.analysis.options import AnalysisOptions
 from atropos_cli.analysis.plugged import Findings, table_as_json
 from atropos_cli.analysis.success import NO_VERDICT, TOLERANCE, told_by
 from atropos_cli.analysis.totals import EpisodeTotal, TaskTotal
 from atropos_cli.stats.estimators import pass_at_k, pass_hat_k
 from atropos_cli.stats.streaming import Series, finite
-
-if TYPE_CHECKING:
-    from atropos_cli.analysis.analysis import AnalysisOptions
-
 
 _NORMAL_95 = 1.96
 

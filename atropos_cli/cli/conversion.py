@@ -95,18 +95,6 @@ FieldOption = Annotated[
 ]
 
 
-def one_of(name: str, value: str, allowed: Sequence[str]) -> Any:
-    """The value. Raises UsageError when it is none of those allowed."""
-    if value not in allowed:
-        from difflib import get_close_matches
-
-        close = get_close_matches(value, allowed, n=1)
-        raise UsageError(
-            f"{name} {value!r} is not one of {', '.join(allowed)}", hint=f"did you mean {close[0]}?" if close else None
-        )
-    return value
-
-
 def default_output(inputs: Sequence[str], output: str | None, ending: str) -> str | None:
     """INPUT.sft.jsonl in this folder for one input, where no output is named; None where one has to be.
 

@@ -12,7 +12,7 @@ from atropos_cli.errors import ExitCode, LaunchError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
-    from atropos_cli.serving.state import ServerRecord
+    from atropos_cli.serving.record import ServerRecord
 
 _POLL = 1.0
 

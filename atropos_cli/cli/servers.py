@@ -23,7 +23,7 @@ from atropos_cli.errors import AtroposError, BackendError, ExitCode, LaunchError
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
-    from atropos_cli.serving.state import ServerRecord
+    from atropos_cli.serving.record import ServerRecord
 
 _TAIL = 12
 _ERRORS = 6

@@ -79,7 +79,7 @@ class Sharing:
         license_id: str | None = None,
     ) -> Sharing:
         """As asked for. Raises UsageError."""
-        from atropos_cli.cli.conversion import one_of
+        from atropos_cli.cli.dataio import one_of
         from atropos_cli.io.hub import HubTarget
         from atropos_cli.io.recipes import RECIPES
 

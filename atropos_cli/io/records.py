@@ -224,12 +224,6 @@ class Record:
             return [self.line_bytes]
         return [dump(row) for row in self.to_raw(kept)]
 
-    def to_native(self) -> Row:
-        """The record as a ScoredGroup object (see domain.group), ready to be dumped or validated."""
-        from atropos_cli.io.formats.native import native_group
-
-        return native_group(self)
-
 
 def text_of(message: Message) -> str:
     """The text of a message's content: parts joined by newlines, "" for None."""

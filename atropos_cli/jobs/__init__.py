@@ -1,1 +1,1 @@
-"""Jobs: start the components of a JobPlan, watch them, stop them in order. The same here, under tmux and SLURM."""
+"""Jobs: the components of a JobPlan started, watched and stopped in order; the same here, under tmux and SLURM."""

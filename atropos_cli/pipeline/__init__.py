@@ -1,1 +1,1 @@
-"""Carry out pipelines: what is done already, one step, all steps here, or each step as a job."""
+"""Pipelines: which steps are done, one step, all steps here, or each as a job."""

@@ -1,1 +1,10 @@
-"""The rollout engine: the plan of a run, its requests, groups, rewards, files and resuming."""
+"""The rollout engine: from a plan to groups of scored rollouts, in files that a crash cannot lose.
+
+planner, tasks          the plan of a run, and which tasks it plays
+runner, components      open what the plan names; which group comes next; stop, resume, summary
+groups, prefill, tokens one group: episodes, requests, token spans
+dispatch, stopping      requests in flight, retries, back-pressure, limits
+costs, replycache       money, and replies that are known already
+scoring, workers        rewards, in this process or in ones that can be killed; advantages
+sessions, totals        what all sessions of a run counted
+"""

@@ -17,9 +17,10 @@ from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.costs import Ledger, check_limit
-from atropos_cli.rollout.dispatch import Abort, Dispatcher
+from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
+from atropos_cli.rollout.stopping import Abort
 
 _CLOSE_TIMEOUT = 10.0
 

@@ -29,7 +29,7 @@ from atropos_cli.errors import AtroposError, ConfigError, DataError
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.metering import Send
 from atropos_cli.redaction import redacted
-from atropos_cli.rollout.dispatch import Draining
+from atropos_cli.rollout.stopping import Draining
 
 log = logging.getLogger("atropos.costs")
 FILE = "costs.json"

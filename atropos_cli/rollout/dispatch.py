@@ -29,6 +29,7 @@ from atropos_cli.errors import (
     TransientBackendError,
 )
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
+from atropos_cli.rollout.stopping import Abort, Draining
 
 if TYPE_CHECKING:
     from atropos_cli.rollout.costs import Ledger
@@ -47,18 +48,6 @@ _LIMITED_WAITS = 10  # times max_wait until then: quotas are counted by the minu
 
 class GroupDeadline(Exception):
     """The group's time is over (pauses not counted)."""
-
-
-class Draining(BaseException):
-    """The run is being stopped, and this group has not begun to cost anything."""
-
-
-class Abort(BaseException):
-    """The whole run must end with `error`. Not an Exception, so that no plugin swallows it by accident."""
-
-    def __init__(self, error: AtroposError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class GroupBudget:

@@ -10,7 +10,7 @@ from atropos_cli.domain.messages import Message
 from atropos_cli.errors import FatalBackendError
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Episode
-from atropos_cli.rollout.dispatch import Abort
+from atropos_cli.rollout.stopping import Abort
 
 
 class Wishes(TypedDict, total=False):

@@ -15,10 +15,11 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.components import close_part
-from atropos_cli.rollout.dispatch import Abort, Dispatcher
+from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.groups import GroupRoller, Run, failure
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.stopping import Abort
 
 REPLY = "Answer: 7"
 _TIME = 30.0

@@ -27,12 +27,13 @@ from atropos_cli.io.rundir import RunDir, check_same_plan, holds_run, open_run, 
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
-from atropos_cli.rollout.dispatch import Abort, Dispatcher, Draining
+from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.groups import GroupRoller, Run, failure
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, twice
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
+from atropos_cli.rollout.stopping import Abort, Draining
 from atropos_cli.rollout.systematic import FailureWatch
 from atropos_cli.rollout.tasks import Shard, TaskReader, most_open_groups
 

@@ -1,6 +1,7 @@
-"""Which run folders there are, and how each of them stands: the one place that knows what a run folder is.
+"""Run folders as a person sees them, whatever command wrote them.
 
-find     run folders below a folder, bounded
-state    is it running, finished, interrupted ...: by its lock and its records
-entry    one run as a line of a list, read from its small files only
+find, state, entry, listing   which runs there are, how each stands, one as a line of a list
+journal, journalpage          the story of a training, with a person's own notes
+reevaluations                 checkpoints of a finished training evaluated again
+tracked                       a run of rollouts reported to trackers while it goes
 """

@@ -1,1 +1,1 @@
-"""Inference servers: what they need of a machine, how SGLang and vLLM are called, how one is started and stopped."""
+"""Inference servers: what they need of a machine, how SGLang and vLLM are called, their life."""

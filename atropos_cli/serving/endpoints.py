@@ -9,7 +9,7 @@ from pathlib import Path
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import AtroposError
 from atropos_cli.jobs.folder import read_job, read_record
-from atropos_cli.serving.state import ServerRecord
+from atropos_cli.serving.record import ServerRecord
 
 
 def ready_names(folder: Path, *, skip: int = 0) -> set[str]:

@@ -23,7 +23,8 @@ from atropos_cli.jobs.placing import LocalPlacer
 from atropos_cli.jobs.supervisor import run_job
 from atropos_cli.serving.endpoints import addresses, all_ready, base_url
 from atropos_cli.serving.probe import probe
-from atropos_cli.serving.state import ServerRecord, held, read_server, write_record
+from atropos_cli.serving.record import ServerRecord
+from atropos_cli.serving.state import held, read_server, write_record
 
 _EVERY = 0.3
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP)

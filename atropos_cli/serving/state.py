@@ -17,45 +17,18 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from atropos_cli.errors import LaunchError, UsageError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
+from atropos_cli.serving.endpoints import batch_state
+from atropos_cli.serving.record import ServerRecord
 
-State = Literal["starting", "ready", "failed", "stopped", "gone"]
 STATE_FILE = "server.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRecord:
-    """server.json. urls: base URLs, ending in /v1. pid: of the supervisor; code: how it ended.
-
-    capabilities: what the servers were found to give, once they are ready.
-    """
-
-    name: str
-    engine: str
-    model: str
-    served_name: str
-    launcher: str = "local"
-    host: str = ""
-    pid: int = 0
-    state: State = "starting"
-    urls: tuple[str, ...] = ()
-    capabilities: dict[str, Any] = field(default_factory=dict)
-    started: float = 0.0
-    ready: float | None = None
-    code: int | None = None
-    reason: str | None = None
-    job_id: str | None = None
-
-    def replace(self, **changes: Any) -> ServerRecord:
-        return ServerRecord(**{**asdict(self), **changes})
 
 
 def servers_folder() -> Path:
@@ -94,8 +67,6 @@ def read_server(folder: Path) -> ServerRecord | None:
     except (OSError, ValueError):  # unreadable, half written, or of another make
         return None
     if record.launcher == "slurm":
-        from atropos_cli.serving.endpoints import batch_state
-
         return batch_state(folder, record) if record.state in ("starting", "ready") else record
     here = record.host == socket.gethostname()
     if record.state in ("starting", "ready") and here and not running(folder):

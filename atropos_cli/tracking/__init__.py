@@ -1,1 +1,1 @@
-"""Reports of a run to trackers: services and files beside the run folder's own records."""
+"""Reports to trackers (W&B, TensorBoard, plugins): hung or broken ones never hold up a run."""

@@ -16,6 +16,7 @@ from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.training import Method, TrainPlan
 from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.io.formats import RowError, detect, read_as
+from atropos_cli.io.formats.native import native_group
 from atropos_cli.io.formats.trl import COMPLETION
 from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects, read_records
@@ -59,7 +60,7 @@ def check_data(plan: TrainPlan) -> None:
 def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
     """The groups of run folders and rollout files, in order. warn: told of rows left out. Raises DataError."""
     for record in read_records(_sources(paths), _OPTIONS, ReadLog(warn=warn)):
-        yield ScoredGroup.model_validate(record.to_native())
+        yield ScoredGroup.model_validate(native_group(record))
 
 
 def stored_rows(paths: Sequence[str], method: Method, warn: Warn = lambda text: None) -> Iterator[JsonDict]:

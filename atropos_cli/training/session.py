@@ -23,8 +23,8 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.components import close_part, make_backend, open_backend
-from atropos_cli.rollout.dispatch import Abort
 from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.stopping import Abort
 from atropos_cli.training.answers import Answers, Failures
 from atropos_cli.training.data import check_data, prompt_rows, stored_groups, stored_rows
 from atropos_cli.training.live import LoopThread, OnFailure, Player

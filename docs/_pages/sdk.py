@@ -14,6 +14,8 @@ announced in the change log and kept for a minor version. Everything else in the
 except `atropos_cli.testing`, which holds what the tests of plugins need."""
 TITLES = {
     "domain": "Data",
+    "text": "Text of replies",
+    "stats": "Statistics",
     "ports": "Interfaces",
     "plugins": "Registration",
     "io": "Files",
@@ -26,6 +28,7 @@ TITLES = {
     "streams": "Paths and streams",
     "resources": "Templates",
     "errors": "Errors",
+    "timelimit": "Errors",
     "pydantic": "From pydantic",
 }
 

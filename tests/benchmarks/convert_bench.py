@@ -71,13 +71,14 @@ def write_atropos(path: Path, size: int) -> int:
 
 def write_native(source: Path, path: Path) -> None:
     """The same groups in our own format."""
+    from atropos_cli.io.formats.native import native_group
     from atropos_cli.io.jsonvalue import dump
     from atropos_cli.io.readers import read_records
     from atropos_cli.io.sources import find_sources
 
     with path.open("wb") as file:
         for record in read_records(find_sources([str(source)])):
-            file.write(dump(record.to_native()) + b"\n")
+            file.write(dump(native_group(record)) + b"\n")
 
 
 def run(arguments: list[str]) -> tuple[float, float]:

@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path, install: Callable[..., Any],
     light = ("pydantic", "pydantic_core", "pydantic_settings", "httpx", "rich", "pluggy", "yaml", "asyncio")
     assert not modules & {*HEAVY, *light, "loud_plugin", "atropos_cli.sdk", "atropos_cli.builtin"}
     assert not any(
-        name.startswith(("atropos_cli.cli.commands.", "atropos_cli.engine", "atropos_cli.domain")) for name in modules
+        name.startswith(("atropos_cli.cli.commands.", "atropos_cli.rollout", "atropos_cli.domain")) for name in modules
     )
 
 

@@ -15,7 +15,8 @@ from atropos_cli.cli.session import session_of
 from atropos_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.analysis.analysis import AnalysisOptions, Report
+    from atropos_cli.analysis.analysis import Report
+    from atropos_cli.analysis.options import AnalysisOptions
 
 MEASURES = "What is measured"
 
@@ -146,7 +147,7 @@ def analyze(
 
 
 def _options(success: str, keep: list[str] | None, ks: str | None, top: int, count_failed: bool) -> AnalysisOptions:
-    from atropos_cli.analysis.analysis import AnalysisOptions
+    from atropos_cli.analysis.options import AnalysisOptions
     from atropos_cli.analysis.success import SuccessRule, parse_threshold
 
     options = AnalysisOptions(SuccessRule.parse(success), ks=_ks(ks), top=top, count_failed=count_failed)

@@ -23,8 +23,8 @@ from atropos_cli.serving.options import Engine, option_table
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
     from atropos_cli.serving.platforms import Platform
+    from atropos_cli.serving.record import ServerRecord
     from atropos_cli.serving.servers import Servers
-    from atropos_cli.serving.state import ServerRecord
 
 HOW, WHICH = "How it runs", "Servers that run"
 _ANY = "MODEL"
@@ -292,7 +292,7 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
     import socket
     import time
 
-    from atropos_cli.serving.state import ServerRecord
+    from atropos_cli.serving.record import ServerRecord
 
     return ServerRecord(
         name=name,

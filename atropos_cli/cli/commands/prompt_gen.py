@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli import conversion, dataio, sharing
-from atropos_cli.cli.conversion import one_of, option
+from atropos_cli.cli.conversion import option
+from atropos_cli.cli.dataio import one_of
 from atropos_cli.cli.ending import counted
 from atropos_cli.cli.environments import Chosen
 from atropos_cli.cli.options import ConfigOption, JsonOption

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli import conversion, dataio, sharing
-from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, one_of, option
+from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, option
+from atropos_cli.cli.dataio import one_of
 from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of

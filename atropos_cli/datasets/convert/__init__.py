@@ -1,1 +1,1 @@
-"""From stored attempts to training rows: `sft` and `dpo`, and the chat templates and tokenizers they need."""
+"""Rows for SFT and DPO from stored rollouts, with the chat templates and tokenizers they need."""

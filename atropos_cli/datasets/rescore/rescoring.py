@@ -20,6 +20,7 @@ from typing import Any
 from atropos_cli.datasets.rescore.partial import Partial
 from atropos_cli.datasets.rescore.rows import Scorer, is_kept, scored_rows, scorer_of
 from atropos_cli.errors import DataError, PluginError, RunFailed
+from atropos_cli.io.formats.native import native_group
 from atropos_cli.io.grouping import group_rows
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
@@ -248,7 +249,7 @@ async def _first(
 
 def _as_job(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(task, rollouts) for the pool. An old failure at stage "score" is forgotten, others keep their rollout out."""
-    group = record.to_native()
+    group = native_group(record)
     rollouts = []
     for attempt, rollout in zip(record.attempts, group["rollouts"], strict=True):
         if not is_kept(attempt):

@@ -12,8 +12,9 @@ import case_tables
 import pytest
 
 from atropos_cli.analysis import groups, keyed
-from atropos_cli.analysis.analysis import Analysis, AnalysisOptions
+from atropos_cli.analysis.analysis import Analysis
 from atropos_cli.analysis.charts import charts_of
+from atropos_cli.analysis.options import AnalysisOptions
 from atropos_cli.analysis.success import SuccessRule
 from atropos_cli.analysis.summaries import no_pass, told
 from atropos_cli.analysis.totals import TaskTotal

@@ -13,6 +13,7 @@ from records_support import Reading, case_files, row, write_rows
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import token_sequences
 from atropos_cli.io.formats import RowError, detect
+from atropos_cli.io.formats.native import native_group
 from atropos_cli.io.grouping import group_rows
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.records import Record
@@ -183,7 +184,7 @@ def test_atropos_without_messages_or_with_zero_one_masks() -> None:
 @pytest.mark.parametrize("raw", [ATROPOS, row("x", "a", "b", scores=[None, 1])])
 def test_to_native_is_a_valid_group(raw: dict[str, Any]) -> None:
     record = read(raw)
-    group = ScoredGroup.model_validate_json(dump(record.to_native()))
+    group = ScoredGroup.model_validate_json(dump(native_group(record)))
     assert [rollout.reward for rollout in group.rollouts] == record.scores
     assert [rollout.text for rollout in group.rollouts] == [attempt.text for attempt in record.attempts]
     for rollout, attempt in zip(group.rollouts, record.attempts, strict=True):

@@ -9,6 +9,7 @@ import pytest
 
 from atropos_cli.datasets.rescore.rows import scored_rows
 from atropos_cli.io.formats import RowError, detect, read_as
+from atropos_cli.io.formats.native import native_group
 from atropos_cli.io.records import Record
 from atropos_cli.rollout.workers import Verdict
 
@@ -122,7 +123,7 @@ def test_dumped_groups_are_read_cut_and_scored() -> None:
     again = read(scored)
     assert again.scores == [0.25] * 3
     assert scored["rollouts"][0]["score_history"][0]["score"] == 1.0
-    assert again.to_native()["rollouts"][2]["messages"][-1]["content"] == "-0.5"
+    assert native_group(again)["rollouts"][2]["messages"][-1]["content"] == "-0.5"
     assert read(dumped(1.0, stop_reason="length")).attempts[0].truncated
     strange = dumped(1.0)
     strange["rollouts"].append({"conversation": 7})

@@ -8,6 +8,7 @@ import pytest
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.io.formats import detect, read_as
+from atropos_cli.io.formats.native import native_group
 from atropos_cli.io.records import Attempt
 
 TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "done"}]
@@ -29,7 +30,7 @@ def attempt(row: dict[str, Any]) -> Attempt:
     assert form is not None
     assert form.name == "taubench"
     record = read_as(form, row, "r", 1)
-    ScoredGroup.model_validate(record.to_native())
+    ScoredGroup.model_validate(native_group(record))
     (found,) = record.attempts
     return found
 
