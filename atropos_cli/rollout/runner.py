@@ -87,6 +87,7 @@ class Runner:
         self._stop = asyncio.Event()
         self._signals = 0
         self._error: AtroposError | BrokenPipeError | None = None
+        self._bug: BaseException | None = None
         self._open: dict[asyncio.Task[None], int] = {}
         self._starting: set[int] = set()
         self._rolling: set[GroupRoller] = set()
@@ -388,8 +389,6 @@ class Runner:
         if self._error is not None:
             raise self._error
         return summary
-
-    _bug: BaseException | None = None
 
     def _state(self) -> RunState:
         if self._error is not None:
