@@ -30,7 +30,7 @@ from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.rollout.planner import LOCAL_BACKEND, SERVER_BACKEND
 
 if TYPE_CHECKING:
-    from atropos_cli.serving.state import ServerRecord
+    from atropos_cli.serving.record import ServerRecord
 
 OTHERS = "another: --model NAME, --base-url URL"
 _PATIENCE_S = 1.0
