@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -85,7 +86,14 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
         out = capfd.readouterr()
         return Result(code, out.out, out.err)
 
+    root, variables = logging.getLogger(), dict(os.environ)
+    level, handlers = root.level, list(root.handlers)
     yield call
+    # --log-level, -q and -v hold for a whole process, which here is that of the next test too.
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    for name in [name for name in os.environ if name.endswith(("_LOG_LEVEL", "_VERBOSITY")) and name not in variables]:
+        del os.environ[name]
     reset_registry()
 
 
