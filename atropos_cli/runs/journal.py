@@ -11,16 +11,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen
+from atropos_cli.errors import DataError
 from atropos_cli.evaluation.evaluation import Evaluation, read_evaluation
 from atropos_cli.evaluation.report import estimate
+from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.runs.find import find_runs
+from atropos_cli.runs.reevaluations import read_reevaluations
 from atropos_cli.runs.state import state_of
 from atropos_cli.tracking.services import read_ids
-from atropos_cli.runs.reevaluations import read_reevaluations
 from atropos_cli.training.records.summary import FILE as STATE_FILE
 from atropos_cli.training.records.summary import summary
-from atropos_cli.errors import DataError
-from atropos_cli.io.jsonvalue import read_object
 
 
 class JournalEntry(Frozen):

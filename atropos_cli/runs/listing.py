@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from atropos_cli.errors import UsageError
 from atropos_cli.runs.entry import RunEntry, RunReader
 from atropos_cli.runs.find import MOST_FOLDERS, find_runs
-from atropos_cli.errors import UsageError
 
 _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

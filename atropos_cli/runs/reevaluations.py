@@ -14,13 +14,13 @@ from pathlib import Path
 
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.training import TrainPlan
-from atropos_cli.evaluation.evaluation import Evaluation
-from atropos_cli.rollout.planner import LOCAL_BACKEND, public_options
-from atropos_cli.training.records.summary import checkpoints
 from atropos_cli.errors import DataError, UsageError
+from atropos_cli.evaluation.evaluation import Evaluation
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.rollout.planner import LOCAL_BACKEND, public_options
+from atropos_cli.training.records.summary import checkpoints
 
 FILE, FOLDER = "reevaluations.json", "reevaluations"
 FINAL = "model"

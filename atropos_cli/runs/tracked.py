@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunState, RunSummary
-from atropos_cli.stats.streaming import finite
-from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.rollout.sessions import read_group
-from atropos_cli.rollout.totals import Totals
-from atropos_cli.tracking.machine import Machine
-from atropos_cli.tracking.services import About, Trackers, open_trackers
 from atropos_cli.errors import AtroposError, ExitCode
 from atropos_cli.io.rundir import holds_run, where_it_stands
 from atropos_cli.io.sources import find_sources
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
+from atropos_cli.rollout.sessions import read_group
+from atropos_cli.rollout.totals import Totals
+from atropos_cli.stats.streaming import finite
+from atropos_cli.tracking.machine import Machine
+from atropos_cli.tracking.services import About, Trackers, open_trackers
 
 if TYPE_CHECKING:
     from atropos_cli.evaluation.evaluation import Evaluation
