@@ -77,7 +77,7 @@ def watched(command: list[str], widths: list[int], *, reflow: bool = True) -> tu
             if ended and not waiting:
                 break
         os.close(master)
-        assert process.returncode == 0
+        assert process.wait(60) == 0
     return screen, drawn
 
 
