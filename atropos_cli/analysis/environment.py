@@ -9,7 +9,7 @@ from typing import Any
 from atropos_cli.analysis.differences import Differences
 from atropos_cli.analysis.groups import GroupTally, Retention
 from atropos_cli.analysis.plugged import Plugged
-from atropos_cli.domain.base import is_finite
+from atropos_cli.domain.base import is_value
 from atropos_cli.io.formats import FORMATS
 from atropos_cli.io.records import Attempt, Record
 from atropos_cli.stats.estimators import Threshold, expected_best_of_k
@@ -149,12 +149,12 @@ class Environment:
                 if record.task_name is not None:
                     self.task_names.add(record.task_name, attempt.score)
         for name, value in attempt.rewards.items():
-            if _is_number(value):
+            if is_value(value):
                 self.rewards.add(name, value)
         metrics = attempt.raw.get("metrics")
         if isinstance(metrics, dict):
             for name, value in metrics.items():
-                if _is_number(value):
+                if is_value(value):
                     self.metrics.add(name, float(value))
 
     def _failure(self, failure: dict[str, Any]) -> None:
@@ -190,7 +190,3 @@ def is_group(record: Record) -> bool:
 
 def _name(name: str, counter: Counter[str]) -> str:
     return name if name in counter or len(counter) < NAMES else OTHERS
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool) or is_finite(value)

@@ -37,7 +37,7 @@ def end(out: Output, headline: str, following: str | None = None, *, data: bool 
         out.following(following)
 
 
-def command_of(args: Sequence[str]) -> str | None:
+def command_name(args: Sequence[str]) -> str | None:
     """The command among the words of a command line: switches of the program may stand before it."""
     words = iter(args)
     for word in words:

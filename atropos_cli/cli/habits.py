@@ -27,7 +27,14 @@ def command_words(path: str, name: str) -> Words | None:
     return COMMANDS.get(path, {}).get(_dashed(name))
 
 
-def next_step(path: str, name: str, known: Sequence[str]) -> str:
+def close_names(name: str, known: Sequence[str]) -> list[str]:
+    """The names, two at most, that are spelt like this one; case and underscores do not matter."""
+    from difflib import get_close_matches
+
+    return get_close_matches(_dashed(name), known, n=2)
+
+
+def next_step(path: str, name: str, known: Sequence[str]) -> str | None:
     """What to type instead of a name that the group at `path` has not, and that stands for none of ours."""
     word = _dashed(name)
     if word in known:
@@ -35,11 +42,8 @@ def next_step(path: str, name: str, known: Sequence[str]) -> str:
     hints = COMMAND_HINTS.get(path, {})
     program = word.partition(".")[0]  # openrlhf.cli.train_ppo_ray
     hint = hints.get(word) or hints.get(program) or _elsewhere(path, name)
-    if hint is None:
-        from difflib import get_close_matches
-
-        close = get_close_matches(word, known, n=2)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"{path} --help"
+    if hint is None and (close := close_names(name, known)):
+        hint = f"did you mean {' or '.join(close)}?"
     return hint
 
 

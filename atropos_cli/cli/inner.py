@@ -25,9 +25,8 @@ def check_known(name: str) -> None:
     if name not in known:
         words = habits.command_words("atropos", name)
         hint = habits.next_step("atropos", name, known) if words is None else f"atropos {' '.join(words)}"
-        if hint == "atropos --help":
-            hint = "what is given here is a command of atropos: gen ENV, train grpo, ... (atropos --help)"
-        raise UsageError(f"atropos has no command {name!r}", hint=hint)
+        general = "what is given here is a command of atropos: gen ENV, train grpo, ... (atropos --help)"
+        raise UsageError(f"atropos has no command {name!r}", hint=hint or general)
 
 
 def variable(text: str) -> tuple[str, str | None]:

@@ -79,7 +79,7 @@ class Group(TyperGroup):
         if given and f"-{given}" in known and len(given) > 2:
             raise UsageError(f"no such option: {given}", hint=f"did you mean -{given}?")
         elsewhere = self.first and given.startswith("-") and given not in known
-        if elsewhere and not _close(given.lstrip("-"), [name.lstrip("-") for name in known]):
+        if elsewhere and not habits.close_names(given.lstrip("-"), [name.lstrip("-") for name in known]):
             raise UsageError(
                 f"{args[0]}: {self.first} comes first", hint=f"{ctx.command_path} {self.first} {args[0]} ..."
             )
@@ -96,7 +96,7 @@ class Group(TyperGroup):
         if words is not None:
             ctx.find_root().obj.out.note(f"{name} is {' '.join(words)} here")
             return self.resolve_command(ctx, [*words, *args[1:]])
-        hint = habits.next_step(ctx.command_path, name, self.list_commands(ctx))
+        hint = habits.next_step(ctx.command_path, name, self.list_commands(ctx)) or f"{ctx.command_path} --help"
         raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
 
 
@@ -136,12 +136,6 @@ def plugin_commands(built_in: Collection[str]) -> dict[str, str]:
     from atropos_cli.plugins.commands import command_entry_points
 
     return {name: dist for name, (dist, _) in command_entry_points(built_in=built_in).items()}
-
-
-def _close(name: str, names: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(name.lower().replace("_", "-"), names, n=2)
 
 
 def _load(target: str) -> Any:

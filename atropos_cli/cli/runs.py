@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.ending import again, command_of, end, no_spread, reward_headline, shell, without_option
+from atropos_cli.cli.ending import again, command_name, end, no_spread, reward_headline, shell, without_option
 from atropos_cli.cli.output import Output
 from atropos_cli.cli.session import Session
 from atropos_cli.errors import ExitCode
@@ -107,7 +107,7 @@ def resuming(args: Sequence[str], folder: Path) -> str:
     """The command that goes on with what the folder holds: the one that was given, with --resume."""
     if not args:
         return shell("run", folder)
-    return again(args) if command_of(args) in _BY_THEMSELVES else again(args, folder)
+    return again(args) if command_name(args) in _BY_THEMSELVES else again(args, folder)
 
 
 def _with_more(summary: RunSummary, args: Sequence[str], folder: Path, limit: float) -> str:
@@ -115,7 +115,7 @@ def _with_more(summary: RunSummary, args: Sequence[str], folder: Path, limit: fl
     share = summary.max_cost or limit
     needed = (summary.next_cost or 0.0) * (limit / share if share else 1.0)  # a shard has a share of the whole's limit
     more = rounded_up(2 * (limit if needed <= 2 * limit else needed))
-    if command_of(args) not in _BY_THEMSELVES:
+    if command_name(args) not in _BY_THEMSELVES:
         return f"{resuming(without_option(args, '--max-cost')[0], folder)} --max-cost {more}"
     return f'write "max_cost": {more} into {shell_word(folder / "plan.json")}, then {resuming(args, folder)}'
 

@@ -40,7 +40,7 @@ def read_prices(given: str | JsonDict) -> JsonDict:
     if isinstance(given, str) and not [name for name in table if name != CURRENCY]:
         raise ConfigError(f"{where}no model has a price there", hint=f"write {_EXAMPLE}")
     try:
-        PriceTable.of(table)
+        parsed = PriceTable.of(table)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # A key that is not known is mostly the missing one by another name: then that says it all.
@@ -48,13 +48,13 @@ def read_prices(given: str | JsonDict) -> JsonDict:
         told = [item for item in problems if item["type"] != "missing" or item["loc"][:2] not in unknown]
         hint = _KEYS if unknown else None
         raise ConfigError(where + "; ".join(_problem(item) for item in told[:5]), hint=hint) from error
-    _doubt(where, table)
+    _doubt(where, parsed)
     return table
 
 
-def _doubt(where: str, table: JsonDict) -> None:
+def _doubt(where: str, table: PriceTable) -> None:
     """Say so where prices look as if they were meant for one token."""
-    for name, price in PriceTable.of(table).models.items():
+    for name, price in table.models.items():
         if 0 < max(price.input, price.output) < _LEAST and (where, name) not in _doubted:
             _doubted.add((where, name))
             log.warning(

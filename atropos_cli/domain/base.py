@@ -39,3 +39,8 @@ def is_finite(value: object) -> TypeGuard[int | float]:
         return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_value(value: object) -> TypeGuard[int | float]:
+    """Is it what rewards and metrics may be: a number that a float can hold, or a truth value, which counts 0 or 1?"""
+    return isinstance(value, bool) or is_finite(value)

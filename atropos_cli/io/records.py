@@ -86,11 +86,16 @@ class Attempt:
         return self.sequences[0].logprobs if len(self.sequences) == 1 else None
 
     @property
-    def completion_tokens(self) -> int | None:
-        """Sampled tokens: the server's count where stored, else the trained tokens, else None."""
+    def billed_tokens(self) -> int | None:
+        """Sampled tokens by the server's count, None where none is stored that can be one."""
         usage = self.raw.get("usage")
         told = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        if type(told) is int and 0 <= told < 1 << 53:
+        return told if type(told) is int and 0 <= told < 1 << 53 else None
+
+    @property
+    def completion_tokens(self) -> int | None:
+        """Sampled tokens: the server's count where stored, else the trained tokens, else None."""
+        if (told := self.billed_tokens) is not None:
             return told
         if not self.sequences:
             return None

@@ -143,7 +143,7 @@ def _no_rollouts(path: Path, name: str) -> DataError:
         curves = path / "curves.html"
         told = f"its curves are in {curves}" if curves.exists() else "its numbers are in metrics.jsonl"
         return DataError(f"{name} is a training run without rollouts of its own", hint=told)
-    shard = next(path.glob("shards/*/groups.jsonl"), None)
+    shard = next((found for groups in GROUPS for found in path.glob(f"shards/*/{groups}")), None)
     if shard is not None:
         return DataError(f"{name} is a run in shards that are not joined yet", hint=f"name one of them: {shard.parent}")
     return DataError(f"{name} is a run without rollouts so far", hint=f"{shell('runs', path)} tells how it stands")

@@ -1,7 +1,7 @@
 """Where a component runs: what the supervisor asks of a placer, and the placer of this machine.
 
 The supervisor decides when; a placer starts one component on one node. In every case the program that is
-started is engine/jobs/node.py, the component's parent on its node.
+started is jobs/node.py, the component's parent on its node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process in which rewards run: `python -m atropos_cli.rollout.scoreworker FD`, started by engine.workers.
+"""The process in which rewards run: `python -m atropos_cli.rollout.scoreworker FD`, started by rollout.workers.
 
 It talks over an inherited socket, one length-prefixed JSON message after another (`send`, `receive`).
 First it is told which rewards to load; then it gets jobs and answers rollout by rollout, so that its

@@ -36,7 +36,7 @@ _TAIL = 1 << 16
 class Sessions:
     """What sessions did that cannot be counted from the groups.
 
-    reward_counts: of each reward, see Reward.counts. usage: by model, see `engine.costs.Counts`.
+    reward_counts: of each reward, see Reward.counts. usage: by model, see `rollout.costs.Counts`.
     """
 
     requests: int = 0

@@ -18,7 +18,9 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from atropos_cli.errors import LaunchError, UsageError
@@ -26,6 +28,9 @@ from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.serving.endpoints import batch_state
 from atropos_cli.serving.record import ServerRecord
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 STATE_FILE = "server.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -55,12 +60,18 @@ def write_record(folder: Path, record: ServerRecord) -> None:
     atomic_write(folder / STATE_FILE, json.dumps(asdict(record), indent=2).encode() + b"\n")
 
 
-def read_server(folder: Path) -> ServerRecord | None:
-    """The record as it is to be believed now: a server whose launcher has vanished is gone. None: no such server."""
+@cache
+def _reader() -> TypeAdapter[ServerRecord]:
+    """Made once: it takes longer than the reading of all records."""
     from pydantic import TypeAdapter
 
+    return TypeAdapter(ServerRecord)
+
+
+def read_server(folder: Path) -> ServerRecord | None:
+    """The record as it is to be believed now: a server whose launcher has vanished is gone. None: no such server."""
     try:
-        record = TypeAdapter(ServerRecord).validate_python(read_object(folder / STATE_FILE))
+        record = _reader().validate_python(read_object(folder / STATE_FILE))
         for url in record.urls:
             if not urlsplit(url).hostname or urlsplit(url).port == 0:
                 return None

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from statistics import fmean
 
+from atropos_cli.stats.streaming import quantile
+
 _MOST_DRAWS = 4_000_000
 
 
@@ -79,12 +81,4 @@ def bootstrap_interval(
     count = max(200, min(resamples, _MOST_DRAWS // n))
     means = sorted(fmean(random.choices(values, k=n)) for _ in range(count))
     tail = (1.0 - confidence) / 2
-    return _quantile(means, tail), _quantile(means, 1.0 - tail)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of sorted values, interpolated between neighbours."""
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+    return quantile(means, tail), quantile(means, 1.0 - tail)

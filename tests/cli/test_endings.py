@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.cli.app import COMMANDS
-from atropos_cli.cli.ending import again, command_of, no_spread, reward_headline, shell
+from atropos_cli.cli.ending import again, command_name, no_spread, reward_headline, shell
 from atropos_cli.cli.trainprogress import no_spread_in_training, train_headline
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
@@ -323,7 +323,7 @@ def test_what_is_to_be_pasted_is_the_same_word_in_a_shell(word: str) -> None:
     ],
 )
 def test_the_command_is_found_behind_switches(args: list[str], command: str | None) -> None:
-    assert command_of(args) == command
+    assert command_name(args) == command
 
 
 def test_a_run_that_failed_names_a_rate_that_lets_it_pass(cli: Any, isolation: Path) -> None:

@@ -11,7 +11,7 @@ from atropos_cli.cli.dataio import Reading, share
 from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.session import Session, session_of
-from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.errors import ExitCode
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def filter_rollouts(
         max_score=max_score,
         above=above,
         below=below,
-        normalize=_one_of("--normalize", normalize, ("none", "group", "env")),
+        normalize=dataio.one_of("--normalize", normalize, ("none", "group", "env")),
         drop_failed=drop_failed,
         drop_truncated=drop_truncated,
         finish_reasons=tuple(finish_reason or ()),
@@ -200,14 +200,14 @@ def filter_rollouts(
         top_k=top_k,
         best_of_n=best_of_n,
         min_group=min_group,
-        dedup=_one_of("--dedup", dedup, ("none", "exact", "near")),
-        dedup_scope=_one_of("--dedup-scope", dedup_scope, ("task", "all")),
+        dedup=dataio.one_of("--dedup", dedup, ("none", "exact", "near")),
+        dedup_scope=dataio.one_of("--dedup-scope", dedup_scope, ("task", "all")),
         near_threshold=near_threshold,
         decontaminate=tuple(decontaminate or ()),
         ngram=ngram,
         max_per_task=max_per_task,
-        balance=_one_of("--balance", balance, ("none", "env", "task_name", "task")),
-        cap_by=_one_of("--cap-by", cap_by, ("score", "first", "random")),
+        balance=dataio.one_of("--balance", balance, ("none", "env", "task_name", "task")),
+        cap_by=dataio.one_of("--cap-by", cap_by, ("score", "first", "random")),
         seed=seed,
     )
     dataio.check_one_stdout(output, as_json=as_json and not dry_run)
@@ -257,12 +257,6 @@ def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr:
     if not files and not to_stderr:  # a dry run
         following = f"{again(session.args)} -o kept.jsonl"
     end(session.out, kept, following, data=not to_stderr)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
-    if value not in allowed:
-        raise UsageError(f"{name} {value!r} is not one of {', '.join(allowed)}")
-    return value
 
 
 def _carry_out(

@@ -68,12 +68,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _length(attempts: Sequence[Attempt]) -> list[Any] | None:
     """[mean length of the replies, its unit]: tokens where the rows count them, else characters."""
-    counts = []
-    for attempt in attempts:
-        usage = attempt.raw.get("usage")
-        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        counts.append(count if type(count) is int and 0 <= count < 1 << 62 else None)
-    told = [count for count in counts if count is not None]
+    told = [count for attempt in attempts if (count := attempt.billed_tokens) is not None]
     if told:
         return [round(sum(told) / len(told), 1), "tokens"]
     texts = [len(attempt.completion_text) for attempt in attempts if attempt.failure is None]

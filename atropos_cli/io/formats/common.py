@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from atropos_cli.domain.base import is_finite
+from atropos_cli.domain.base import is_finite, is_value
 from atropos_cli.domain.finish import FINISH_KEYS, finish_in, finish_of
 from atropos_cli.domain.task import KIND_KEYS, kind_of_row
 from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
@@ -251,7 +251,7 @@ def _read_extras(message: Message, item: Row, field: str, tools: Sequence[Row] |
 def read_score(value: Any, field: str) -> tuple[float | None, bool]:
     """(score, non-finite): a number, a boolean or null; NaN and Infinity give (None, True)."""
     if isinstance(value, float | int):
-        return (float(value), False) if isinstance(value, bool) or is_finite(value) else (None, True)
+        return (float(value), False) if is_value(value) else (None, True)
     if value is None:
         return None, False
     if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atropos_cli.domain.base import is_finite
+from atropos_cli.domain.base import is_value
 from atropos_cli.domain.finish import finish_in
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.formats.common import (
@@ -83,9 +83,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         _add(record, in_context(prompt, told), reply, score, field)
         attempt = record.attempts[-1]
         attempt.rewards = {
-            name: float(values[i])
-            for name, values in verdicts.items()
-            if name not in _SCORES and (isinstance(values[i], bool) or is_finite(values[i]))
+            name: float(values[i]) for name, values in verdicts.items() if name not in _SCORES and is_value(values[i])
         }
         attempt.finish_reason = _finish(raw, own, i, len(solutions))
     record.cut = _cut_lists
