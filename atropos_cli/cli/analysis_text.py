@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.dataio import share
-from atropos_cli.cli.ending import shell
-from atropos_cli.cli.output import Output
+from atropos_cli.console.dataio import share
+from atropos_cli.console.ending import shell
+from atropos_cli.console.output import Output
 
 if TYPE_CHECKING:
     from atropos_cli.analysis.analysis import Report

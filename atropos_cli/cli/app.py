@@ -16,10 +16,10 @@ import atropos_cli
 from atropos_cli import redaction
 from atropos_cli.cli.failure import report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
-from atropos_cli.cli.session import Session
 from atropos_cli.config import dotenv
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 from atropos_cli.streams import claim_stdout, open_closed
 

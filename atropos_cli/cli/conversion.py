@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from atropos_cli.cli import dataio
-from atropos_cli.cli.dataio import Reading
-from atropos_cli.cli.ending import end, shell
-from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import json_once, put_once
+from atropos_cli.console import dataio
+from atropos_cli.console.dataio import Reading
+from atropos_cli.console.ending import end, shell
+from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError, ExitCode, UsageError
 from atropos_cli.io.sources import nearest
 from atropos_cli.paths import home, shell_file

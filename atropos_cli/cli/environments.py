@@ -16,7 +16,7 @@ import typer
 
 from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ExitCode
 from atropos_cli.streams import data_stream
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import typer
 
-from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.runs import flattened
-from atropos_cli.cli.session import Session
+from atropos_cli.console.ending import again, end, shell
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 from atropos_cli.streams import data_stream
 

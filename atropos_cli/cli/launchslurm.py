@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, LaunchError
 
 if TYPE_CHECKING:

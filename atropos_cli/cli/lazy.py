@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.cli import habits
 from atropos_cli.cli.examples import write_examples
-from atropos_cli.cli.output import QUIET, VERBOSE
+from atropos_cli.console.output import QUIET, VERBOSE
 from atropos_cli.errors import PluginError, UsageError
 from atropos_cli.paths import home
 from atropos_cli.streams import stdout_to_stderr

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from atropos_cli.cli.ending import counted, end, shell
-from atropos_cli.cli.session import Session
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session
 from atropos_cli.plugins.spec import Kind
 
 _FOLLOWING = {

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from atropos_cli.cli.ending import counted
-from atropos_cli.cli.output import is_rich_terminal, printable
-from atropos_cli.cli.statusline import StatusLine
+from atropos_cli.console.ending import counted
+from atropos_cli.console.output import is_rich_terminal, printable
+from atropos_cli.console.statusline import StatusLine
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.output import Output
+    from atropos_cli.console.output import Output
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.rollout.report import Snapshot

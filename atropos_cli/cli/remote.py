@@ -23,7 +23,7 @@ def serve() -> int:
     os.close(null)
     os.environ.update(request["env"])
     from atropos_cli.cli.app import run
-    from atropos_cli.cli.output import Output
+    from atropos_cli.console.output import Output
     from atropos_cli.errors import ExitCode
 
     if request["cwd"] is not None:

@@ -106,7 +106,7 @@ class RewardCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from atropos_cli.cli.environments import set_signature
         from atropos_cli.cli.options import entries_of, glance
-        from atropos_cli.cli.session import session_of
+        from atropos_cli.console.session import session_of
 
         # What cannot be loaded is reported when it is used, with the environment's own rewards taken into account.
         registry = session_of(ctx).registry if glance(args, "reward") else None

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.ending import again, command_name, end, no_spread, reward_headline, shell, without_option
-from atropos_cli.cli.output import Output
-from atropos_cli.cli.session import Session
+from atropos_cli.console.ending import again, command_name, end, no_spread, reward_headline, shell, without_option
+from atropos_cli.console.output import Output
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 from atropos_cli.paths import shell_word
 

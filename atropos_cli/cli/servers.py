@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from atropos_cli.cli.ending import counted, end, shell
-from atropos_cli.cli.session import Session
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, BackendError, ExitCode, LaunchError, UsageError
 from atropos_cli.streams import data_stream
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.paths import home, shell
 
@@ -79,7 +79,7 @@ class Sharing:
         license_id: str | None = None,
     ) -> Sharing:
         """As asked for. Raises UsageError."""
-        from atropos_cli.cli.dataio import one_of
+        from atropos_cli.console.dataio import one_of
         from atropos_cli.io.hub import HubTarget
         from atropos_cli.io.recipes import RECIPES
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import atropos_cli
-from atropos_cli.cli.ending import without_option
 from atropos_cli.cli.inner import check_known, variable
-from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import glance
 from atropos_cli.config.pairs import put_once
+from atropos_cli.console.ending import without_option
+from atropos_cli.console.names import default_run_folder
 from atropos_cli.errors import ConfigError, LaunchError, UsageError
 from atropos_cli.paths import home
 from atropos_cli.redaction import looks_secret

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from atropos_cli.cli.ending import end, shell
-from atropos_cli.cli.output import Output
-from atropos_cli.cli.session import Session
+from atropos_cli.console.ending import end, shell
+from atropos_cli.console.output import Output
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, LaunchError
 
 if TYPE_CHECKING:

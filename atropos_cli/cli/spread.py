@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.ending import end, reward_headline, shell
 from atropos_cli.cli.runs import resuming
-from atropos_cli.cli.session import Session
 from atropos_cli.config.pairs import put_once
+from atropos_cli.console.ending import end, reward_headline, shell
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from atropos_cli.cli.environments import (
 )
 from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 
 if TYPE_CHECKING:
     from atropos_cli.cli.options import Flag

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from atropos_cli.cli.ending import EASIER, HARDER, counted
-from atropos_cli.cli.output import Output, is_rich_terminal, printable
 from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
-from atropos_cli.cli.statusline import StatusLine
+from atropos_cli.console.ending import EASIER, HARDER, counted
+from atropos_cli.console.output import Output, is_rich_terminal, printable
+from atropos_cli.console.statusline import StatusLine
 
 if TYPE_CHECKING:
     from atropos_cli.domain.training import TrainPlan

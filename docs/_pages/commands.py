@@ -18,7 +18,7 @@ their own; `atropos --help` lists them."""
 def pages() -> Iterator[tuple[str, str]]:
     """reference/commands.md."""
     from atropos_cli.cli.app import root_group
-    from atropos_cli.cli.session import Session
+    from atropos_cli.console.session import Session
 
     os.environ["ATROPOS_DISABLE_PLUGINS"] = "all"
     try:

@@ -95,7 +95,7 @@ def ours(steps: int) -> list[float]:
     from atropos_trl.loop import LoopMixin
     from atropos_trl.trainer import TrlTrainer
 
-    from atropos_cli.cli.session import Session
+    from atropos_cli.console.session import Session
     from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
     from atropos_cli.training.run import run_train
 

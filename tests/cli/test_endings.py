@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from atropos_cli.cli.app import COMMANDS
-from atropos_cli.cli.ending import again, command_name, no_spread, reward_headline, shell
 from atropos_cli.cli.trainprogress import no_spread_in_training, train_headline
+from atropos_cli.console.ending import again, command_name, no_spread, reward_headline, shell
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.domain.training import EvalSuite, TrainPlan

@@ -10,7 +10,7 @@ from cli_parse import parse
 
 from atropos_cli.cli.app import COMMANDS, root_group
 from atropos_cli.cli.examples import EXAMPLES, examples_of
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError
 
 

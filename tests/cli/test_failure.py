@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from atropos_cli.cli.failure import report
-from atropos_cli.cli.session import Session
+from atropos_cli.console.session import Session
 from atropos_cli.errors import (
     AtroposError,
     BackendError,

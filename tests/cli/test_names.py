@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atropos_cli.cli.names import LIMIT, default_run_folder, safe_name
+from atropos_cli.console.names import LIMIT, default_run_folder, safe_name
 
 HARD = [
     "org/name:latest",

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from screen import Screen
 
-from atropos_cli.cli.output import NORMAL, QUIET, VERBOSE, Output
 from atropos_cli.cli.progress import PlainReporter, Speed, plain_line, progress_parts
-from atropos_cli.cli.statusline import StatusLine, fitted
 from atropos_cli.cli.trainprogress import TrainReporter
+from atropos_cli.console.output import NORMAL, QUIET, VERBOSE, Output
+from atropos_cli.console.statusline import StatusLine, fitted
 from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.rollout.report import Rolling, Snapshot
 

@@ -391,7 +391,7 @@ def test_every_command_in_a_hint_is_one(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_word_stands_for_a_command_and_is_none_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     from atropos_cli.cli.app import root_group
-    from atropos_cli.cli.session import Session
+    from atropos_cli.console.session import Session
 
     for path, words in {**peernames.COMMANDS, **{k: {} for k in peernames.COMMAND_HINTS}}.items():
         group = root_group()

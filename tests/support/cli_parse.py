@@ -10,7 +10,7 @@ from typing import Any
 def leaf(words: Sequence[str]) -> tuple[Any, Any]:
     """(command, context) of the innermost command that the words name. Raises what the program would report."""
     from atropos_cli.cli.app import root_group
-    from atropos_cli.cli.session import Session
+    from atropos_cli.console.session import Session
 
     command = root_group()
     context = command.make_context("atropos", list(words), obj=Session(words))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli import dataio
 from atropos_cli.cli.analysis_text import analysis_end, print_report
-from atropos_cli.cli.ending import end
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import session_of
+from atropos_cli.console import dataio
+from atropos_cli.console.ending import end
+from atropos_cli.console.session import session_of
 from atropos_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _write(report: Report, title: str, read: list[str], html: Path | None, png: 
     from atropos_cli.analysis.charts import charts_of
     from atropos_cli.analysis.page import page
     from atropos_cli.analysis.png import png as picture
-    from atropos_cli.cli.names import safe_name
+    from atropos_cli.console.names import safe_name
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
 

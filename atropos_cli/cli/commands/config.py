@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from atropos_cli.cli.commands.train import METHODS, TrainMethods
-from atropos_cli.cli.ending import counted, end
 from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.session import Session, session_of
 from atropos_cli.cli.training import TrainChosen
+from atropos_cli.console.ending import counted, end
+from atropos_cli.console.session import Session, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from atropos_cli.cli.output import Output
     from atropos_cli.config.show import Row
+    from atropos_cli.console.output import Output
 
 app = new_app(help="Show each setting and where it comes from.")
 show = new_app(invoke_without_command=True, subcommand_metavar="[COMMAND [OPTIONS]]")

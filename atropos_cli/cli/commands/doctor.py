@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode
 from atropos_cli.serving.defaults import defaults_for
 from atropos_cli.serving.options import ENGINES

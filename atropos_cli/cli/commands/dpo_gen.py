@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import conversion, dataio, sharing
+from atropos_cli.cli import conversion, sharing
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, option
-from atropos_cli.cli.dataio import one_of
-from atropos_cli.cli.ending import counted
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console import dataio
+from atropos_cli.console.dataio import one_of
+from atropos_cli.console.ending import counted
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.dataio import Reading
+    from atropos_cli.console.dataio import Reading
     from atropos_cli.datasets.convert.dpo import PairConverter
     from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.io.card import Card

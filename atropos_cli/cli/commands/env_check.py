@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.environments import Chosen
 from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import session_of
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import session_of
 from atropos_cli.errors import DataError
 
 if TYPE_CHECKING:

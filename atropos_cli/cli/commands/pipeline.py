@@ -13,12 +13,12 @@ import typer
 
 from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.commands.tmux import start_here
-from atropos_cli.cli.ending import again, counted, end, shell
 from atropos_cli.cli.inner import all_commands
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.names import default_run_folder
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console.ending import again, counted, end, shell
+from atropos_cli.console.names import default_run_folder
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

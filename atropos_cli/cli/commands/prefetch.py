@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.ending import end
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console.ending import end
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
 
 if TYPE_CHECKING:

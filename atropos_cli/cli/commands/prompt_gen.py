@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import conversion, dataio, sharing
+from atropos_cli.cli import conversion, sharing
 from atropos_cli.cli.conversion import option
-from atropos_cli.cli.dataio import one_of
-from atropos_cli.cli.ending import counted
 from atropos_cli.cli.environments import Chosen
 from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console import dataio
+from atropos_cli.console.dataio import one_of
+from atropos_cli.console.ending import counted
+from atropos_cli.console.session import Session, session_of
 
 if TYPE_CHECKING:
     from atropos_cli.datasets.convert.taskrows import TaskConverter

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.runs import carry_out_part
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:

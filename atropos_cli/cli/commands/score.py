@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import dataio
-from atropos_cli.cli.dataio import Reading
-from atropos_cli.cli.ending import again, end, shell
 from atropos_cli.cli.lazy import command_of
 from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.rewards import RewardCommand, options_given
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console import dataio
+from atropos_cli.console.dataio import Reading
+from atropos_cli.console.ending import again, end, shell
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import shell_file
 

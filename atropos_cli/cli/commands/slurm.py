@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import ConfigOption, JsonOption, glance
-from atropos_cli.cli.session import Session, session_of
 from atropos_cli.cli.slurmsubmit import Manner, carry_on, print_status
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:

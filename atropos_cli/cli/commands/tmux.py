@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.ending import counted, end, shell
 from atropos_cli.cli.inner import check_known, variable
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
-from atropos_cli.cli.session import Session, session_of
 from atropos_cli.config.pairs import put_once
+from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import home
 from atropos_cli.streams import data_stream, give_back_stdout

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli import dataio
-from atropos_cli.cli.ending import end
-from atropos_cli.cli.session import Session, session_of
+from atropos_cli.console import dataio
+from atropos_cli.console.ending import end
+from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.io.remote import is_remote
 from atropos_cli.streams import data_stream

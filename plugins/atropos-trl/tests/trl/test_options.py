@@ -13,8 +13,8 @@ from atropos_trl.options import completion_limit, generations, temperature
 from atropos_trl.sizes import batch_sizes
 from trl_support import make_plan, make_trainer
 
-from atropos_cli.cli.session import Session
 from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.console.session import Session
 from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
 from atropos_cli.training.build import build_train_plan
 

@@ -126,7 +126,7 @@ def make_trainer(plan: TrainPlan) -> Any:
 
 def run(plan: TrainPlan, folder: Path, *, resume: bool = False, said: list[str] | None = None) -> Any:
     """Train by the real engine."""
-    from atropos_cli.cli.session import Session
+    from atropos_cli.console.session import Session
     from atropos_cli.training.run import run_train
 
     registry = Session().registry

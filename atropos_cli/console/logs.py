@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from atropos_cli.cli.output import NORMAL, QUIET, VERBOSE, printable
+from atropos_cli.console.output import NORMAL, QUIET, VERBOSE, printable
 from atropos_cli.errors import UsageError
 
 VARIABLE = "ATROPOS_LOG_LEVEL"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO, cast
 
-from atropos_cli.cli.output import printable
+from atropos_cli.console.output import printable
 
 _CLEAR = "\r\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"

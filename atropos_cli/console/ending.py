@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from atropos_cli.paths import shell as shell
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.output import Output
+    from atropos_cli.console.output import Output
     from atropos_cli.domain.run import RunSummary
 
 _SWITCHES = frozenset({"--overwrite", "--resume", "--dry-run"})

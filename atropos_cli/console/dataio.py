@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.output import Output, is_rich_terminal
-from atropos_cli.cli.session import Session
-from atropos_cli.cli.statusline import StatusLine
+from atropos_cli.console.output import Output, is_rich_terminal
+from atropos_cli.console.session import Session
+from atropos_cli.console.statusline import StatusLine
 from atropos_cli.errors import DataError, UsageError
 from atropos_cli.paths import home
 

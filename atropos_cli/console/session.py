@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from atropos_cli.cli.logs import output_level, set_level
-from atropos_cli.cli.output import Output
 from atropos_cli.config.program import ProgramSettings
+from atropos_cli.console.logs import output_level, set_level
+from atropos_cli.console.output import Output
 
 if TYPE_CHECKING:
     import typer
