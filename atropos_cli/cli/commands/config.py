@@ -76,14 +76,17 @@ class _ShowGroup(Group):
         if not members:
             return _shower(command, cmd_name)
         shown = {name: _shower(member, name) for name, member in members.items()}
-        return Group(name=cmd_name, commands={name: command for name, command in shown.items() if command is not None})
+        commands = {name: command for name, command in shown.items() if command is not None}
+        return Group(name=cmd_name, commands=commands, rich_markup_mode=None) if commands else None
 
 
 def _shower(command: Any, name: str) -> Any:
     """A command with the flags of another that shows their values; None for one without options."""
     if isinstance(command, EnvironmentGroup):
         shows = Use(show_environment, command.use.own, full=False, looks=True)
-        return typer.main.get_command(environment_app(shows, f"What `atropos ... {name} ENV` would use."))
+        made: Any = typer.main.get_command(environment_app(shows, f"What `atropos env {name} ENV` would use."))
+        made.name = name
+        return made
     bucket = bucket_of(getattr(command, "callback", None))
     if bucket is None:
         return None
