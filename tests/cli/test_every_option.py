@@ -30,7 +30,7 @@ from atropos_cli.config.sources import Bucket
 from atropos_cli.console.commands import bucket_of
 
 SWITCHES = {"--json", "--config"}
-"""--json is about the answer, --config about where the configuration is. The common switches are -q, -v and the like."""
+"""--json is about the answer, --config about where the configuration is; the common switches are those like -q."""
 OTHERWISE = {"analyze", "launch-sglang", "launch-vllm", "pipeline", "run", "slurm", "tmux", "view"}
 """Commands that do not take their options from models yet."""
 
@@ -110,8 +110,9 @@ NAMES = {
     "rewards": ["length"],
 }
 """Values of options whose text has to name something, or has a form of its own."""
-LEFT_OUT = {"env", "prices"}
-"""env: stands in the command line of `gen`, and needs a backend for `train`; prices: a table, see test_costs.py."""
+LEFT_OUT = {"env", "prices", "execution.cache_dir"}
+"""env: stands in the command line of `gen`, and needs a backend for `train`; prices: a table, see test_costs.py;
+execution.cache_dir: the variable ATROPOS_CACHE_DIR is the folder of models and data."""
 
 
 def sample(option: Option) -> Any:
