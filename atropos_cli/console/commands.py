@@ -105,7 +105,8 @@ def entries_of(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[Entry]:
         value = given.get(flag.parameter)
         if value is None or value == []:
             continue
-        origin = Origin("flag", f"--{flag.names[0]}")
+        name = negated(flag.names[0]) if value is False else flag.names[0]
+        origin = Origin("flag", f"--{name}")
         text = flag.option.kind != "bool"
         entries.append(
             Entry(flag.bucket, flag.option.path, tuple(value) if isinstance(value, list) else value, origin, text)
