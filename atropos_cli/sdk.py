@@ -63,6 +63,7 @@ from atropos_cli.models.loading import loading_model
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
+from atropos_cli.network import place_of, proxy_for, tls_context
 from atropos_cli.paths import home, only_here
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
@@ -223,6 +224,8 @@ __all__ = [
     "only_here",
     "own_user_id",
     "parse_tool_calls",
+    "place_of",
+    "proxy_for",
     "readable_paths",
     "redacted",
     "redacted_bytes",
@@ -235,6 +238,7 @@ __all__ = [
     "system",
     "thought_text",
     "time_limit",
+    "tls_context",
     "token_sequences",
     "too_much",
     "user",
