@@ -10,10 +10,15 @@ import ipaddress
 import os
 import socket
 import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from atropos_cli.errors import ConfigError
 from atropos_cli.redaction import learn_url
+
+if TYPE_CHECKING:
+    import httpx
 
 _PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -51,6 +56,29 @@ def place_of(url: str) -> str:
     """Scheme, host and port of a URL, for messages: without user, password and path."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def get(
+    url: str, *, timeout: float, headers: Mapping[str, str] | None = None, redirects: bool = False
+) -> httpx.Response:
+    """One GET for control: a hub, a server's health. timeout: seconds for each step of it.
+
+    Raises OSError when there is no answer or the URL is none, ConfigError (proxy_for, tls_context).
+    """
+    import httpx
+
+    try:
+        return httpx.get(
+            url,
+            headers=headers,
+            timeout=timeout,
+            follow_redirects=redirects,
+            proxy=proxy_for(url),
+            verify=tls_context() if url.startswith("https:") else True,
+            trust_env=False,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise OSError(str(error) or type(error).__name__) from error
 
 
 def tls_context() -> ssl.SSLContext:
