@@ -37,19 +37,20 @@ def proxy_for(url: str) -> str | None:
     if not value or _own(host) or _excepted(host, parts.port or _PORTS.get(parts.scheme), _setting("no_proxy")[1]):
         return None
     proxy = value if "://" in value else f"http://{value}"
+    learn_url(proxy)
+    place = "not a URL"
     try:
         found = urlsplit(proxy)
+        place = place_of(proxy)
         usable = found.scheme in _PORTS and found.hostname and found.port != 0
     except ValueError:
         usable = False
-    if not usable:
-        learn_url(proxy)
-        raise ConfigError(
-            f"the proxy that {variable} names cannot be used: {place_of(proxy) or 'not a URL'}",
-            hint=f"{variable}=http://HOST:PORT, or add {host} to no_proxy; SOCKS proxies are not supported",
-        )
-    learn_url(proxy)
-    return proxy
+    if usable:
+        return proxy
+    raise ConfigError(
+        f"the proxy that {variable} names cannot be used: {place}",
+        hint=f"{variable}=http://HOST:PORT, or add {host} to no_proxy; SOCKS proxies are not supported",
+    )
 
 
 def place_of(url: str) -> str:
