@@ -42,6 +42,7 @@ from atropos_cli.errors import (
     UsageError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
+from atropos_cli.io.lock import file_lock
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
 from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
@@ -64,7 +65,7 @@ from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completio
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
 from atropos_cli.network import place_of, proxy_for, tls_context
-from atropos_cli.paths import home, only_here
+from atropos_cli.paths import home, only_here, replacing
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
@@ -195,6 +196,7 @@ __all__ = [
     "encode_group",
     "end_ids",
     "escape_placeholders",
+    "file_lock",
     "find_model",
     "finish_in",
     "finish_of",
@@ -229,6 +231,7 @@ __all__ = [
     "readable_paths",
     "redacted",
     "redacted_bytes",
+    "replacing",
     "reward",
     "shared_worker",
     "slurm_templates",

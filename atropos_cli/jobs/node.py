@@ -30,6 +30,7 @@ if not __package__:  # started by its path
 from atropos_cli.domain.placeholders import endpoint_parts, fill, joined
 from atropos_cli.jobs.network import NoAddress, NoPort, Ports, own_address
 from atropos_cli.jobs.processes import become_subreaper, die_with_parent, end_descendants, send
+from atropos_cli.paths import replacing
 
 MARK = "_ATROPOS_COMPONENT"
 """Environment variable that marks the component's processes: FOLDER/NAME."""
@@ -55,9 +56,8 @@ class CannotStart(Exception):
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a file as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(record))
-    temporary.replace(path)
+    with replacing(path, sync=False) as file:
+        file.write(json.dumps(record).encode())
 
 
 def visible_gpus(wanted: list[int], environ: dict[str, str]) -> str:
