@@ -22,7 +22,7 @@ _LETTERED = 1e12
 _TICK = 8
 """Letters of a label that fit beside the axis; longer ones are set narrower, since a minus cut off turns the sign."""
 
-_GAP, _HEAD, _ROW, _LETTERS = 20, 22, 16, 58
+_GAP, _HEAD, _ROW, _LETTERS = 20, 22, 16, 50
 """Of a file: between charts, above a chart, of one name below it, letters of a title."""
 
 _DRAWN = (".bar", ".grid", ".tick", ".label", ".line", ".dot")
