@@ -161,15 +161,13 @@ class HttpClient:
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
-        size = response.content_length or 0
-        if size <= MAX_BODY:
-            size = 0
-            while part := await response.content.readany():
+        size, content = 0, response.content
+        if (response.content_length or 0) <= MAX_BODY:
+            while size <= MAX_BODY and not content.at_eof():
+                part = await content.readany()
                 parts.append(part)
                 size += len(part)
-                if size > MAX_BODY:
-                    break
-            else:
+            if size <= MAX_BODY:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
         raise TransientBackendError(
             f"{self.address} sends an answer of more than {MAX_BODY >> 20} MB",
