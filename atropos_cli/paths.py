@@ -6,7 +6,9 @@ import contextlib
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _SHARED = re.compile(
     r"(?:nfs\d?|lustre|gpfs|mmfs|beegfs|fhgfs|ceph|cephfs|cifs|smb\d?|smbfs|glusterfs|pvfs2|orangefs|afs|coda|ocfs2|gfs2"
@@ -30,6 +32,34 @@ def user_cache() -> Path:
 def real_target(path: Path) -> Path:
     """What a write to the path replaces: the path itself, or what a link points to, so that the link stays."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int | None = None, sync: bool = True) -> Iterator[BinaryIO]:
+    """Write a file as a whole: `with replacing(path) as file: file.write(...)`.
+
+    A reader sees the old content or the new, never a part; an error leaves the old. A link stays a link.
+    mode: permissions, which the file never exceeds; None: those of the old file. sync: wait until it is on the disk.
+    """
+    path = real_target(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        created = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode
+        )
+        with os.fdopen(created, "wb") as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if mode is None:
+            with contextlib.suppress(OSError):  # what its owner opened to others, or closed to them, stays so
+                temporary.chmod(path.stat().st_mode & 0o777)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def put_in_place(made: Path, path: Path) -> None:

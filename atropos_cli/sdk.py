@@ -42,6 +42,7 @@ from atropos_cli.errors import (
     UsageError,
 )
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
+from atropos_cli.io.lock import file_lock
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
 from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
@@ -63,7 +64,8 @@ from atropos_cli.models.loading import loading_model
 from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
-from atropos_cli.paths import home, only_here
+from atropos_cli.network import place_of, proxy_for, tls_context
+from atropos_cli.paths import home, only_here, replacing
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
@@ -194,6 +196,7 @@ __all__ = [
     "encode_group",
     "end_ids",
     "escape_placeholders",
+    "file_lock",
     "find_model",
     "finish_in",
     "finish_of",
@@ -223,9 +226,12 @@ __all__ = [
     "only_here",
     "own_user_id",
     "parse_tool_calls",
+    "place_of",
+    "proxy_for",
     "readable_paths",
     "redacted",
     "redacted_bytes",
+    "replacing",
     "reward",
     "shared_worker",
     "slurm_templates",
@@ -235,6 +241,7 @@ __all__ = [
     "system",
     "thought_text",
     "time_limit",
+    "tls_context",
     "token_sequences",
     "too_much",
     "user",

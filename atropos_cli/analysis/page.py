@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from typing import Any
 
 from atropos_cli.analysis.analysis import Report
@@ -25,12 +24,12 @@ from atropos_cli.analysis.summaries import (
 )
 from atropos_cli.ports.analyzer import AnalysisTable
 from atropos_cli.stats.charts import Chart
-from atropos_cli.stats.svg import escape, figure
+from atropos_cli.stats.svg import escape, figure, style_sheet
 
 
 def page(report: Report, title: str, read: Sequence[str]) -> str:
     """The whole page. read: lines about what was read."""
-    style = files("atropos_cli.analysis").joinpath("page.css").read_text("utf-8")
+    style = style_sheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     lines = [*read, *report.notes]

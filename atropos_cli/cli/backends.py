@@ -25,6 +25,7 @@ from atropos_cli.config.problems import Origin
 from atropos_cli.config.sources import Entry
 from atropos_cli.errors import BackendError, UsageError
 from atropos_cli.io.jsonvalue import parse
+from atropos_cli.network import get, proxy_for
 from atropos_cli.plugins.firstparty import COMPONENTS, MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.rollout.planner import LOCAL_BACKEND, SERVER_BACKEND
@@ -150,6 +151,8 @@ class Seen:
 
 def seen_at(url: str) -> Seen:
     """Ask an address which models it serves. Whatever else listens there, the answer comes in about a second."""
+    if proxy_for(url) is not None:
+        return _seen_through_proxy(url)
     try:
         parts = urlsplit(url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -174,6 +177,16 @@ def seen_at(url: str) -> Seen:
         if timer is not None:
             timer.cancel()
         connection.close()
+
+
+def _seen_through_proxy(url: str) -> Seen:
+    try:
+        answer = get(f"{url}/models", timeout=_PATIENCE_S)
+    except OSError:
+        return Seen()
+    if answer.status_code in (401, 403):
+        return Seen(locked=True)
+    return Seen(_names(answer.content) if answer.status_code == 200 else ())
 
 
 def _hang_up(sock: socket.socket) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import re
 import signal
@@ -15,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import AtroposError, BackendError, ExitCode, LaunchError, UsageError
+from atropos_cli.errors import AtroposError, BackendError, ConfigError, ExitCode, LaunchError, UsageError
+from atropos_cli.network import get
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
@@ -203,15 +202,11 @@ def answers(record: ServerRecord) -> bool | None:
     if record.state != "ready":
         return None
     for url in record.urls:
-        parts = urlsplit(url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
+        root = url.removesuffix("/").removesuffix("/v1")
         try:
-            connection.request("GET", "/health" if record.engine == "vllm" else "/ready")
-            status = connection.getresponse().status
-        except (OSError, ValueError, http.client.HTTPException):  # ValueError: a host that is none
+            status = get(f"{root}/{'health' if record.engine == 'vllm' else 'ready'}", timeout=5).status_code
+        except (OSError, ConfigError):
             return False
-        finally:
-            connection.close()
         if status != 200 and not (status == 404 and record.engine == "sglang"):
             return False
     return True

@@ -6,14 +6,13 @@ always ends at a record boundary as long as the process lives; after a crash `re
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
 from pathlib import Path
 
 from atropos_cli.errors import ConfigError, DataError
-from atropos_cli.paths import real_target
+from atropos_cli.paths import replacing
 from atropos_cli.redaction import redacted_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -95,18 +94,10 @@ def atomic_write(path: Path, data: bytes) -> None:
     A link stays a link: what it points to is replaced.
     Raises DataError when the disk is full; the old content stays.
     """
-    path = real_target(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with replacing(path) as file:
             file.write(redacted_bytes(data))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(OSError):  # what its owner opened to others, or closed to them, stays so
-            temporary.chmod(path.stat().st_mode & 0o777)
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

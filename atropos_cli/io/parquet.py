@@ -12,6 +12,7 @@ from typing import Any
 
 from atropos_cli.errors import DataError
 from atropos_cli.io.jsonvalue import dump, parse
+from atropos_cli.paths import replacing
 
 _BATCH = 1000
 
@@ -25,18 +26,13 @@ def lines_to_parquet(path: Path) -> list[str]:
         raise DataError("writing parquet needs pyarrow", hint="pip install 'atropos-cli[parquet]'") from error
     fields, as_text = _fields(pa, path)
     schema = pa.schema([(name, pa.string() if name in as_text else kind) for name, kind in fields.items()])
-    target = path.with_name(path.name + ".parquet")
-    try:
-        with pq.ParquetWriter(target, schema, compression="zstd") as writer:
-            for rows in _batches(path):
-                columns = [
-                    pa.array([_cell(row.get(name), name in as_text) for row in rows], type=schema.field(name).type)
-                    for name in fields
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-        target.replace(path)
-    finally:
-        target.unlink(missing_ok=True)
+    with replacing(path, sync=False) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in _batches(path):
+            columns = [
+                pa.array([_cell(row.get(name), name in as_text) for row in rows], type=schema.field(name).type)
+                for name in fields
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
     return [f"column {name!r} holds values of several types: stored as JSON text" for name in sorted(as_text)]
 
 

@@ -10,16 +10,14 @@ The keys are those that the loaders of these programs read: `llamafactory.data.p
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from atropos_cli.errors import DataError, RunExists, UsageError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.lock import file_lock
 from atropos_cli.io.writers_out import DataOutput
 
 RECIPES: tuple[str, ...] = ("llama-factory", "axolotl", "trl", "verl")
@@ -237,7 +235,7 @@ def _dataset_info(output: DataOutput, shape: str) -> Path:
     """LLaMA-Factory's index of a folder: our entries are put in, those of others stay as they are."""
     assert output.path is not None
     path = _beside("llama-factory", output.path)
-    with _locked(path):
+    with file_lock(path.parent):  # two commands at once do not lose each other's entries
         info = _read_info(path)
         for file, split in zip(output.files, output.splits, strict=True):
             keys = {
@@ -267,14 +265,3 @@ def _read_info(path: Path) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise DataError(f"{path} holds no entries by name, so nothing was put in", hint="repair it, or move it")
     return info
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two commands that write into one folder at once do not lose each other's entries."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)

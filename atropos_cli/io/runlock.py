@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
 import socket
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from atropos_cli.errors import DataError, RunLocked
+from atropos_cli.io.lock import lock_fd
 
 LockState = Literal["free", "held", "left", "elsewhere", "unknown"]
 _HOLDER = re.compile(rb"pid \d+ on (\S+)")
-_TRIES, _PAUSE_S = 4, 0.02
+_WAIT_S = 0.06
 
 
 def lock_state(folder: Path) -> LockState:
@@ -33,10 +31,10 @@ def lock_state(folder: Path) -> LockState:
     except OSError:
         return "unknown"
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock_fd(fd, wait=0, shared=True)
         holder = _HOLDER.match(os.pread(fd, 300, 0))
     except OSError as error:
-        return "held" if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else "unknown"
+        return "held" if isinstance(error, BlockingIOError) else "unknown"
     finally:
         os.close(fd)
     if holder is None:
@@ -55,11 +53,11 @@ def lock(folder: Path) -> int:
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}", hint="give another --output") from error
     try:
-        _flock(fd)
+        lock_fd(fd, wait=_WAIT_S)  # whoever only asks for the lock's state holds it for a moment
     except OSError as error:
         holder = os.pread(fd, 300, 0).decode(errors="replace").strip() or "another process"
         os.close(fd)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+        if not isinstance(error, BlockingIOError):
             raise DataError(
                 f"{path} cannot be locked: {error.strerror or error}",
                 hint="two processes would spoil each other's run; give an --output on a file system that has locks",
@@ -77,19 +75,6 @@ def lock(folder: Path) -> int:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()} since {since}\n".encode(), 0)
     return fd
-
-
-def _flock(fd: int) -> None:
-    """Lock it for this process alone. Whoever only asks for the lock's state holds it for a moment."""
-    for left in reversed(range(_TRIES)):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if not left or error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            time.sleep(_PAUSE_S)
-        else:
-            return
 
 
 def guards(fd: int, path: Path) -> bool:

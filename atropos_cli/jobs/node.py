@@ -30,6 +30,7 @@ if not __package__:  # started by its path
 from atropos_cli.domain.placeholders import endpoint_parts, fill, joined
 from atropos_cli.jobs.network import NoAddress, NoPort, Ports, own_address
 from atropos_cli.jobs.processes import become_subreaper, die_with_parent, end_descendants, send
+from atropos_cli.paths import replacing
 
 MARK = "_ATROPOS_COMPONENT"
 """Environment variable that marks the component's processes: FOLDER/NAME."""
@@ -55,9 +56,8 @@ class CannotStart(Exception):
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a file as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(record))
-    temporary.replace(path)
+    with replacing(path, sync=False) as file:
+        file.write(json.dumps(record).encode())
 
 
 def visible_gpus(wanted: list[int], environ: dict[str, str]) -> str:
@@ -84,6 +84,7 @@ class Component:
         self.spec: dict[str, Any] = next(item for item in self.job["components"] if item["name"] == name)
         self.ports: dict[str, int] = {}
         self.host = ""
+        self._peers: set[str] = set()  # hosts of other components that this one is told of
 
     def place(self, ports: Ports) -> None:
         """Decide address and ports."""
@@ -116,6 +117,7 @@ class Component:
                 raise CannotStart(f"{path} is not there")
             time.sleep(0.2)
         found = json.loads(path.read_bytes())
+        self._peers.add(str(found["host"]))
         if part == "host":
             return str(found["host"])
         port = found["ports"][port_name] if port_name else next(iter(found["ports"].values()))
@@ -133,6 +135,9 @@ class Component:
     def start(self) -> subprocess.Popen[bytes]:
         argv = [fill(text, self.value) for text in self.spec["argv"]]
         env = self.environment()
+        if self._peers:  # a cluster's proxy leads out of it, not to its nodes
+            direct = [env.get("no_proxy") or env.get("NO_PROXY") or "", *sorted(self._peers)]
+            env["no_proxy"] = env["NO_PROXY"] = ",".join(filter(None, direct))
         cwd = self.spec["cwd"] or self.job["cwd"]
         try:
             return subprocess.Popen(  # noqa: S603 - the program the user named

@@ -10,7 +10,6 @@ A job that waited in the queue for its turn to merge would cost more than the me
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from atropos_cli.datasets.merging import RunMerge
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import AtroposError, DataError, LaunchError
+from atropos_cli.io.lock import lock_fd
 from atropos_cli.io.rundir import open_run
 from atropos_cli.io.sources import Source
 from atropos_cli.jobs.folder import read_job, read_record, write_job
@@ -104,9 +104,10 @@ def _merge(folder: Path, shards: list[Path]) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
+    """Held where the file system has locks."""
     with path.open("w") as file:
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_fd(file.fileno())
         yield
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import secrets
 import signal
@@ -21,6 +20,7 @@ from types import FrameType
 
 from atropos_cli.domain.pipeline import Pipeline, ReadyStep
 from atropos_cli.errors import DataError, ExitCode, PlanChanged, RunExists, RunLocked
+from atropos_cli.io.lock import lock_fd
 from atropos_cli.io.rundir import now
 from atropos_cli.pipeline.records import (
     StepRecord,
@@ -132,7 +132,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """While a step is carried out. Raises RunLocked."""
     with (folder / "lock").open("ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_fd(file.fileno(), wait=0)
         except OSError as error:
             raise RunLocked(f"step {folder.name!r} is being carried out already ({folder})", hint="wait") from error
         yield

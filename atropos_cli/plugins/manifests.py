@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.paths import user_cache
+from atropos_cli.paths import replacing, user_cache
 from atropos_cli.plugins.entrypoints import DISABLE_VARIABLE, Entry, normalized
 from atropos_cli.plugins.records import PluginFailure
 
@@ -210,12 +210,7 @@ def _write_cache(plugins: Mapping[str, Any]) -> None:
     if path is None:
         return
     there = {key: value for key, value in plugins.items() if (root := key.rpartition("|")[2]) and Path(root).is_dir()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
-            json.dump({"surroundings": _surroundings(), "plugins": there}, file)
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        with replacing(path, mode=0o600, sync=False) as file:
+            file.write(json.dumps({"surroundings": _surroundings(), "plugins": there}).encode())

@@ -75,5 +75,5 @@ class Analyzer(ABC):
         """What was counted; asked for once, after the last group."""
 
     def charts(self) -> Iterable[Chart]:
-        """Pictures of it, for the page and for --png; asked for after `tables`."""
+        """Pictures of it, for the page and for --svg; asked for after `tables`."""
         return ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.errors import AtroposError, DataError, UsageError
+from atropos_cli.network import get
 
 SKIPPED = ("original/*", "*.pth", "onnx/*", "*.onnx", "openvino/*", "*.msgpack", "*.h5", "*.ot", "*.tflite", "*.gguf")
 """Files of model repositories that neither transformers nor SGLang nor vLLM loads."""
@@ -84,14 +85,12 @@ def refuse_offline() -> None:
 
 def check_reachable() -> None:
     """Raise DataError when the hub does not answer at all: its library would try again for half a minute."""
-    import httpx
-
     where = _endpoint()
     try:
-        httpx.get(where, timeout=_PATIENCE, follow_redirects=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        get(where, timeout=_PATIENCE)
+    except OSError as error:
         raise DataError(
-            f"{where} cannot be reached: {error or type(error).__name__}",
+            f"{where} cannot be reached: {error}",
             hint="run it where there is a network; HF_ENDPOINT names a mirror",
         ) from error
 

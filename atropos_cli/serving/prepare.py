@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.errors import ConfigError, LaunchError, UsageError
+from atropos_cli.network import get
 from atropos_cli.serving.command import MODULES, PROGRAMS
 from atropos_cli.serving.diagnose import listening, port_owner
 from atropos_cli.serving.modelinfo import ModelInfo, find_model, hub_cache, model_info, read_model
@@ -70,17 +71,13 @@ def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:
 
 def _hub_config(model: str, environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
     """config.json of a model of the hub; None when it cannot be had at once."""
-    import httpx
-
     env = os.environ if environ is None else environ
     endpoint = env.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     headers = {"Authorization": f"Bearer {env['HF_TOKEN']}"} if env.get("HF_TOKEN") else {}
     try:
-        answer = httpx.get(
-            f"{endpoint}/{model}/resolve/main/config.json", headers=headers, timeout=_TIMEOUT, follow_redirects=True
-        )
+        answer = get(f"{endpoint}/{model}/resolve/main/config.json", headers=headers, timeout=_TIMEOUT, redirects=True)
         found = answer.json() if answer.status_code == 200 else None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+    except (OSError, ValueError, ConfigError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -10,12 +10,10 @@ Whether a server runs is told by the lock, which the kernel takes away from a pr
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
@@ -26,6 +24,7 @@ from urllib.parse import urlsplit
 from atropos_cli.errors import LaunchError, UsageError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
+from atropos_cli.io.lock import file_lock, lock_fd
 from atropos_cli.serving.endpoints import batch_state
 from atropos_cli.serving.record import ServerRecord
 
@@ -94,13 +93,12 @@ def all_servers() -> list[ServerRecord]:
 def running(folder: Path) -> bool:
     """Does a launcher on this machine hold the folder?"""
     try:
-        with (folder / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with file_lock(folder / "lock", wait=0):
+            return False
     except BlockingIOError:
         return True
     except OSError:
         return False
-    return False
 
 
 @contextlib.contextmanager
@@ -108,15 +106,10 @@ def held(folder: Path) -> Iterator[None]:
     """Hold the folder. Raises LaunchError when another launcher does."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("ab") as file:
-        deadline = time.monotonic() + 0.5  # somebody may just be looking
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise taken(folder) from None
-                time.sleep(0.05)
+        try:
+            lock_fd(file.fileno(), wait=0.5)  # somebody may just be looking
+        except BlockingIOError:
+            raise taken(folder) from None
         yield
 
 

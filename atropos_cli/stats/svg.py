@@ -1,10 +1,12 @@
-"""Charts as SVG text, to stand inside an HTML page. Colours come from the page's style sheet."""
+"""Charts as SVG: inside an HTML page, with the colours of its style sheet, or as a file of their own."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape as escape_markup
+from importlib.resources import files
 
 from atropos_cli.stats.charts import Chart, Line
 
@@ -19,6 +21,12 @@ _LETTERED = 1e12
 
 _TICK = 8
 """Letters of a label that fit beside the axis; longer ones are set narrower, since a minus cut off turns the sign."""
+
+_GAP, _HEAD, _ROW, _LETTERS = 20, 22, 16, 50
+"""Of a file: between charts, above a chart, of one name below it, letters of a title."""
+
+_DRAWN = (".bar", ".grid", ".tick", ".label", ".line", ".dot")
+"""Classes of what a chart is made of."""
 
 _TICK_GAP = 30
 """Least distance of two labels on the axis below."""
@@ -90,15 +98,83 @@ class _Axes:
 
 def svg(chart: Chart) -> str:
     """The chart as an <svg> element with a title for screen readers; points that are not finite are gaps in a line."""
+    parts, height = _content(chart)
+    if not parts:
+        return ""
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(chart.title)}">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def style_sheet() -> str:
+    """Of all pages with charts."""
+    return files("atropos_cli.stats").joinpath("page.css").read_text("utf-8")
+
+
+def document(charts: Sequence[Chart], heading: str) -> str:
+    """An SVG file of the charts, up to three in a row, each with its title and the names of its lines."""
+    panels = [panel for chart in charts if (panel := _panel(chart))[0]]
+    columns = max(1, min(3, len(panels)))
+    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    parts, top = [], _HEAD + _GAP
+    for row in rows:
+        for column, (panel, _) in enumerate(row):
+            parts.append(f'<g transform="translate({_GAP + column * (WIDTH + _GAP)} {top})">{"".join(panel)}</g>')
+        top += int(max(height for _, height in row)) + _GAP
+    width = columns * (WIDTH + _GAP) + _GAP
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" width="{width}" height="{top}" '
+        f'font-family="sans-serif"><style>{_style()}</style><rect width="100%" height="100%" fill="#fff"/>'
+        f'<text class="tick" x="{_GAP}" y="{_HEAD}">{escape(heading)}</text>{"".join(parts)}</svg>\n'
+    )
+
+
+def _style() -> str:
+    """The style sheet's rules for charts, its light colours written out: few programs but browsers know variables."""
+    sheet = style_sheet()
+    colors = dict(re.findall(r"--(\w+): (#\w+)", sheet.partition("\n")[0]))
+    rules = [line for line in sheet.splitlines() if line.startswith(_DRAWN)]
+    return re.sub(r"var\(--(\w+)\)", lambda name: colors[name[1]], "".join(rules))
+
+
+def _panel(chart: Chart) -> tuple[list[str], float]:
+    """A chart with title and legend as elements, and its height; none for a chart with nothing to draw."""
+    parts, height = _content(chart)
+    if not parts:
+        return [], 0.0
+    title = chart.title + (f" ({chart.note})" if chart.note else "")
+    head = f'<text x="0" y="14" font-size="14" font-weight="600">{_cut(title, _LETTERS)}</text>'
+    names = []
+    for i, line in enumerate(chart.lines if len(chart.lines) > 1 else ()):
+        y = _HEAD + height + i * _ROW + 10
+        names += [
+            f'<line class="line line{i % COLORS}" x1="{LEFT}" x2="{LEFT + 20}" y1="{y - 4:.0f}" y2="{y - 4:.0f}"/>',
+            f'<text class="tick" x="{LEFT + 28}" y="{y:.0f}">{_cut(line.label, _LETTERS - 10)} {_last(line)}</text>',
+        ]
+    whole = [head, f'<g transform="translate(0 {_HEAD})">', *parts, "</g>", *names]
+    return whole, _HEAD + height + _ROW * (len(names) // 2)
+
+
+def _cut(text: str, letters: int) -> str:
+    """For markup: what fits, with the whole text as a tooltip."""
+    if len(text) <= letters:
+        return escape(text)
+    return f"{escape(text[: letters - 1])}…<title>{escape(text)}</title>"
+
+
+def _content(chart: Chart) -> tuple[list[str], float]:
+    """The elements of a chart, and its height; none for one with nothing to draw."""
     if chart.categories:
         return _categories(chart)
     xs = [edge for low, high, _ in chart.bars for edge in (low, high)] + [x for line in chart.lines for x in line.xs]
     ys = [height for _, _, height in chart.bars] + [y for line in chart.lines for y in _reach(line)]
     if not xs or not ys:
-        return ""
+        return [], HEIGHT
     bottom, top = min(0.0, *ys), max(ys)
     if not math.isfinite(2 * (top - bottom)) or not math.isfinite(2 * (max(xs) - min(xs))):
-        return ""  # beyond what can be computed with
+        return [], HEIGHT  # beyond what can be computed with
     axes = _Axes((min(xs), max(xs)), (bottom, top + 0.05 * (top - bottom)), log_x=chart.log_x)
     parts = [*_grid(axes, bottom, top), *_x_ticks(chart, axes, min(xs), max(xs))]
     for low, high, height in chart.bars:
@@ -111,7 +187,7 @@ def svg(chart: Chart) -> str:
     for i, line in enumerate(chart.lines):
         parts += _line(line, axes, i % COLORS)
     parts += _axis_labels(chart)
-    return _wrapped(chart, parts, HEIGHT)
+    return parts, HEIGHT
 
 
 def _reach(line: Line) -> list[float]:
@@ -119,14 +195,6 @@ def _reach(line: Line) -> list[float]:
     errors = line.errors or (0.0,) * len(line.ys)
     reach = [y + sign * error for y, error in zip(line.ys, errors, strict=True) for sign in (-1, 1)]
     return [y for y in reach if math.isfinite(y)]
-
-
-def _wrapped(chart: Chart, parts: Sequence[str], height: float) -> str:
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(chart.title)}">'
-        + "".join(parts)
-        + "</svg>"
-    )
 
 
 def _grid(axes: _Axes, low: float, high: float) -> list[str]:
@@ -199,7 +267,7 @@ def _polyline(points: Sequence[str], index: int) -> list[str]:
     return [f'<polyline class="line line{index}" points="{" ".join(points)}"/>'] if len(points) > 1 else []
 
 
-def _categories(chart: Chart) -> str:
+def _categories(chart: Chart) -> tuple[list[str], float]:
     """Bars that lie, one for each name, the number behind it."""
     row, top = 24, 6
     most = max(value for _, value in chart.categories) or 1.0
@@ -208,12 +276,11 @@ def _categories(chart: Chart) -> str:
     parts = []
     for i, (name, value) in enumerate(chart.categories):
         y = top + i * row
-        shown = name if len(name) <= _LABEL else name[: _LABEL - 1] + "…"
         width = max(1.0, value / most * room)
-        text = f"{escape(shown)}<title>{escape(name)}</title>"
+        text = _cut(name, _LABEL)
         parts += [
             f'<text class="tick fixed" x="{label - 8}" y="{y + 15}" text-anchor="end">{text}</text>',
             f'<rect class="bar" x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}"/>',
             f'<text class="tick fixed" x="{label + width + 6:.1f}" y="{y + 15}">{number(value)}</text>',
         ]
-    return _wrapped(chart, parts, top * 2 + row * len(chart.categories))
+    return parts, top * 2 + row * len(chart.categories)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ class MockServer:
         **options: Any,
     ) -> None:
         """options: models (names), honours_n, api_key: see MockModel; delay (0.0 s before each generation);
-        handler; port (0: any free one); host to listen on."""
+        handler; port (0: any free one); host to listen on; tls: an ssl.SSLContext to serve https."""
         self.model = MockModel(
             flavor=flavor,
             reply=reply,
@@ -88,6 +89,7 @@ class MockServer:
         self.handler: Callable[[RecordedRequest], dict[str, Any] | None] | None = options.pop("handler", None)
         self.port: int = options.pop("port", 0)
         self.host: str = options.pop("host", "127.0.0.1")
+        self.tls: ssl.SSLContext | None = options.pop("tls", None)
         if options:
             raise TypeError(f"unknown options of MockServer: {', '.join(options)}")
         self.requests: list[RecordedRequest] = []
@@ -109,8 +111,8 @@ class MockServer:
 
     @property
     def root(self) -> str:
-        """http://127.0.0.1:PORT"""
-        return f"http://127.0.0.1:{self.port}"
+        """http://127.0.0.1:PORT (https:// with tls)"""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def base_url(self) -> str:
@@ -158,7 +160,8 @@ class MockServer:
     def _run(self, ready: Future[int]) -> None:
         loop = asyncio.new_event_loop()
         try:
-            server = loop.run_until_complete(loop.create_server(lambda: _Connection(self), self.host, self.port))
+            listening = loop.create_server(lambda: _Connection(self), self.host, self.port, ssl=self.tls)
+            server = loop.run_until_complete(listening)
         except OSError as error:
             loop.close()
             ready.set_exception(error)
@@ -315,8 +318,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="mock-model")
     parser.add_argument("--reply", default="ok")
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--certificate", help="PEM file of a certificate and its key: serve https")
     args = parser.parse_args(argv)
     listen = {"host": args.host, "port": args.port}
+    if args.certificate is not None:
+        listen["tls"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        listen["tls"].load_cert_chain(args.certificate)
     server = MockServer(flavor=args.flavor, models=(args.model,), reply=args.reply, delay=args.delay, **listen)
     with server:
         print(server.base_url, flush=True)  # noqa: T201 - the one line that tells where it listens

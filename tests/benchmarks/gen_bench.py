@@ -1,6 +1,6 @@
 """CPU per rollout and peak memory of `gen` against an instantaneous loopback server.
 
-    python tests/benchmarks/gen_bench.py [--rollouts 16000] [--long 200000]
+    python tests/benchmarks/gen_bench.py [--rollouts 16000] [--long 200000]   (https needs openssl)
 
 One turn, 32 workers, group size 8, 130-byte answers, exact-match reward, groups written to disk. Counts the CPU
 of our process only (the server is another process); the marginal cost is the difference of two run lengths,
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -22,12 +23,20 @@ from pathlib import Path
 
 ANSWER = "The answer is 42. " * 7 + "42."
 CASES = {
-    # name: (server flavor, logprobs, one request a rollout)
+    # name: (server, logprobs, one request a rollout)
     "n=8 in one request": ("openai", "off", False),
     "n=8, token ids, masks, logprobs": ("vllm", "auto", False),
     "one request a rollout": ("openai", "off", True),
+    "one request a rollout, https": ("https", "off", True),
     "one request a rollout, token ids, logprobs": ("vllm", "auto", True),
 }
+CLIENTS = (
+    ("httpx", 1, "openai"),
+    ("httpx", 1, "https"),
+    ("ours", 1, "openai"),
+    ("ours", 1, "https"),
+    ("ours", 8, "openai"),
+)
 
 
 def __getattr__(name: str):
@@ -155,11 +164,29 @@ def main() -> None:
         bare(options.bare[0], int(options.bare[1]), options.bare[2], int(options.bare[3]))
         return
     servers = {}
-    for flavor in ("openai", "vllm"):
-        command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--flavor", flavor]
-        server = subprocess.Popen([*command, "--reply", ANSWER], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        servers[flavor] = (server, server.stdout.readline().strip())
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = make_certificate(Path(folder))
+        os.environ["SSL_CERT_FILE"] = str(certificate)
+        for name in ("openai", "vllm", "https"):
+            command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--reply", ANSWER]
+            command += ["--certificate", str(certificate)] if name == "https" else ["--flavor", name]
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert server.stdout is not None
+            servers[name] = (server, server.stdout.readline().strip())
+        report(options, servers)
+
+
+def make_certificate(folder: Path) -> Path:
+    """One PEM file with a certificate of this machine that signs itself, and its key."""
+    file = folder / "server.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "certificate"]
+    subprocess.run(command, check=True, capture_output=True)
+    file.write_bytes((folder / "certificate").read_bytes() + (folder / "key").read_bytes())
+    return file
+
+
+def report(options: argparse.Namespace, servers: dict[str, tuple[subprocess.Popen[str], str]]) -> None:
     try:
         few, many = options.rollouts // 8, options.rollouts
         print(
@@ -177,11 +204,13 @@ def main() -> None:
                 flush=True,
             )
         print("\n| client alone | CPU ms per request |\n|---|---|")
-        for client in ("httpx", "ours"):
-            for n in (1, 8):
-                url = servers["openai"][1]
-                small, big = (measure("--bare", client, str(count), url, str(n)) for count in (500, 4500))
-                print(f"| {client}, n={n} | {(big['cpu'] - small['cpu']) / 4000 * 1e3:.3f} |", flush=True)
+        for client, n, name in CLIENTS:
+            url = servers[name][1]
+            small, big = (measure("--bare", client, str(count), url, str(n)) for count in (500, 4500))
+            print(
+                f"| {client}, n={n}, {url.partition(':')[0]} | {(big['cpu'] - small['cpu']) / 4000 * 1e3:.3f} |",
+                flush=True,
+            )
         if options.long:
             case = "n=8 in one request"
             row = measure("--child", case, str(options.long), servers["openai"][1])

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -134,25 +135,24 @@ def test_the_page_loads_nothing_and_runs_nothing(cli: CLI) -> None:
 
 
 def test_pictures(cli: CLI) -> None:
-    pytest.importorskip("matplotlib")
     path = write(Path("r.jsonl"), *(group(f"$\\frac{{{i}", [0.0, i / 10], env="a/b $x") for i in range(20)))
-    done = cli("analyze", path, "--png", "pictures", "--json")
+    done = cli("analyze", path, "--svg", "pictures", "--json")
     assert done.code == 0
     names = [Path(name) for name in done.json["files"]]
     assert len(names) >= 3
     for name in names:
         assert name.parent == Path("pictures")
-        assert name.read_bytes().startswith(b"\x89PNG")
+        picture = ElementTree.fromstring(name.read_text())
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "a/b $x" in [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+        assert "var(" not in name.read_text()
 
 
-def test_pictures_without_matplotlib(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = cli("analyze", write(Path("r.jsonl"), group("a", [1.0])), "--png", "pictures")
-    assert done.code == 3
-    assert "pip install 'atropos-cli[plots]'" in done.stderr
-    assert not Path("pictures").exists()
+def test_the_old_option_for_pictures_is_an_alias(cli: CLI) -> None:
+    done = cli("analyze", write(Path("r.jsonl"), group("a", [0.0, 1.0, 0.5])), "--png", "pictures")
+    assert done.code == 0
+    assert "--png is now --svg" in done.stderr
+    assert {path.suffix for path in Path("pictures").iterdir()} == {".svg"}
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,6 @@ def test_a_plugin_that_fails_costs_only_its_own_tables(cli: Any, install: Any, r
 def test_tables_of_one_name_are_kept_apart(cli: Any, install: Any, run: Path) -> None:
     install("maze-a", {"maze_a_x.py": PLUGIN}, {"atropos": {"first": "maze_a_x"}})
     install("maze-b", {"maze_b_x.py": PLUGIN}, {"atropos": {"second": "maze_b_x"}})
-    data = cli("analyze", run, "--json", "--png", "pictures").json["environments"]
+    data = cli("analyze", run, "--json", "--svg", "pictures").json["environments"]
     assert sorted(data["maze"]["tables"]) == ["second-steps", "steps"]
-    assert {"maze-steps.png", "maze-second-steps.png"} <= {path.name for path in Path("pictures").iterdir()}
+    assert {"maze-steps.svg", "maze-second-steps.svg"} <= {path.name for path in Path("pictures").iterdir()}

@@ -34,7 +34,7 @@ def test_defaults(name: str) -> None:
         services.FILE,
         reevaluations.FILE,
         curves.HTML,
-        curves.PNG,
+        curves.SVG,
         *samples.COLUMNS,
         str(samples.MOST_CHARACTERS),
     ],

@@ -1,43 +1,62 @@
-"""HTTP for the OpenAI-compatible backend: one request, one whole answer, over kept connections.
+"""HTTP for the OpenAI-compatible backend: one request, one whole answer, over kept connections of aiohttp.
 
-Plain http:// goes over our own connections (openai_http1), because a general client takes over thirty
-times the CPU time (tests/benchmarks/http_bench.py), and the one process that rolls out must feed many GPUs.
-https:// and proxies go through httpx. Both raise the same errors:
+    ServerUnavailable       nobody listens, the name is unknown, no connection in time, a proxy's 5xx
+    TransientBackendError   closed or reset before the answer was whole, no answer in time, not HTTP, too much
+    FatalBackendError       a certificate that cannot be trusted, a proxy that refuses
 
-    ServerUnavailable       nobody listens, the name is unknown, no connection in time
-    TransientBackendError   closed or reset before the answer was whole, no answer in time, not HTTP
-    FatalBackendError       a certificate that cannot be trusted
+An answer is bounded in every direction: `timeout` for all of it, and the sizes below for head and body.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import os
+import functools
 import socket
 import ssl
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from atropos_cli.builtin.openai.http1 import Closed, Connection, HttpResponse
-from atropos_cli.sdk import BackendError, ConfigError, FatalBackendError, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk import (
+    BackendError,
+    FatalBackendError,
+    ServerUnavailable,
+    TransientBackendError,
+    place_of,
+    proxy_for,
+    tls_context,
+)
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
 
 CONNECT_TIMEOUT = 10.0
+MAX_LINE = 65536  # bytes of the status line, and of one header
+MAX_HEADERS = 256
+MAX_BODY = 1 << 28  # bytes after decompression; n=64 long replies with token ids and logprobs take a quarter of it
 _STALE = 2.0  # seconds after which a lost connection was lost with the request, not before it
-_LOOPBACK = ("127.", "localhost", "::1")
+_IDLE = 60.0  # seconds that an unused connection is kept
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """A whole answer. Header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
 class HttpClient:
     """Requests to one origin (scheme, host, port), with its connections kept open between them.
 
-    stale_retries: how often a kept connection turned out to be closed and the request went out anew.
+    proxy: scheme, host and port of the proxy in use, or None. stale_retries: how often a kept connection turned
+    out to be closed and the request went out anew.
     """
 
     def __init__(self, base_url: str, headers: dict[str, str]) -> None:
+        """Raises ConfigError for a proxy of the environment that cannot be used."""
         parts = urlsplit(base_url)
         self.secure = parts.scheme == "https"
         self.host = parts.hostname or ""
@@ -46,167 +65,209 @@ class HttpClient:
         self.address = f"{host}:{self.port}"
         self.origin = f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
         self.stale_retries = 0
-        self._headers = headers
-        lines = {"Host": self.origin.partition("://")[2], "Accept-Encoding": "identity", **headers}
-        self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1")
-        self._idle: list[Connection] = []
-        self._general: httpx.AsyncClient | None = None
-        self._use_general = self.secure or _proxied(self.host)
+        self._proxy_url = proxy_for(self.origin)
+        self.proxy = place_of(self._proxy_url) if self._proxy_url else None
+        # Compressed answers are read but not asked for: on a fast network they cost more than they save.
+        self._headers = {"Accept-Encoding": "identity", **headers}
+        self._kept: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
 
     async def request(self, method: str, path: str, body: bytes | None, timeout: float) -> HttpResponse:
         """Send one request and read its answer. `path` begins with a slash; timeout counts from sending."""
-        if self._use_general:
-            return await self._request_httpx(method, path, body, timeout)
-        head = b"%s %s HTTP/1.1\r\n%s" % (method.encode(), path.encode(), self._head)
-        if body is None:
-            data = head + b"\r\n"
-        else:
-            data = b"%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.closed:
-                continue
-            sent = time.monotonic()
-            try:
-                return await self._exchange(connection, data, timeout)
-            except Closed as error:
-                if time.monotonic() - sent > _STALE:
-                    raise self._no_answer() from error
-                # The server closed a kept connection just as the request went out: it has not seen it.
-                self.stale_retries += 1
-                break
-        try:
-            return await self._exchange(await self._connect(min(timeout, CONNECT_TIMEOUT)), data, timeout)
-        except Closed as error:
-            raise self._no_answer() from error
+        from atropos_cli.builtin.openai.connector import reused
 
-    def _no_answer(self) -> TransientBackendError:
-        return TransientBackendError(f"{self.address} closed the connection without an answer")
+        if self._kept is None:
+            self._kept = self._session(force_close=False)
+        reused.set(False)
+        sent = time.monotonic()
+        try:
+            return await self._exchange(self._kept, method, path, body, timeout)
+        except _Closed as error:
+            passed = time.monotonic() - sent
+            if not reused.get() or passed > _STALE:
+                raise self._no_answer() from error
+        # The server closed a kept connection just as the request went out: it has not seen it.
+        self.stale_retries += 1
+        if self._fresh is None:
+            self._fresh = self._session(force_close=True)
+        try:
+            return await self._exchange(self._fresh, method, path, body, timeout - passed)
+        except _Closed as error:
+            raise self._no_answer() from error
 
     async def close(self) -> None:
         """Close all connections."""
-        while self._idle:
-            self._idle.pop().close()
-        if self._general is not None:
-            await self._general.aclose()
-            self._general = None
+        for session in (self._kept, self._fresh):
+            if session is not None:
+                await session.close()
+        self._kept = self._fresh = None
 
-    async def _exchange(self, connection: Connection, data: bytes, timeout: float) -> HttpResponse:
+    def _no_answer(self) -> TransientBackendError:
+        return TransientBackendError(
+            f"{self.address} closed the connection without an answer", hint="look into the server's log"
+        )
+
+    def _session(self, *, force_close: bool) -> aiohttp.ClientSession:
+        """force_close: each request has a connection of its own."""
+        import aiohttp
+
+        from atropos_cli.builtin.openai.connector import Connector, open_socket
+
+        connector = Connector(
+            limit=0,
+            ttl_dns_cache=60,
+            resolver=aiohttp.ThreadedResolver(),  # the system's: hosts files and search domains count
+            force_close=force_close,
+            keepalive_timeout=None if force_close else _IDLE,
+            socket_factory=open_socket,
+            ssl=tls_context() if self.secure or (self.proxy or "").startswith("https:") else True,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=self._proxy_url,
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+            max_headers=MAX_HEADERS,
+        )
+
+    async def _exchange(
+        self, session: aiohttp.ClientSession, method: str, path: str, body: bytes | None, timeout: float
+    ) -> HttpResponse:
+        """Raises _Closed when the connection ended before the first byte of an answer, and BackendError."""
+        import aiohttp
+
         try:
-            response = await connection.exchange(data, timeout)
-        except TimeoutError as error:
-            raise _too_late(self.address, timeout) from error
-        except BackendError as error:
-            error.message = f"{self.address} {error.message}"
-            error.args = (error.message,)
-            raise
-        finally:
-            if connection.reusable:
-                self._idle.append(connection)
-            else:
-                connection.close()
-        return response
-
-    async def _connect(self, timeout: float) -> Connection:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(loop), self.host, self.port, happy_eyeballs_delay=0.25
-                )
-        except TimeoutError as error:
-            raise _unavailable(self.address, f"no connection to {self.address} within {timeout:g} s") from error
-        except OSError as error:
-            raise _connect_error(self.address, self.host, error) from error
-        return connection
-
-    async def _request_httpx(self, method: str, path: str, body: bytes | None, timeout: float) -> HttpResponse:
-        import httpx
-
-        connect = min(timeout, CONNECT_TIMEOUT)
-        if self._general is None:
-            self._general = self._make_general()
-        try:
-            response = await self._general.request(
+            response = await session.request(
                 method,
                 self.origin + path,
-                content=body,
+                data=body,
                 headers={"Content-Type": "application/json"} if body is not None else None,
-                timeout=httpx.Timeout(timeout, connect=connect),
+                allow_redirects=False,
+                timeout=_timeout(timeout),
             )
-        except httpx.ConnectTimeout as error:
-            raise _unavailable(self.address, f"no connection to {self.address} within {connect:g} s") from error
-        except httpx.TimeoutException as error:
-            raise _too_late(self.address, timeout) from error
-        except (httpx.ConnectError, httpx.ProxyError) as error:
-            cause = _root_cause(error)
-            raise _connect_error(self.address, self.host, cause) from error
-        except httpx.TransportError as error:
-            raise TransientBackendError(f"{self.address} broke off: {type(error).__name__}: {error}") from error
+            try:
+                content = await self._read(response)
+            except BaseException:
+                response.close()
+                raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._explained(error, timeout) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status_code, headers, response.content)
+        if self.proxy and not self.secure and headers.get("content-type", "").startswith("text/html"):
+            raise self._proxy_said(response.status, response.reason or "a page in HTML")
+        return HttpResponse(response.status, headers, content)
 
-    def _make_general(self) -> httpx.AsyncClient:
-        import httpx
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        parts: list[bytes] = []
+        size, content = 0, response.content
+        if (response.content_length or 0) <= MAX_BODY:
+            while size <= MAX_BODY and not content.at_eof():
+                part = await content.readany()
+                parts.append(part)
+                size += len(part)
+            if size <= MAX_BODY:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+        raise TransientBackendError(
+            f"{self.address} sends an answer of more than {MAX_BODY >> 20} MB",
+            hint="is this a model server? If it is: lower --group-size or --max-tokens, or leave out --logprobs",
+        )
 
-        try:
-            return httpx.AsyncClient(
-                headers={"Accept-Encoding": "identity", **self._headers},
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+    def _explained(self, error: Exception, timeout: float) -> Exception:
+        """_Closed, or why no answer came about in the user's terms."""
+        import aiohttp
+
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return self._unavailable(f"no connection to {self._peer} within {min(timeout, CONNECT_TIMEOUT):.3g} s")
+        if isinstance(error, TimeoutError):
+            return TransientBackendError(
+                f"{self.address} gave no answer within {timeout:.6g} s",
+                hint="raise --request-timeout if completions take longer than that",
             )
-        except (ImportError, ValueError) as error:
-            raise ConfigError(
-                f"the environment's proxy settings cannot be used: {error}",
-                hint="unset ALL_PROXY HTTPS_PROXY, or pip install 'httpx[socks]' for a SOCKS proxy",
-            ) from error
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return self._proxy_said(error.status, error.message)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return self._not_connected(error.certificate_error)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return self._not_connected(error.os_error)
+        if isinstance(error, aiohttp.ClientResponseError):
+            return self._malformed(error.message)
+        if isinstance(error, aiohttp.ServerDisconnectedError) and isinstance(error.message, str):
+            return _Closed()
+        if isinstance(error, aiohttp.ClientPayloadError) and "not completed" not in str(error):
+            return self._malformed(str(error))
+        if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+            return TransientBackendError(
+                f"{self.address} closed the connection in the middle of an answer", hint="look into the server's log"
+            )
+        if isinstance(error, aiohttp.ClientOSError | aiohttp.ClientConnectionResetError | ConnectionError):
+            return _Closed()
+        return TransientBackendError(f"{self.address} broke off: {type(error).__name__}: {error}")
 
+    @property
+    def _peer(self) -> str:
+        """Where connections go to."""
+        return f"the proxy {self.proxy}" if self.proxy else self.address
 
-def _proxied(host: str) -> bool:
-    """Does the environment name an HTTP proxy for this host? Never for this machine itself."""
-    names = {name.lower() for name, value in os.environ.items() if value}
-    if host.startswith(_LOOPBACK) or names.isdisjoint({"http_proxy", "all_proxy"}):
-        return False
-    from urllib.request import proxy_bypass
-
-    return not proxy_bypass(host)
-
-
-def _too_late(address: str, timeout: float) -> TransientBackendError:
-    return TransientBackendError(
-        f"{address} gave no answer within {timeout:g} s",
-        hint="raise --request-timeout if completions take longer than that",
-    )
-
-
-def _unavailable(address: str, message: str) -> ServerUnavailable:
-    return ServerUnavailable(message, address=address, hint="start the model server, or correct --base-url")
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """The socket's or TLS's own error, below those of a general client."""
-    if isinstance(error, BaseExceptionGroup):
-        return _root_cause(error.exceptions[0])
-    cause = error.__cause__ or error.__context__
-    return error if cause is None else _root_cause(cause)
-
-
-def _connect_error(address: str, host: str, error: BaseException) -> BackendError:
-    """Why no connection came about, in the user's terms."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return FatalBackendError(
-            f"the certificate of {address} cannot be trusted: {error.verify_message}",
-            hint="add its authority with SSL_CERT_FILE, or use http:// for a server of your own",
-        )
-    if isinstance(error, ssl.SSLError):
-        return _unavailable(address, f"{address} does not speak TLS: {error.reason or error}")
-    if isinstance(error, socket.gaierror):
-        return _unavailable(address, f"cannot find the host {host!r}: {error.strerror or error}")
-    code = error.errno if isinstance(error, OSError) else None
-    if code in (errno.EMFILE, errno.ENFILE):
+    def _malformed(self, why: str) -> TransientBackendError:
+        """why: the parser's words; a picture of the place follows behind an empty line."""
+        why = " ".join(why.partition("\n\n")[0].split()).rstrip(":")
+        if "Expected HTTP/" in why:
+            return TransientBackendError(
+                f"{self.address} does not answer in HTTP",
+                hint="is this the right port, and http:// rather than https://?",
+            )
         return TransientBackendError(
-            "this process has too many open files for one more connection", hint="ulimit -n 8192, or fewer --workers"
+            f"{self.address} sent a malformed HTTP answer ({why[:200]})",
+            hint=f"curl -v {self.origin} shows it; a proxy or tunnel in between may be to blame",
         )
-    # asyncio joins the errors of several addresses in one text.
-    if code == errno.ECONNREFUSED or f"Errno {errno.ECONNREFUSED}]" in str(error):
-        return _unavailable(address, f"nobody listens at {address}")
-    return _unavailable(address, f"cannot connect to {address}: {error}")
+
+    def _proxy_said(self, status: int, words: str) -> BackendError:
+        message = f"the proxy {self.proxy} answered {status} in place of {self.address}: {words}"
+        if status == 407:
+            return FatalBackendError(message, hint="give user and password: http://USER:PASSWORD@HOST:PORT")
+        hint = f"no_proxy={self.host} reaches the server without the proxy"
+        if status >= 500:
+            return ServerUnavailable(message, address=self.address, hint=hint)
+        return FatalBackendError(message, hint=hint)
+
+    def _unavailable(self, message: str) -> ServerUnavailable:
+        hint = "start the model server, or correct --base-url"
+        if self.proxy:
+            hint = f"correct the proxy, or no_proxy={self.host} to reach the server without it"
+        return ServerUnavailable(message, address=self.address, hint=hint)
+
+    def _not_connected(self, error: BaseException) -> BackendError:
+        """Why no connection came about."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return FatalBackendError(
+                f"the certificate of {self.address} cannot be trusted: {error.verify_message}",
+                hint="add its authority with SSL_CERT_FILE, or use http:// for a server of your own",
+            )
+        if isinstance(error, ssl.SSLError):
+            return self._unavailable(f"{self.address} does not speak TLS: {error.reason or error}")
+        if isinstance(error, socket.gaierror):
+            host = urlsplit(self.proxy).hostname if self.proxy else self.host
+            return self._unavailable(f"cannot find the host {host!r}: {error.strerror or error}")
+        code = error.errno if isinstance(error, OSError) else None
+        if code in (errno.EMFILE, errno.ENFILE):
+            return TransientBackendError(
+                "this process has too many open files for one more connection",
+                hint="ulimit -n 8192, or fewer --workers",
+            )
+        # The errors of several addresses are joined in one text.
+        if code == errno.ECONNREFUSED or f"Errno {errno.ECONNREFUSED}]" in str(error):
+            return self._unavailable(f"nobody listens at {self._peer}")
+        return self._unavailable(f"cannot connect to {self._peer}: {error}")
+
+
+class _Closed(Exception):
+    """The connection ended before the first byte of an answer."""
+
+
+@functools.lru_cache
+def _timeout(total: float) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=total, connect=min(total, CONNECT_TIMEOUT))

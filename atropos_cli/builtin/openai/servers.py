@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from atropos_cli.builtin.openai.answer import read_json
 from atropos_cli.builtin.openai.config import public_url
 from atropos_cli.builtin.openai.errors import Asked, classify, read_error, unknown_model
-from atropos_cli.builtin.openai.http import HttpClient
-from atropos_cli.builtin.openai.http1 import HttpResponse
+from atropos_cli.builtin.openai.http import HttpClient, HttpResponse
 from atropos_cli.sdk import (
     BackendError,
     FatalBackendError,

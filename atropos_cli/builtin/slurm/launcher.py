@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from atropos_cli.builtin.slurm import client, reasons
 from atropos_cli.builtin.slurm.client import JobRecord
 from atropos_cli.builtin.slurm.config import SlurmConfig
 from atropos_cli.builtin.slurm.script import Ready, ready, render
-from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here
+from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here, replacing
 
 SCRIPT = "job.sbatch"
 SUBMITTED = "submitted.json"
@@ -173,6 +172,5 @@ def _exit_code(record: JobRecord) -> int | None:
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
-    temporary.replace(path)
+    with replacing(path, sync=False) as file:
+        file.write(json.dumps(record, indent=2).encode() + b"\n")

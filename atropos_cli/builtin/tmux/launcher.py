@@ -8,7 +8,6 @@ folder belongs to which job is noted below ~/.local/state/atropos/tmux/SOCKET/.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -22,7 +21,7 @@ from typing import Any, ClassVar
 
 from atropos_cli.builtin.tmux import pane
 from atropos_cli.builtin.tmux.client import Tmux, job_environment, session_name
-from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LaunchError, file_lock, replacing
 
 _START_TIMEOUT = 20.0
 
@@ -196,8 +195,7 @@ class TmuxLauncher(Launcher):
     def _locked(self) -> Iterator[None]:
         try:
             self.state_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (self.state_folder / "lock").open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            with file_lock(self.state_folder / "lock"):
                 yield
         except OSError as error:
             raise LaunchError(f"{error.filename}: {error.strerror or error}") from error
@@ -234,9 +232,5 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write by rename; the file never exists with more permissions than `mode`."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
+    with replacing(path, mode=mode, sync=False) as file:
+        file.write(text.encode())

@@ -80,16 +80,17 @@ def analyze(
             help="Write one page with tables and charts; it loads nothing.",
         ),
     ] = None,
-    png: Annotated[
+    svg: Annotated[
         Path | None,
         typer.Option(
-            "--png",
+            "--svg",
             metavar="FOLDER",
             rich_help_panel=dataio.WRITING,
             show_default=False,
-            help="Write the charts as pictures; needs matplotlib.",
+            help="Write each chart as a picture in SVG.",
         ),
     ] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FOLDER", hidden=True)] = None,
     overwrite: dataio.OverwriteOption = False,
     form: dataio.FormatOption = "auto",
     tolerant: dataio.TolerantOption = False,
@@ -102,16 +103,16 @@ def analyze(
     and charts for their environments.
     """
     from atropos_cli.analysis.analysis import Analysis
-    from atropos_cli.analysis.png import require_matplotlib
     from atropos_cli.io.lost import LostGroups
     from atropos_cli.io.readers import read_records
 
     session = session_of(ctx)
     options = _options(success, keep, ks, top, count_failed)
     if png is not None:
-        require_matplotlib()
-    for path in (html, png):
-        _check_output(path, folder=path is png, overwrite=overwrite)
+        session.out.note("--png is now --svg: the charts are written as SVG")
+        svg = svg or png
+    for path in (html, svg):
+        _check_output(path, folder=path is svg, overwrite=overwrite)
     reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
     if html is not None:
         dataio.keep_inputs(reading.sources, html, str(html), "--html")
@@ -131,7 +132,7 @@ def analyze(
         there = [*report.environments, *analysis.skipped]
         raise DataError(f"no rollouts of {', '.join(sorted(missing))}", hint=f"there are: {', '.join(there)}")
     title = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
-    files = _write(report, title, dataio.read_lines(reading.log), html, png)
+    files = _write(report, title, dataio.read_lines(reading.log), html, svg)
     if as_json:
         session.out.json({"read": reading.log.as_json(), **report.as_json(), "files": [str(path) for path in files]})
         return
@@ -140,8 +141,8 @@ def analyze(
     print_report(report, session.out)
     if html is not None:
         session.out.note(f"wrote {html}")
-    if png is not None:
-        session.out.note(f"wrote {len(files) - (html is not None)} pictures to {png}")
+    if svg is not None:
+        session.out.note(f"wrote {len(files) - (html is not None)} pictures to {svg}")
     headline, following = analysis_end(report, inputs)
     end(session.out, headline, following, data=True)
 
@@ -175,32 +176,32 @@ def _check_output(path: Path | None, *, folder: bool, overwrite: bool) -> None:
     if path is None:
         return
     if folder and path.exists() and not path.is_dir():
-        raise DataError(f"{path} is a file, not a folder", hint="give another --png")
+        raise DataError(f"{path} is a file, not a folder", hint="give another --svg")
     if not folder and path.is_dir():
         raise DataError(f"{path} is a folder", hint="give a file to --html")
     if path.exists() and not overwrite and (not folder or any(path.iterdir())):
         raise DataError(f"{path} is already there", hint="--overwrite replaces it")
 
 
-def _write(report: Report, title: str, read: list[str], html: Path | None, png: Path | None) -> list[Path]:
+def _write(report: Report, title: str, read: list[str], html: Path | None, svg: Path | None) -> list[Path]:
     """The page and the pictures that were asked for; returns their paths."""
     from atropos_cli.analysis.charts import charts_of
     from atropos_cli.analysis.page import page
-    from atropos_cli.analysis.png import png as picture
     from atropos_cli.console.names import safe_name
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
+    from atropos_cli.stats.svg import document
 
     files = []
     if html is not None:
         make_folder(html.parent)
         atomic_write(html, page(report, title, read).encode("utf-8", "replace"))
         files.append(html)
-    if png is not None:
-        make_folder(png)
+    if svg is not None:
+        make_folder(svg)
         for name, environment in report.environments.items():
             for chart in charts_of(environment):
-                path = png / f"{safe_name(name)}-{safe_name(chart.name)}.png"
-                atomic_write(path, picture(chart, name))
+                path = svg / f"{safe_name(name)}-{safe_name(chart.name)}.svg"
+                atomic_write(path, document([chart], name).encode("utf-8", "replace"))
                 files.append(path)
     return files

@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode
+from atropos_cli.errors import ConfigError, ExitCode
+from atropos_cli.network import get
 from atropos_cli.serving.defaults import defaults_for
 from atropos_cli.serving.options import ENGINES
 from atropos_cli.serving.platforms import Platform, detect
@@ -26,7 +28,7 @@ from atropos_cli.serving.platforms import Platform, detect
 if TYPE_CHECKING:
     from atropos_cli.plugins.records import CheckStatus
 
-NEEDED = ("typer", "rich", "pluggy", "pydantic", "httpx", "pyyaml")
+NEEDED = ("typer", "rich", "pluggy", "pydantic", "aiohttp", "httpx", "pyyaml")
 USEFUL = ("zstandard", "torch", "transformers", "trl", "vllm", "sglang", "textworld")
 
 
@@ -195,17 +197,15 @@ def plugins(session: Session) -> Iterator[Finding]:
 
 def server(url: str) -> Finding:
     """Does an OpenAI-compatible server answer GET /models, and with which models?"""
-    import httpx
-
     name = f"server {url}"
     # A key goes only where it belongs: OPENAI_API_KEY to its own host, ATROPOS_API_KEY where the user points us.
-    openai = httpx.URL(url).host == "api.openai.com"
+    openai = urlsplit(url).hostname == "api.openai.com"
     key = os.environ.get("OPENAI_API_KEY") if openai else os.environ.get("ATROPOS_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/models", headers=headers, timeout=5.0)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        return Finding(name, "fail", f"no answer: {error or type(error).__name__}")
+        answer = get(f"{url.rstrip('/')}/models", headers=headers, timeout=5.0)
+    except (OSError, ConfigError) as error:
+        return Finding(name, "fail", f"no answer: {error}")
     if answer.status_code != 200:
         return Finding(name, "fail", f"GET /models: status {answer.status_code}")
     try:

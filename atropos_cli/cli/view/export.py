@@ -8,7 +8,6 @@ not grow with the run.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from atropos_cli.cli.view.library import Library
 from atropos_cli.cli.view.page import data_element, exported_page, script_json
 from atropos_cli.cli.view.runs import Unreadable
 from atropos_cli.errors import DataError
-from atropos_cli.paths import real_target
+from atropos_cli.paths import replacing
 from atropos_cli.redaction import redacted_bytes
 
 BYTES = 1_000_000_000
@@ -49,20 +48,11 @@ def export(
     library: Library, path: Path, limit: int | None = None, max_bytes: int = BYTES, token_bytes: int = TOKEN_BYTES
 ) -> Exported:
     """Write a page of all groups, or of `limit` (with two runs: of compared tasks). Raises DataError."""
-    path = real_target(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            page = _Page(library, file, max_bytes, token_bytes)
-            made = page.write(limit)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with replacing(path) as file:
+            return _Page(library, file, max_bytes, token_bytes).write(limit)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return made
 
 
 class _Page:

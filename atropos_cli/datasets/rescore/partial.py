@@ -8,7 +8,6 @@ many records of the input.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 from atropos_cli.errors import DataError, PlanChanged, RunExists, RunLocked
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.lock import lock_fd
 
 _EVERY = 1.0
 
@@ -45,7 +45,7 @@ class Partial:
             )
         file = self.path.open("ab")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_fd(file.fileno(), wait=0)
         except OSError as error:
             file.close()
             raise RunLocked(f"{self.path} is being written by another process", hint="give another -o") from error

@@ -1,29 +1,23 @@
-"""Learning curves of a training run: curves.html, which loads nothing, and curves.png where matplotlib is."""
+"""Learning curves of a training run: curves.html, which loads nothing, and curves.svg with the charts alone."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import math
-import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.stats.charts import Chart, Line
-from atropos_cli.stats.svg import COLORS, escape, figure, number
+from atropos_cli.stats.svg import COLORS, document, escape, figure, number, style_sheet
 from atropos_cli.training.records.metrics import Values, read_metrics, series
 
-HTML, PNG = "curves.html", "curves.png"
+HTML, SVG = "curves.html", "curves.svg"
 
 _POINTS = 150
-_COLORS = ("#3b6ea8", "#c26a2d", "#3f8650", "#8a4d86", "#a8324a", "#6b7280", "#14808a", "#8a7420")
-_PICTURED = 30
 _STEP = "optimiser step"
 _SUITES = 4
 """Suites that the head of the page names."""
@@ -42,9 +36,9 @@ def draw_curves(folder: Path, title: str | None = None) -> list[Path]:
     heading = title or folder.resolve().name
     written = [folder / HTML]
     atomic_write(folder / HTML, page(charts, heading, rows, remarks).encode("utf-8", "replace"))
-    if charts and find_spec("matplotlib") is not None:
-        atomic_write(folder / PNG, png(charts, heading))
-        written.append(folder / PNG)
+    if charts:
+        atomic_write(folder / SVG, document(charts, heading).encode("utf-8", "replace"))
+        written.append(folder / SVG)
     return written
 
 
@@ -141,7 +135,7 @@ def page(
     remarks: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The whole page: no scripts, nothing loaded from anywhere, every text escaped."""
-    style = files("atropos_cli.analysis").joinpath("page.css").read_text("utf-8")
+    style = style_sheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     told = "".join(
@@ -209,42 +203,3 @@ def _table(rows: Sequence[tuple[int, Values]]) -> str:
         return ""
     head = "<tr><th>metric</th><th>first</th><th>highest</th><th>last</th></tr>"
     return f"<h2>Evaluations</h2><table>{head}{''.join(lines)}</table>"
-
-
-def png(charts: Sequence[Chart], title: str) -> bytes:
-    """The charts in one picture, three in a row. Of very many the first: each takes a tenth of a second."""
-    import io
-
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    if len(charts) > _PICTURED:
-        title = f"{title} (the first {_PICTURED} of {len(charts)} charts; {HTML} has all)"
-        charts = charts[:_PICTURED]
-    columns = min(3, max(1, len(charts)))
-    lines = -(-len(charts) // columns)
-    with matplotlib.rc_context({"text.parse_math": False, "font.size": 8}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # letters that the font lacks are drawn as boxes
-        figure = Figure(figsize=(4.2 * columns, 0.4 + 2.6 * lines), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
-        for place, chart in enumerate(charts, start=1):
-            axes = figure.add_subplot(lines, columns, place)
-            for i, (line, color) in enumerate(zip(chart.lines, _COLORS, strict=False)):
-                style = "-" if i < len(_COLORS) // 2 else "--"
-                label = textwrap.shorten(_plain(line.label), 30, placeholder="…")
-                axes.errorbar(line.xs, line.ys, yerr=line.errors, label=label, color=color, linewidth=1.2, ls=style)
-            axes.set_title("\n".join(textwrap.wrap(_plain(chart.title), 44)[:3]), fontsize=9)
-            axes.set_xlabel(chart.x_label)
-            axes.spines[["top", "right"]].set_visible(False)
-            if len(chart.lines) > 1:  # below the axes, where it covers no line
-                axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25), fontsize=6, ncols=2)
-        figure.suptitle(_plain(title), fontsize=10)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def _plain(text: str) -> str:
-    """Without control characters, which fonts cannot draw."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -98,6 +98,15 @@ def test_main_runs_when_the_services_are_ready_and_they_stop_behind_it(tmp_path:
     ]  # fmt: skip
 
 
+def test_services_of_the_job_are_reached_without_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "login.test")
+    monkeypatch.delenv("no_proxy", raising=False)
+    show = "import os, sys; print(os.environ['no_proxy'], os.environ['NO_PROXY'])"
+    code, _, _ = run(tmp_path, service(), main(sys.executable, "-c", show, "{endpoint:server0}"))
+    assert code == 0
+    assert log(tmp_path, "main").split() == ["login.test,127.0.0.1"] * 2
+
+
 def test_tasks_run_before_and_behind_main(tmp_path: Path) -> None:
     order = tmp_path / "order"
     note = "echo $0 >> " + str(order)

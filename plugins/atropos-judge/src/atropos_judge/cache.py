@@ -9,7 +9,6 @@ ended by the next writer and skipped by every reader.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk import JsonDict, file_lock
 
 log = logging.getLogger("atropos.judge")
 Votes = dict[int, float]
@@ -86,12 +85,8 @@ class VerdictCache:
     def _locked(self) -> Iterator[int]:
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with file_lock(self.path) as file:
             yield file
-        finally:
-            os.close(file)
 
     def _append(self, file: int, data: bytes) -> None:
         size = os.fstat(file).st_size

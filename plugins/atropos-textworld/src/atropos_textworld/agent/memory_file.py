@@ -5,16 +5,12 @@ The file is replaced as a whole, under a lock, and holds at most a given number 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from atropos_cli.sdk import DataError
+from atropos_cli.sdk import DataError, file_lock, replacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ def add_notes(path: Path, notes: Iterable[Note], most: int) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        with file_lock(path.with_name(path.name + ".lock")):
             newest = {note.text: note for note in read_notes(path)}
             for note in notes:
                 newest.pop(note.text, None)
@@ -57,24 +53,9 @@ def add_notes(path: Path, notes: Iterable[Note], most: int) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.with_name(path.name + ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _replace(path: Path, notes: Iterable[Note]) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines(json.dumps(asdict(note), ensure_ascii=True) + "\n" for note in notes)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path, mode=0o600) as file:
+        file.writelines(json.dumps(asdict(note), ensure_ascii=True).encode() + b"\n" for note in notes)
 
 
 def _parse(line: str, path: Path, number: int) -> Note:
