@@ -121,7 +121,7 @@ def test_the_group_timeout_ends_it(place: Path, command: str, kind: str) -> None
         child = started(place, words(command, server, kind, "--group-timeout", "1"))
         errors = ended(child, 40)
     assert child.returncode == 1, errors
-    assert summary(place)["failures"] == {"score:RewardTimeout": 2}
+    assert set(summary(place)["failures"]) == {"score:RewardTimeout"}
     assert len((place / "run" / "groups.jsonl").read_text().splitlines()) == 1
 
 
