@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,16 +164,12 @@ class Runner:
         return True
 
     async def _roll_all(self, parts: Parts) -> None:
-        watcher, stopped = asyncio.create_task(self._watch()), asyncio.create_task(self._stop.wait())
-        pump = asyncio.create_task(self._pump(parts))
+        watcher = asyncio.create_task(self._watch())
         try:
-            await asyncio.wait({pump, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            pump.cancel()  # it may wait for its turn behind a reward that hangs
-            with contextlib.suppress(asyncio.CancelledError):
-                await pump
+            await self._pump(parts)
             await self._drain()
         finally:
-            for task in (watcher, stopped, *self._open):
+            for task in (watcher, *self._open):
                 task.cancel()
             if self._open:
                 await asyncio.wait(self._open)
@@ -194,7 +189,7 @@ class Runner:
                 await dispatcher.demand_changed.wait()
                 continue
             try:
-                task = await LoopThread.in_callers_place(partial(self.reader.get, index))
+                task = self.reader.get(index)
             except AtroposError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error, for this one task only
