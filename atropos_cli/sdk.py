@@ -44,7 +44,9 @@ from atropos_cli.errors import (
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
+from atropos_cli.isolation.child import WorkerChannel
 from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
+from atropos_cli.isolation.process import WorkerGone, WorkerLate, WorkerPool, WorkerProcess
 from atropos_cli.isolation.spec import (
     WorkerCrashed,
     WorkerError,
@@ -176,9 +178,14 @@ __all__ = [
     "Usage",
     "UsageError",
     "Warmup",
+    "WorkerChannel",
     "WorkerCrashed",
     "WorkerError",
+    "WorkerGone",
+    "WorkerLate",
     "WorkerMemory",
+    "WorkerPool",
+    "WorkerProcess",
     "WorkerSpec",
     "WorkerTimeout",
     "Writer",

@@ -22,7 +22,7 @@ from typing import Any
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import AtroposError, PluginError
-from atropos_cli.isolation.child import WorkerChannel, Message
+from atropos_cli.isolation.child import Message, WorkerChannel
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.scoring import Scorer
 
