@@ -46,7 +46,7 @@ from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
 from atropos_cli.isolation.child import WorkerChannel
 from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
-from atropos_cli.isolation.process import WorkerGone, WorkerLate, WorkerPool, WorkerProcess
+from atropos_cli.isolation.process import DirectWorker, WorkerPool, WorkerProcess
 from atropos_cli.isolation.spec import (
     WorkerCrashed,
     WorkerError,
@@ -110,6 +110,7 @@ __all__ = [
     "ContextOverflow",
     "Correlation",
     "DataError",
+    "DirectWorker",
     "Environment",
     "Episode",
     "EvalSuite",
@@ -181,8 +182,6 @@ __all__ = [
     "WorkerChannel",
     "WorkerCrashed",
     "WorkerError",
-    "WorkerGone",
-    "WorkerLate",
     "WorkerMemory",
     "WorkerPool",
     "WorkerProcess",

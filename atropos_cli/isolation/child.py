@@ -36,10 +36,10 @@ def packed(message: Message) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def size_of(header: bytes | bytearray) -> int:
+def size_of(header: bytes | bytearray, largest: int = LARGEST) -> int:
     """The length of the message that follows. Raises NotAMessage."""
     (size,) = HEADER.unpack(header)
-    if size > LARGEST:
+    if size > largest:
         raise NotAMessage(f"{size} bytes")
     return int(size)
 
@@ -55,10 +55,10 @@ def unpacked(body: bytes | bytearray) -> Message:
     return message
 
 
-def receive(connection: socket.socket) -> Message | None:
+def receive(connection: socket.socket, largest: int = LARGEST) -> Message | None:
     """The next message, None when the other side has closed. Blocks. Raises NotAMessage."""
     header = _exactly(connection, HEADER.size)
-    body = _exactly(connection, size_of(header)) if header else None
+    body = _exactly(connection, size_of(header, largest)) if header else None
     return None if body is None else unpacked(body)
 
 

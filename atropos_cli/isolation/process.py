@@ -13,73 +13,55 @@ import asyncio
 import contextlib
 import itertools
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Generic, Self, TypeVar
+from typing import IO, Any, Generic, Self, TypeVar
 
 from atropos_cli.isolation import child
 from atropos_cli.isolation.child import Message, NotAMessage
+from atropos_cli.isolation.spec import WorkerCrashed, WorkerMemory, WorkerTimeout
 
 W = TypeVar("W", bound="WorkerProcess")
 _LOOK = 0.25
 _LAST_S = 0.5
+_WATCH = 0.02
 
 
-class WorkerGone(Exception):
-    """The process ended, or sent what is no message. killed: by us, for another call's sake."""
+class _Child:
+    """A process in a group of its own, and our end of the socket to it."""
 
-    def __init__(self, message: str, *, killed: bool = False) -> None:
-        super().__init__(message)
-        self.killed = killed
-
-
-class WorkerLate(Exception):
-    """No answer in time; the process should be killed."""
-
-
-class WorkerProcess:
-    """One process and the socket to it. Of no more use when it has `died`."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.died: str | None = None
-        self._killed = False
-        self._process = process
-        self._calls: dict[int, Call] = {}
-        self._ids = itertools.count(1)
-
-    @classmethod
-    async def start(
-        cls,
+    def __init__(
+        self,
         module: str,
         *arguments: str,
         log: IO[bytes] | int | None = subprocess.DEVNULL,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Self:
-        """Start a process that runs main(channel, *arguments) of the module (a name, or the path of a file).
+    ) -> None:
+        """Start main(channel, *arguments) of the module (a name, or the path of a file). Raises OSError.
 
         log: where what it prints goes; None leaves it our standard error.
         """
-        ours, theirs = socket.socketpair()
+        self._connection, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-X", "utf8", child.__file__, str(os.getpid()), module, *arguments]
-        with theirs:
-            # Here and not in a thread: the kernel ends a worker together with the thread that started it.
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own program, no text from outside
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, no text from outside
                 command, stdin=theirs.fileno(), stderr=log, cwd=cwd, env=env, start_new_session=True,
                 stdout=subprocess.DEVNULL if log is None else log,
             )  # fmt: skip
-        worker = cls(process)
-        reader, worker._writer = await asyncio.open_unix_connection(sock=ours)
-        worker._listening = asyncio.create_task(worker._listen(reader))
-        return worker
-
-    _writer: asyncio.StreamWriter
-    _listening: asyncio.Task[None]
+        except OSError:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self._ids = itertools.count(1)
 
     @property
     def pid(self) -> int:
@@ -88,17 +70,111 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        return self.died is None and _exit_code(self._process) is None
+        return _exit_code(self._process) is None
+
+    def ending(self) -> str:
+        """How the process ended, in words."""
+        code = _exit_code(self._process)
+        if code is None:
+            return "its process went silent"
+        if code < 0:
+            names = {int(number): number.name for number in signal.Signals}
+            return f"its process was killed by {names.get(-code, f'signal {-code}')}"
+        return f"its process ended with exit code {code}"
+
+    def _kill_group(self) -> None:
+        # Not reaped before this: the number cannot belong to another group yet.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+class DirectWorker(_Child):
+    """A process for one thread, which waits for each answer; it ends with that thread."""
+
+    def ask(self, message: Message, seconds: float, memory_mb: int) -> Message:
+        """The answer. Raises WorkerTimeout, WorkerMemory or WorkerCrashed; then the caller must kill()."""
+        number = next(self._ids)
+        deadline = time.monotonic() + seconds
+        self._connection.settimeout(max(seconds, 0.01))
+        try:
+            self._connection.sendall(child.packed({"id": number, **message}))
+            while (left := deadline - time.monotonic()) > 0:
+                if select.select([self._connection], [], [], min(left, _WATCH))[0]:
+                    answer = child.receive(self._connection)
+                    if answer is None:
+                        break
+                    if answer.get("id") == number:
+                        return answer
+                elif self._resident() > memory_mb << 20:
+                    raise WorkerMemory(f"it used more than {memory_mb} MB")
+            else:
+                raise WorkerTimeout(f"no answer in {seconds:g} s")
+        except TimeoutError:
+            raise WorkerTimeout(f"no answer in {seconds:g} s") from None
+        except (OSError, NotAMessage):
+            pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_S)
+        raise WorkerCrashed(self.ending())
+
+    def _resident(self) -> int:
+        """Resident memory in bytes; 0 where /proc does not exist."""
+        try:
+            fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def kill(self) -> None:
+        """End the process and its group, and reap it."""
+        self._kill_group()
+        self._process.wait()
+        self._connection.close()
+
+
+class WorkerProcess(_Child):
+    """A process that any number of coroutines of one event loop ask. Of no more use when it has `died`."""
+
+    def __init__(self, module: str, *arguments: str, **how: Any) -> None:
+        super().__init__(module, *arguments, **how)
+        self.died: str | None = None
+        self._killed = False
+        self._calls: dict[int, Call] = {}
+
+    @classmethod
+    async def start(cls, module: str, *arguments: str, **how: Any) -> Self:
+        """Start a process; see _Child for the arguments.
+
+        Not in another thread: the kernel ends a worker together with the thread that started it.
+        """
+        worker = cls(module, *arguments, **how)
+        reader, worker._writer = await asyncio.open_unix_connection(sock=worker._connection)
+        worker._listening = asyncio.create_task(worker._listen(reader))
+        return worker
+
+    _writer: asyncio.StreamWriter
+    _listening: asyncio.Task[None]
+
+    @property
+    def alive(self) -> bool:
+        return self.died is None and super().alive
 
     def call(self, message: Message) -> Call:
-        """Send a request; what the call gives are the messages with its id. Raises WorkerGone."""
+        """Send a request; what the call gives are the messages with its id. Raises WorkerCrashed."""
         return Call(self, next(self._ids), message)
 
     def send(self, message: Message) -> None:
-        """Send a message. Raises WorkerGone."""
+        """Send a message. Raises WorkerCrashed."""
         if self.died is not None:
-            raise WorkerGone(self.died, killed=self._killed)
+            raise self.crash()
         self._writer.write(child.packed(message))
+
+    def crash(self) -> WorkerCrashed:
+        """The error for who waits for an answer."""
+        error = WorkerCrashed(self.died or self.ending())
+        error.killed = self._killed
+        return error
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -118,18 +194,8 @@ class WorkerProcess:
             for call in self._calls.values():
                 call.answers.put_nowait(None)
 
-    def ending(self) -> str:
-        """How the process ended, in words."""
-        code = _exit_code(self._process)
-        if code is None:
-            return "its process went silent"
-        if code < 0:
-            names = {int(number): number.name for number in signal.Signals}
-            return f"its process was killed by {names.get(-code, f'signal {-code}')}"
-        return f"its process ended with exit code {code}"
-
     async def kill(self) -> None:
-        """End the process and its group, and reap it. Calls still waiting raise WorkerGone."""
+        """End the process and its group, and reap it. Calls still waiting raise WorkerCrashed."""
         self._killed = True
         self.died = self.died or "it was stopped because a call hung"
         await self._collect()
@@ -143,11 +209,8 @@ class WorkerProcess:
         await self._collect()
 
     async def _collect(self) -> None:
-        # Not reaped before this: the number cannot belong to another group yet.
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            await asyncio.to_thread(self._process.wait)
+        self._kill_group()
+        await asyncio.to_thread(self._process.wait)
         self._writer.close()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
@@ -164,11 +227,11 @@ class Call:
         worker._calls[number] = self
 
     def send(self, message: Message) -> None:
-        """Send a message that belongs to the request. Raises WorkerGone."""
+        """Send a message that belongs to the request. Raises WorkerCrashed."""
         self._worker.send({"id": self._number, **message})
 
     async def next(self, seconds: float) -> Message:
-        """The next answer. Raises WorkerLate or WorkerGone.
+        """The next answer. Raises WorkerTimeout or WorkerCrashed.
 
         A process that is gone while a child of it holds the socket open is noticed too.
         """
@@ -180,12 +243,12 @@ class Call:
             except TimeoutError:
                 left -= wait
                 if not self._worker.alive:
-                    raise WorkerGone(self._worker.died or self._worker.ending()) from None
+                    raise self._worker.crash() from None
                 if left <= 0:
-                    raise WorkerLate(f"no answer in {seconds:g} s") from None
+                    raise WorkerTimeout(f"no answer in {seconds:g} s") from None
                 continue
             if message is None:
-                raise WorkerGone(self._worker.died or "it ended", killed=self._worker._killed)
+                raise self._worker.crash()
             return message
 
     def __enter__(self) -> Self:

@@ -24,7 +24,8 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import PluginError
 from atropos_cli.isolation.child import Message
-from atropos_cli.isolation.process import WorkerGone, WorkerLate, WorkerPool, WorkerProcess
+from atropos_cli.isolation.process import WorkerPool, WorkerProcess
+from atropos_cli.isolation.spec import WorkerCrashed, WorkerTimeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,9 @@ class ScorePool:
         try:
             async with self._pool.lease() as worker:
                 await _run(worker, job, self._options.deadline)
-        except WorkerLate:
+        except WorkerTimeout:
             job.blame("Timeout", f"{job.current()} did not answer within {self._options.deadline:g} s")
-        except WorkerGone as error:
+        except WorkerCrashed as error:
             if job.died_twice():
                 job.blame("WorkerDied", f"{job.current()}: {error}")
 
@@ -162,9 +163,9 @@ class ScorePool:
                 answer = await call.next(self._options.start_timeout)
             if "error" in answer:
                 raise PluginError(answer["error"]["message"], hint=answer["error"]["hint"])
-        except (WorkerGone, WorkerLate) as error:
+        except (WorkerCrashed, WorkerTimeout) as error:
             await asyncio.shield(worker.kill())
-            why = "did not start in time" if isinstance(error, WorkerLate) else str(error)
+            why = "did not start in time" if isinstance(error, WorkerTimeout) else str(error)
             raise PluginError(f"the process for rewards {why}", hint="ATROPOS_DEBUG=1 shows what it printed") from error
         except BaseException:
             await asyncio.shield(worker.kill())
@@ -240,7 +241,7 @@ class _Job:
 
 
 async def _run(worker: WorkerProcess, job: _Job, deadline: float) -> None:
-    """Work on a job until it is done. Raises WorkerLate or WorkerGone, with the job telling how far it came."""
+    """Work on a job until it is done. Raises WorkerTimeout or WorkerCrashed, with the job telling how far it came."""
     job.in_group = False
     job.reward = None
     with worker.call({"task": job.task, "rollouts": job.rollouts, "start": job.next}) as call:
@@ -253,4 +254,4 @@ async def _run(worker: WorkerProcess, job: _Job, deadline: float) -> None:
             try:
                 job.hear(message)
             except (KeyError, IndexError, TypeError) as error:
-                raise WorkerGone("something else was written to its answers") from error
+                raise WorkerCrashed("something else was written to its answers") from error

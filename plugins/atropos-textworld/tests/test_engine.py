@@ -19,7 +19,7 @@ from atropos_textworld.engine.process import CallFailed, GameProcess
 from atropos_textworld.engine.runfolder import RunFolder
 from atropos_textworld.games.spec import GameSpec
 
-from atropos_cli.sdk import Task, WorkerGone, WorkerLate, assistant
+from atropos_cli.sdk import Task, WorkerCrashed, WorkerTimeout, assistant
 
 
 def alive(pid: int) -> bool:
@@ -147,12 +147,12 @@ async def test_a_process_says_how_it_failed(tmp_path: Path) -> None:
     with pytest.raises(CallFailed):
         await process.ask("explode", 5.0)
     os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerLate, match=r"no answer to 'close' in 0\.2 s"):
+    with pytest.raises(WorkerTimeout, match=r"no answer to 'close' in 0\.2 s"):
         await process.ask("close", 0.2, session="s")
     waiting = asyncio.create_task(process.ask("close", 60.0, session="s"))
     await asyncio.sleep(0)
     await process.kill()
-    with pytest.raises(WorkerGone) as died:
+    with pytest.raises(WorkerCrashed) as died:
         await waiting
     assert died.value.killed
     assert not alive(process.pid)

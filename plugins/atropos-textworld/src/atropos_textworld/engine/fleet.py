@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from atropos_cli.sdk import WorkerGone, WorkerLate
+from atropos_cli.sdk import WorkerCrashed, WorkerTimeout
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.engine.process import CallFailed, GameProcess
@@ -126,12 +126,12 @@ class Session:
                         self.last = await self._open(process)
                         self._home = process
                     answer = await ask(process)
-                except WorkerGone as death:
+                except WorkerCrashed as death:
                     # Killed for somebody else's sake is not our fault; dying with us twice is.
                     self._deaths += not death.killed
                     if self._deaths > 1:
                         raise EngineError(f"the game process died twice on {_what(what)}: {death}") from death
-                except WorkerLate as timeout:
+                except WorkerTimeout as timeout:
                     await process.kill()
                     raise EngineError(f"the game hung on {_what(what)}: {timeout}") from timeout
                 except CallFailed as failure:
@@ -170,7 +170,7 @@ class Session:
         self._seat.games += Counter()
         home = self._home
         if home is not None and home.died is None:
-            with contextlib.suppress(CallFailed, WorkerLate, WorkerGone):
+            with contextlib.suppress(CallFailed, WorkerTimeout, WorkerCrashed):
                 await home.ask("close", CLOSE_DEADLINE, session=self._name)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import WorkerGone, WorkerLate, WorkerPool
+from atropos_cli.sdk import WorkerCrashed, WorkerPool, WorkerTimeout
 from atropos_textworld.engine.cache import GameCache, GameRecord
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.process import CallFailed, GameProcess
@@ -93,9 +93,9 @@ class GamePool:
                 answer = await self._asked(spec)
             except CallFailed as failure:
                 raise EngineError(f"game {spec.id} cannot be made: {failure.type}: {failure.message}") from failure
-            except WorkerLate as late:
+            except WorkerTimeout as late:
                 raise EngineError(f"game {spec.id} cannot be made: {late}") from late
-            except WorkerGone as death:
+            except WorkerCrashed as death:
                 if last:
                     raise EngineError(f"game {spec.id} cannot be made: the builder died twice: {death}") from death
             else:

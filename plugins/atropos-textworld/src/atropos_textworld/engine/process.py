@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from atropos_cli.sdk import WorkerLate, WorkerProcess
+from atropos_cli.sdk import WorkerProcess, WorkerTimeout
 
 Role = Literal["play", "build"]
 
@@ -50,14 +50,14 @@ class GameProcess(WorkerProcess):
     async def ask(self, op: str, deadline: float, **fields: Any) -> Any:
         """Ask and wait `deadline` seconds for the answer, or for a notice that starts them anew.
 
-        Raises CallFailed, WorkerLate or WorkerGone. After WorkerLate the caller must `kill()`.
+        Raises CallFailed, WorkerTimeout or WorkerCrashed. After WorkerTimeout the caller must `kill()`.
         """
         with self.call({"op": op, **fields}) as call:
             while True:
                 try:
                     frame = await call.next(deadline)
-                except WorkerLate:
-                    raise WorkerLate(f"no answer to {op!r} in {deadline:g} s") from None
+                except WorkerTimeout:
+                    raise WorkerTimeout(f"no answer to {op!r} in {deadline:g} s") from None
                 if "error" in frame:
                     raise CallFailed(str(frame["error"]["type"]), str(frame["error"]["message"]))
                 if "value" in frame:
