@@ -45,7 +45,9 @@ from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.io.lock import file_lock
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.remote import is_remote, local_copy
+from atropos_cli.isolation.child import WorkerChannel
 from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
+from atropos_cli.isolation.process import DirectWorker, WorkerPool, WorkerProcess
 from atropos_cli.isolation.spec import (
     WorkerCrashed,
     WorkerError,
@@ -110,6 +112,7 @@ __all__ = [
     "ContextOverflow",
     "Correlation",
     "DataError",
+    "DirectWorker",
     "Environment",
     "Episode",
     "EvalSuite",
@@ -178,9 +181,12 @@ __all__ = [
     "Usage",
     "UsageError",
     "Warmup",
+    "WorkerChannel",
     "WorkerCrashed",
     "WorkerError",
     "WorkerMemory",
+    "WorkerPool",
+    "WorkerProcess",
     "WorkerSpec",
     "WorkerTimeout",
     "Writer",

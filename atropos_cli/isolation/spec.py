@@ -74,7 +74,9 @@ class WorkerMemory(WorkerError):
 
 
 class WorkerCrashed(WorkerError):
-    """The process that was to answer died, or none could be started."""
+    """The process that was to answer died, or none could be started. killed: by us, for another call's sake."""
+
+    killed = False
 
 
 @dataclass(frozen=True, slots=True)

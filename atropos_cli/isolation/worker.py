@@ -25,7 +25,7 @@ import tempfile
 import threading
 from typing import Any
 
-from atropos_cli.isolation import serve
+from atropos_cli.isolation import child, serve
 from atropos_cli.isolation.command import WORK, bubblewrap_command, readable_paths
 from atropos_cli.isolation.spec import (
     HINT,
@@ -256,9 +256,8 @@ class _Process:
             number = self._count
             self._futures[number] = future
             message = {"number": number, "seconds": seconds, "fork": fork, "trusted": trusted, "request": request}
-            data = json.dumps(message).encode()
             try:
-                self._socket.sendall(serve.HEADER.pack(len(data)) + data)
+                self._socket.sendall(child.packed(message))
             except OSError:
                 # The reader sees the end too and tells everybody who waits.
                 self._shut()
@@ -293,20 +292,13 @@ class _Process:
                     future.set_exception(_Lost(str(error)))
 
     def _message(self) -> dict[str, Any]:
-        (size,) = serve.HEADER.unpack(self._exactly(serve.HEADER.size))
-        if size > serve.MOST_BYTES:
-            raise _Lost("it spoke what is no message")
-        message: dict[str, Any] = json.loads(self._exactly(size))
+        try:
+            message = child.receive(self._socket, serve.MOST_BYTES)
+        except child.NotAMessage:
+            raise _Lost("it spoke what is no message") from None
+        if message is None:
+            raise _Lost("its process ended")
         return message
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            chunk = self._socket.recv(min(size - len(data), 1 << 18))
-            if not chunk:
-                raise _Lost("its process ended")
-            data += chunk
-        return bytes(data)
 
     def _shut(self) -> None:
         with contextlib.suppress(OSError):

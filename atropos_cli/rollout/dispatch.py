@@ -42,6 +42,7 @@ _FIRST_DELAY = 0.25
 _PROBE_DELAY_CAP = 2.0
 _RETRY_DELAY_CAP = 10.0
 _REJECTED_AT_START = 3
+_LEAST_SCORING_S = 5.0
 _LEAST_WAITS = 4  # in a row, before a server that rate limits everything is given up
 _LIMITED_WAITS = 10  # times max_wait until then: quotas are counted by the minute, and a dead server is not
 
@@ -110,6 +111,10 @@ class Dispatcher:
 
     def budget(self) -> GroupBudget:
         return GroupBudget(self.execution.retries, self.active_time() + self.execution.group_timeout)
+
+    def scoring_time(self, budget: GroupBudget) -> float:
+        """Seconds for a group's rewards. A group whose rollouts took all its time is scored if that is quick."""
+        return max(budget.deadline - self.active_time(), min(_LEAST_SCORING_S, self.execution.group_timeout))
 
     async def generate(self, request: GenerateRequest, budget: GroupBudget) -> Generation:
         """One request, retried within the budget. Raises BackendError, GroupDeadline, Draining or Abort."""

@@ -140,7 +140,7 @@ class GroupRoller:
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""
-        return await self._scorer.score(task, rollouts)
+        return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
 
     def group(
         self,
@@ -182,7 +182,7 @@ class GroupRoller:
             rollouts = [self._rollout(task, state) for state in states]
         finally:
             await _all(_close(state) for state in states)
-        yield self.group(task, await self._scorer.score(task, rollouts))
+        yield self.group(task, await self.score(task, rollouts))
 
     async def _open_episodes(self, environment: Environment, task: Task) -> list[_EpisodeState]:
         states: list[_EpisodeState] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunState, RunSummary
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import AtroposError, DataError, RunFailed
+from atropos_cli.errors import AtroposError, DataError, ExitCode, RunFailed
 from atropos_cli.io.git import git_commit
 from atropos_cli.io.lost import RunFacts
 from atropos_cli.io.rundir import RunDir, check_same_plan, holds_run, open_run, read_plan
@@ -29,11 +28,12 @@ from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, twice
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
-from atropos_cli.rollout.stopping import Abort, Draining
+from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
 from atropos_cli.rollout.systematic import FailureWatch
 from atropos_cli.rollout.tasks import Shard, TaskReader, most_open_groups
 
@@ -57,10 +57,14 @@ def run_gen(
     failed than the plan allows or none succeeded.
     """
     run_dir = None if folder is None else open_run(folder, resume=resume, overwrite=overwrite)
+    loop = LoopThread()
     try:
         runner = Runner(plan, run_dir, registry, reporter or SilentReporter())
-        return asyncio.run(runner.run())
+        loop.on_stuck = runner.give_up
+        with stopped_by_signals(lambda: loop.soon(runner.on_signal), drain=plan.execution.drain):
+            return loop.call(runner.run())
     finally:
+        loop.close()
         if run_dir is not None:
             run_dir.close()
 
@@ -94,12 +98,8 @@ class Runner:
 
     async def run(self) -> RunSummary:
         """Open, roll, close; always leaves a summary behind."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._on_signal)
-        if self.run_dir is not None and (self.run_dir.folder / "plan.json").exists() and self.plan.model is not None:
-            check_same_plan(read_plan(self.run_dir.folder / "plan.json"), self.plan, self.run_dir.folder)
+        if self.plan.model is not None:
+            self._check_plan()
         try:
             parts_of = open_parts(self.plan, self.registry, self._event, self._stop, to_stdout=self.run_dir is None)
             async with parts_of as parts:
@@ -114,12 +114,9 @@ class Runner:
         self._parts = parts
         self.plan = parts.plan
         plan, digest = self.plan, self.plan.digest
-        folder: Path | None = None
-        if self.run_dir is not None:
-            folder = self.run_dir.folder
-            if (folder / "plan.json").exists():
-                check_same_plan(read_plan(folder / "plan.json"), plan, folder)
-        self.reader = TaskReader(parts.environment, plan.split, plan.limit)
+        self._check_plan()
+        folder = None if self.run_dir is None else self.run_dir.folder
+        self.reader = await LoopThread.in_callers_place(lambda: TaskReader(parts.environment, plan.split, plan.limit))
         written = 0
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
@@ -142,6 +139,10 @@ class Runner:
         gc.collect()
         gc.freeze()
         return True
+
+    def _check_plan(self) -> None:
+        if self.run_dir is not None and (path := self.run_dir.folder / "plan.json").exists():
+            check_same_plan(read_plan(path), self.plan, self.run_dir.folder)
 
     async def _recover(self, folder: Path, parts: Parts, written: int) -> bool:
         """Take over what earlier sessions counted; False when a signal came first: a large file may have to be read."""
@@ -168,8 +169,7 @@ class Runner:
             await self._pump(parts)
             await self._drain()
         finally:
-            watcher.cancel()
-            for task in self._open:
+            for task in (watcher, *self._open):
                 task.cancel()
             if self._open:
                 await asyncio.wait(self._open)
@@ -179,7 +179,7 @@ class Runner:
         """Open a group whenever a worker would be idle otherwise. Where no task is left, no money is missing."""
         dispatcher, workers = parts.dispatcher, self.plan.execution.workers
         bound = most_open_groups(parts.environment, workers, self.plan.group_size)
-        index = self._next_index(0)
+        index = self.shard.next_index(self.done.next_open, 0, self.reader.total)
         while not self._stop.is_set() and (self.reader.total is None or index < self.reader.total):
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
@@ -194,23 +194,14 @@ class Runner:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error, for this one task only
                 self._fail_group(index, None, error)
-                task = None
                 if self.reader.total is None:
                     return
             else:
                 if task is None:
                     return
                 self._start(parts.environment, index, task)
-            index = self._next_index(index + 1)
+            index = self.shard.next_index(self.done.next_open, index + 1, self.reader.total)
             await asyncio.sleep(0)
-
-    def _next_index(self, start: int) -> int:
-        """The next task to do: not done yet, and of our shard (behind the last task the reader ends the search)."""
-        index = self.done.next_open(start)
-        end = self.reader.total
-        while not self.shard.owns(index) and (end is None or index < end):
-            index = self.done.next_open(index + 1)
-        return index
 
     def _start(self, environment: Environment, index: int, task: Task) -> None:
         self._starting.add(index)
@@ -227,8 +218,7 @@ class Runner:
 
     async def _roll(self, environment: Environment, index: int, task: Task) -> None:
         """One task: roll its groups, write them together. What is not the run's end is this task's failure."""
-        assert self._run is not None
-        assert self._parts is not None
+        assert self._run is not None and self._parts is not None  # noqa: PT018
         roller = GroupRoller(self._run, index)
         roller.on_first_request = lambda: self._starting.discard(index)
         self._rolling.add(roller)
@@ -300,16 +290,23 @@ class Runner:
             self.dispatcher.fail(AtroposError(str(error)))
         self._stop.set()
 
-    def _on_signal(self) -> None:
+    def on_signal(self) -> None:
+        """Stop; at once when it is the second time."""
         self._signals += 1
         if self._signals == 1:
-            self._event(
-                "stopping", f"stopping: running groups get {self.plan.execution.drain:.0f} s; again to stop now"
-            )
+            seconds = f"{self.plan.execution.drain:.0f} s"
+            self._event("stopping", f"stopping: running groups get {seconds}; again to stop now")
         self._stop.set()
         if self.dispatcher is not None:
             self.dispatcher.draining = True
             self.dispatcher.demand_changed.set()
+
+    def give_up(self) -> None:
+        """End the program for a call that nothing ends, with a summary: the thread that waits for it is lost."""
+        self._error = RunFailed(STUCK)
+        with contextlib.suppress(Exception):
+            self._end()
+        leave(ExitCode.INTERRUPTED if self._signals else ExitCode.FAILED, STUCK)
 
     def _event(self, kind: str, message: str) -> None:
         self.reporter.event(kind, message)
@@ -364,11 +361,11 @@ class Runner:
 
     def _end(self) -> RunSummary:
         """Write the summary and tell everybody; raise what ended the run."""
-        try:
-            if self.run_dir is not None:
+        if self.run_dir is not None:
+            try:
                 self.run_dir.check_present()
-        except DataError as error:
-            self._error = self._error or error
+            except DataError as error:
+                self._error = self._error or error
         state = self._state()
         summary = self._summary(state)
         if self.run_dir is not None and self._run is not None:
@@ -395,6 +392,4 @@ class Runner:
             return "failed"
         if self._signals or (self._parts is not None and self._parts.ledger.reached):
             return "interrupted"
-        nothing = 0 < self.totals.rollouts == self.totals.rollouts_failed
-        rate = self.totals.rollouts_failed / max(1, self.totals.rollouts)
-        return "failed" if nothing or rate > self.plan.execution.max_failure_rate else "finished"
+        return "failed" if self.totals.too_many_failed(self.plan.execution.max_failure_rate) else "finished"

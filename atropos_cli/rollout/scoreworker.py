@@ -1,6 +1,5 @@
-"""The process in which rewards run: `python -m atropos_cli.rollout.scoreworker FD`, started by rollout.workers.
+"""The process in which rewards run: a module for isolation.child, started by rollout.workers.
 
-It talks over an inherited socket, one length-prefixed JSON message after another (`send`, `receive`).
 First it is told which rewards to load; then it gets jobs and answers rollout by rollout, so that its
 parent knows which one hangs or kills it. Rewards run in the main thread (their own alarms work), and
 asynchronous ones in this process's event loop. What they print goes nowhere.
@@ -10,15 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import hashlib
 import inspect
-import json
-import os
 import resource
 import signal
-import socket
-import struct
 import sys
 import traceback
 from collections.abc import Callable
@@ -28,70 +22,42 @@ from typing import Any
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import AtroposError, PluginError
+from atropos_cli.isolation.child import Message, WorkerChannel
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.scoring import Scorer
 
-Message = dict[str, Any]
-_HEADER = struct.Struct(">I")
 _TRACES = 3
-_PR_SET_PDEATHSIG = 1
 
 
 class WrongCount(Exception):
     """A group reward returned a list of another length than the group."""
 
 
-def send(stream: Any, message: Message) -> None:
-    """Write one message."""
-    data = json.dumps(message, separators=(",", ":")).encode("utf-8", "replace")
-    stream.write(_HEADER.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: Any) -> Message | None:
-    """Read one message; None when the other side is gone."""
-    header = stream.read(_HEADER.size)
-    if len(header) < _HEADER.size:
-        return None
-    data = stream.read(_HEADER.unpack(header)[0])
-    message: Message = json.loads(data)
-    return message
-
-
-def main(fd: int) -> None:
+def main(channel: WorkerChannel) -> None:
     """Serve jobs until the parent goes away."""
-    _die_with_the_parent()
-    stream: Any = socket.socket(fileno=fd).makefile("rwb")
-    first = receive(stream)
+    first = channel.receive()
     if first is None:
         return
     try:
-        worker = Worker(first, stream)
+        worker = Worker(first, channel)
     except AtroposError as error:
-        send(stream, {"error": {"message": error.message, "hint": error.hint}})
-        return
+        answer: Message = {"error": {"message": error.message, "hint": error.hint}}
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises at import is told to the parent
-        send(stream, {"error": {"message": f"{type(error).__name__}: {error}", "hint": None}})
-        return
-    send(stream, {"ready": worker.described})
+        answer = {"error": {"message": f"{type(error).__name__}: {error}", "hint": None}}
+    else:
+        answer = {"ready": worker.described}
+    channel.send({"id": first["id"], **answer})
     with asyncio.Runner() as runner:
-        while (job := receive(stream)) is not None:
+        while "ready" in answer and (job := channel.receive()) is not None:
             runner.run(worker.work(job))
-
-
-def _die_with_the_parent() -> None:
-    """Linux: no worker outlives a parent that was killed, even in the middle of a reward."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(0)
 
 
 class Worker:
     """The loaded rewards, and what is needed to run them safely."""
 
-    def __init__(self, config: Message, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, config: Message, channel: WorkerChannel) -> None:
+        self._channel = channel
+        self._job = 0
         self._traces = 0
         self._trace: str | None = None
         loaded = load_rewards(config["rewards"], config.get("environment"), config.get("options", {}))
@@ -105,11 +71,12 @@ class Worker:
 
     async def work(self, job: Message) -> None:
         """Answer one job: {"i": ...} for each rollout, {"group": ...} when there are group rewards, {"done": true}."""
+        self._job = job["id"]
         try:
             task = Task.model_validate(job["task"])
             rollouts = [Rollout.model_validate(item) for item in job["rollouts"]]
         except ValueError as error:
-            send(self._stream, {"invalid": " ".join(str(error).split())[:500]})
+            self._send({"invalid": " ".join(str(error).split())[:500]})
             return
         start = int(job.get("start", 0))
         for i in range(start, len(rollouts)):
@@ -117,11 +84,11 @@ class Worker:
             scorer = Scorer(self._single)
             (scored,) = await scorer.score(task, [rollouts[i]])
             _quiet_alarms()
-            send(self._stream, {"i": i, **self._answer(scored, scorer.reported[0])})
+            self._send({"i": i, **self._answer(scored, scorer.reported[0])})
         if self._group:
             # The parent knows who failed before, here or in a worker that died: they take no part.
-            send(self._stream, {"singles": True})
-            message = receive(self._stream)
+            self._send({"singles": True})
+            message = self._channel.receive()
             if message is None:
                 return
             alive = message["alive"]
@@ -133,8 +100,11 @@ class Worker:
                 {"i": i, **self._answer(item, metrics)}
                 for i, item, metrics in zip(alive, scored_group, scorer.reported, strict=True)
             ]
-            send(self._stream, {"group": answers})
-        send(self._stream, {"done": True})
+            self._send({"group": answers})
+        self._send({"done": True})
+
+    def _send(self, message: Message) -> None:
+        self._channel.send({"id": self._job, **message})
 
     def _answer(self, scored: Rollout, metrics: dict[str, float]) -> Message:
         answer: Message = {"rewards": scored.rewards}
@@ -153,7 +123,7 @@ class Worker:
 
         def run(*args: Any) -> Any:
             if self._tell:
-                send(self._stream, {"now": reward.name})
+                self._send({"now": reward.name})
             with self._noting():
                 value = function(*args)
             if inspect.isawaitable(value):
@@ -244,7 +214,3 @@ def _limit_memory(megabytes: int) -> None:
 def _quiet_alarms() -> None:
     """An alarm that a reward forgot must not go off in the next one."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
@@ -13,7 +15,13 @@ from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
+from atropos_cli.rollout.loopthread import FOREVER, LoopThread
+from atropos_cli.rollout.stopping import TOO_LATE, RewardTimeout
 from atropos_cli.rollout.systematic import place_of
+
+_LEAST_S = 1.0
+_CANCEL_S = 1.0
+"""Seconds in which a reward that was cancelled may end."""
 
 
 class Scorer:
@@ -23,18 +31,24 @@ class Scorer:
     """The metrics that the rewards of the last call of score() gave, for each rollout."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
-        self._single = [reward for reward in rewards if reward.kind == "rollout"]
-        self._group = [reward for reward in rewards if reward.kind == "group"]
+        self._rewards = sorted(rewards, key=lambda reward: reward.kind == "group")  # of groups last
         self._weights = {reward.name: reward.weight for reward in rewards}
 
-    async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
-        """The rollouts with rewards; a failed one is left as it is, and one whose reward fails becomes failed."""
+    async def score(self, task: Task, rollouts: Sequence[Rollout], seconds: float | None = None) -> tuple[Rollout, ...]:
+        """The rollouts with rewards; a failed one is left as it is, and one whose reward fails becomes failed.
+
+        seconds: what the rewards may take together; a rollout whose reward is not done then fails (RewardTimeout).
+        Functions that are not asynchronous are held to it on a LoopThread only, where they run in the main thread.
+        """
         values: list[dict[str, float]] = [{} for _ in rollouts]
         metrics: list[dict[str, float]] = [{} for _ in rollouts]
         failures: list[RolloutFailure | None] = [rollout.failure for rollout in rollouts]
-        for reward in self._single:
+        clock = _Clock(seconds)
+        for reward in self._rewards:
             alive = [i for i, failure in enumerate(failures) if failure is None]
-            results = await _each(reward, task, [rollouts[i] for i in alive])
+            if not alive:
+                break
+            results = await _values(reward, task, [rollouts[i] for i in alive], clock)
             for i, result in zip(alive, results, strict=True):
                 try:
                     if isinstance(result, Exception | SystemExit):
@@ -43,23 +57,12 @@ class Scorer:
                     metrics[i] |= _metrics(result)
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                     failures[i] = score_failure(reward, error)
-        for reward in self._group:
-            alive = [i for i, failure in enumerate(failures) if failure is None]
-            if not alive:
-                break
-            try:
-                result = reward.fn(task, [rollouts[i] for i in alive])
-                if inspect.isawaitable(result):
-                    result = await result
-                if len(result) != len(alive):
-                    raise ValueError(f"{len(result)} values for {len(alive)} rollouts")
-                for i, value in zip(alive, result, strict=True):
-                    values[i][reward.name] = _finite(value)
-                    metrics[i] |= _metrics(value)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
+            if reward.kind == "group" and any(failures[i] is not None for i in alive):
+                # Values of a group belong together.
+                reason = next(failures[i] for i in alive if failures[i] is not None)
                 for i in alive:
                     values[i].pop(reward.name, None)
-                    failures[i] = score_failure(reward, error)
+                    failures[i] = reason
         self.reported = metrics
         return tuple(
             self._with_rewards(rollout, values[i], metrics[i], failures[i]) for i, rollout in enumerate(rollouts)
@@ -78,25 +81,87 @@ class Scorer:
         return rollout.model_copy(update=changes)
 
 
-async def _each(reward: Reward, task: Task, rollouts: Sequence[Rollout]) -> list[Any]:
+class _Clock:
+    """The seconds that a group's rewards may still take together. None: as long as they like."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._left = FOREVER if seconds is None else seconds
+        self._least = min(self._left, _LEAST_S)
+
+    @property
+    def left(self) -> float:
+        """What the next reward may take: a little even when the others took all."""
+        return max(self._left, self._least)
+
+    def used(self, seconds: float) -> None:
+        self._left -= seconds
+
+
+async def _values(reward: Reward, task: Task, rollouts: Sequence[Rollout], clock: _Clock) -> list[Any]:
     """The reward's value for each rollout, or the exception in its place; asynchronous ones are awaited together."""
-    results: list[Any] = []
-    waiting: dict[int, Awaitable[Any]] = {}
-    for i, rollout in enumerate(rollouts):
-        try:
-            results.append(reward.fn(task, rollout))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
-            results.append(error)
-        else:
-            if inspect.isawaitable(results[i]):
-                waiting[i] = _without_exit(results[i])
+    group = reward.kind == "group"
+    calls = [partial(reward.fn, task, one) for one in ([rollouts] if group else rollouts)]
+    if (loop := LoopThread.here()) is not None and not inspect.iscoroutinefunction(reward.fn):
+        results, used = await loop.in_caller(calls, clock.left)
+        clock.used(used)
+    else:
+        results = [_called(call) for call in calls]
+    waiting = {
+        i: asyncio.ensure_future(_without_exit(item)) for i, item in enumerate(results) if inspect.isawaitable(item)
+    }
     if waiting:
-        values = await asyncio.gather(*waiting.values(), return_exceptions=True)
-        for i, value in zip(waiting, values, strict=True):
-            if isinstance(value, BaseException) and not isinstance(value, Exception):
-                raise value
-            results[i] = value
-    return results
+        began = time.monotonic()
+        late = await _wait(waiting.values(), clock.left)
+        clock.used(time.monotonic() - began)
+        for i, job in waiting.items():
+            results[i] = _too_late(job) if job in late else _result(job)
+    if not group:
+        return results
+    (result,) = results
+    if isinstance(result, Exception | SystemExit):
+        return [result] * len(rollouts)
+    try:
+        if len(result) != len(rollouts):
+            raise ValueError(f"{len(result)} values for {len(rollouts)} rollouts")
+        return list(result)
+    except (TypeError, ValueError) as error:
+        return [error] * len(rollouts)
+
+
+def _called(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
+        return error
+
+
+async def _wait(jobs: Collection[asyncio.Future[Any]], seconds: float) -> list[asyncio.Future[Any]]:
+    """Wait for all; at the end of the time, or when this is cancelled, cancel the late ones and give them a moment."""
+    late: list[asyncio.Future[Any]] = []
+    try:
+        await asyncio.wait(jobs, timeout=seconds)
+    finally:
+        late = [job for job in jobs if not job.done()]
+        for job in late:
+            job.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_CANCEL_S)
+    return late
+
+
+def _too_late(job: asyncio.Future[Any]) -> RewardTimeout:
+    ignored = not job.done()
+    job.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio complains of it
+    return RewardTimeout(f"{TOO_LATE}{', and it ignored that it was cancelled' if ignored else ''}")
+
+
+def _result(job: asyncio.Future[Any]) -> Any:
+    if job.cancelled():
+        return RuntimeError("it was cancelled")
+    error = job.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    return error if error is not None else job.result()
 
 
 async def _without_exit(waiting: Awaitable[Any]) -> Any:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from atropos_cli.errors import AtroposError
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from atropos_cli.errors import AtroposError, ExitCode
+
+TOO_LATE = "it was not done when the group's time was over"
+_LEAST_S = 10.0
+_AT_ONCE_S = 3.0
 
 
 class Draining(BaseException):
     """The run is being stopped, and this group has not begun to cost anything."""
+
+
+class RewardTimeout(Exception):
+    """A reward was not done when its group's time was over."""
 
 
 class Abort(BaseException):
@@ -15,3 +31,39 @@ class Abort(BaseException):
     def __init__(self, error: AtroposError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], object], drain: float) -> Iterator[None]:
+    """SIGINT and SIGTERM call `stop`; in the main thread only.
+
+    What keeps the run from ending ends with the program: 10 s after `drain`, 3 s after a second signal, by a third.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    timers: list[threading.Timer] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        patience = (drain + _LEAST_S, _AT_ONCE_S, 0.0)[min(len(timers), 2)]
+        timers.append(threading.Timer(patience, leave, [ExitCode.INTERRUPTED, "something kept the run from ending"]))
+        timers[-1].daemon = True
+        timers[-1].start()
+        stop()
+
+    old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def leave(code: int, why: str) -> None:
+    """End the program here and now: a thread of it can no longer be reached."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"error: {why}; the program is ended, what was written is kept\n")
+        sys.stderr.flush()
+    os._exit(code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 from atropos_cli.domain.plan import parse_shard
@@ -23,6 +23,13 @@ class Shard:
 
     def owns(self, index: int) -> bool:
         return self._count == 1 or crc32(b"%d" % index) % self._count == self._index
+
+    def next_index(self, next_open: Callable[[int], int], start: int, end: int | None) -> int:
+        """The next task to do: open, and of this shard (behind the last task, `end`, the reader ends the search)."""
+        index = next_open(start)
+        while not self.owns(index) and (end is None or index < end):
+            index = next_open(index + 1)
+        return index
 
     def size(self, total: int | None) -> int | None:
         """How many of `total` tasks are in the shard."""

@@ -132,6 +132,11 @@ class Totals:
                 found[kind] += count
         return found
 
+    def too_many_failed(self, most: float) -> bool:
+        """Whether more than this part of the rollouts failed, or all."""
+        nothing = 0 < self.rollouts == self.rollouts_failed
+        return nothing or self.rollouts_failed / max(1, self.rollouts) > most
+
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that is counted here."""
         return {

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +22,10 @@ from typing import Any, Self
 
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.task import Task
-from atropos_cli.rollout.workerprocess import Message, WorkerGone, WorkerLate, WorkerProcess
+from atropos_cli.errors import PluginError
+from atropos_cli.isolation.child import Message
+from atropos_cli.isolation.process import WorkerPool, WorkerProcess
+from atropos_cli.isolation.spec import WorkerCrashed, WorkerTimeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +73,21 @@ class ScorePool:
     def __init__(self, rewards: RewardSet, options: PoolOptions | None = None) -> None:
         self._rewards = rewards
         self._options = options or PoolOptions()
-        self._idle: asyncio.LifoQueue[WorkerProcess | None] = asyncio.LifoQueue()
-        self._all: set[WorkerProcess] = set()
+        self._pool = WorkerPool(self._spawn, max(1, self._options.workers))
         self.scorers: list[Message] = []
-        self.restarts = 0
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were lost."""
+        return self._pool.restarts
 
     async def start(self) -> list[Message]:
         """Start one worker and return what it loaded: {name, weight, kind, dist, version, code} for each reward.
 
         Raises PluginError when a reward cannot be loaded.
         """
-        for _ in range(max(1, self._options.workers) - 1):
-            self._idle.put_nowait(None)
-        worker = await self._spawn()
-        self.scorers = worker.scorers
-        self._idle.put_nowait(worker)
-        return self.scorers
+        async with self._pool.lease():
+            return self.scorers
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -96,9 +100,7 @@ class ScorePool:
 
     async def close(self) -> None:
         """End all workers. Safe to call twice."""
-        for worker in list(self._all):
-            await worker.close()
-        self._all.clear()
+        await self._pool.close()
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with rewards filled in; failed ones stay as they are."""
@@ -137,55 +139,39 @@ class ScorePool:
 
     async def _try(self, job: _Job) -> None:
         """Run a job on a worker as far as it comes; a worker that hangs or dies is replaced, its rollout fails."""
-        worker = await self._idle.get()
         try:
-            if worker is None or not worker.alive:
-                if worker is not None:
-                    await self._drop(worker)
-                worker = None
-                worker = await self._spawn()
-            try:
+            async with self._pool.lease() as worker:
                 await _run(worker, job, self._options.deadline)
-            except WorkerLate:
-                job.blame("Timeout", f"{job.current()} did not answer within {self._options.deadline:g} s")
-                await self._drop(worker, patience=0.0)
-                worker = None
-            except WorkerGone as error:
-                ended = await self._drop(worker)
-                worker = None
-                if job.died_twice():
-                    job.blame("WorkerDied", f"{job.current()}: {str(error) or ended}")
-        except BaseException:
-            # Cancelled in the middle of a job: the worker's state is unknown.
-            if worker is not None:
-                await asyncio.shield(self._drop(worker))
-                worker = None
-            raise
-        finally:
-            self._idle.put_nowait(worker)
+        except WorkerTimeout:
+            job.blame("Timeout", f"{job.current()} did not answer within {self._options.deadline:g} s")
+        except WorkerCrashed as error:
+            if job.died_twice():
+                job.blame("WorkerDied", f"{job.current()}: {error}")
 
     async def _spawn(self) -> WorkerProcess:
-        worker = WorkerProcess()
-        self._all.add(worker)
+        """A worker that has loaded the rewards. Raises PluginError."""
+        log = None if os.environ.get("ATROPOS_DEBUG") else subprocess.DEVNULL
+        worker = await WorkerProcess.start("atropos_cli.rollout.scoreworker", log=log)
+        config = {
+            "rewards": [list(pair) for pair in self._rewards.rewards],
+            "environment": self._rewards.environment,
+            "options": {name: dict(given) for name, given in self._rewards.options.items()},
+            "memory_mb": self._options.memory_mb,
+        }
         try:
-            await worker.open(
-                {
-                    "rewards": [list(pair) for pair in self._rewards.rewards],
-                    "environment": self._rewards.environment,
-                    "options": {name: dict(given) for name, given in self._rewards.options.items()},
-                    "memory_mb": self._options.memory_mb,
-                },
-                self._options.start_timeout,
-            )
+            with worker.call(config) as call:
+                answer = await call.next(self._options.start_timeout)
+            if "error" in answer:
+                raise PluginError(answer["error"]["message"], hint=answer["error"]["hint"])
+        except (WorkerCrashed, WorkerTimeout) as error:
+            await asyncio.shield(worker.kill())
+            why = "did not start in time" if isinstance(error, WorkerTimeout) else str(error)
+            raise PluginError(f"the process for rewards {why}", hint="ATROPOS_DEBUG=1 shows what it printed") from error
         except BaseException:
-            await asyncio.shield(self._drop(worker))
+            await asyncio.shield(worker.kill())
             raise
+        self.scorers = answer["ready"]
         return worker
-
-    async def _drop(self, worker: WorkerProcess, patience: float = 0.1) -> str:
-        self._all.discard(worker)
-        self.restarts += 1
-        return await worker.kill(patience)
 
 
 class _Job:
@@ -255,17 +241,17 @@ class _Job:
 
 
 async def _run(worker: WorkerProcess, job: _Job, deadline: float) -> None:
-    """Work on a job until it is done. Raises WorkerLate or WorkerGone, with the job telling how far it came."""
+    """Work on a job until it is done. Raises WorkerTimeout or WorkerCrashed, with the job telling how far it came."""
     job.in_group = False
     job.reward = None
-    await worker.send({"task": job.task, "rollouts": job.rollouts, "start": job.next})
-    while not job.done:
-        message = await worker.receive(deadline)
-        if "singles" in message:
-            job.in_group = True
-            await worker.send({"alive": job.alive()})
-            continue
-        try:
-            job.hear(message)
-        except (KeyError, IndexError, TypeError) as error:
-            raise WorkerGone("something else was written to its answers") from error
+    with worker.call({"task": job.task, "rollouts": job.rollouts, "start": job.next}) as call:
+        while not job.done:
+            message = await call.next(deadline)
+            if "singles" in message:
+                job.in_group = True
+                call.send({"alive": job.alive()})
+                continue
+            try:
+                job.hear(message)
+            except (KeyError, IndexError, TypeError) as error:
+                raise WorkerCrashed("something else was written to its answers") from error

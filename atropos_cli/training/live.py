@@ -8,9 +8,7 @@ The trainer's thread waits while rollouts run, so that nothing changes the weigh
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
@@ -30,56 +28,8 @@ from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
 
-T = TypeVar("T")
-_LOOK = 0.1
 OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
 """Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
-
-
-class LoopThread:
-    """An event loop on a thread; call() runs a coroutine there and waits."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="atropos-rollouts", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. Ctrl-C in the waiting thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call_unless(
-        self, stopping: Callable[[], bool], work: Coroutine[Any, Any, T], tick: Callable[[], None] = lambda: None
-    ) -> T | None:
-        """As call(), but the work is cancelled as soon as `stopping` is true: then None, when it has ended.
-
-        tick is called now and then, on the loop's thread.
-        """
-
-        async def watched() -> T | None:
-            job = asyncio.ensure_future(work)
-            while not job.done():
-                if stopping():
-                    job.cancel()
-                    await asyncio.gather(job, return_exceptions=True)
-                    return None
-                await asyncio.wait({job}, timeout=_LOOK)
-                tick()
-            return job.result()
-
-        return self.call(watched())
-
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        if not self._thread.is_alive():
-            self._loop.close()
 
 
 class Player:

@@ -23,11 +23,12 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.components import close_part, make_backend, open_backend
+from atropos_cli.rollout.loopthread import LoopThread
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.training.answers import Answers, Failures
 from atropos_cli.training.data import check_data, prompt_rows, stored_groups, stored_rows
-from atropos_cli.training.live import LoopThread, OnFailure, Player
+from atropos_cli.training.live import OnFailure, Player
 from atropos_cli.training.order import TaskOrder, held_out_digests
 from atropos_cli.training.overlap import HeldOut
 from atropos_cli.training.ranks import LOADED, RankDir, RankRecording, wait_for

@@ -65,7 +65,7 @@ class Bench:
         return self.environment._runtime
 
     def pids(self) -> dict[str, list[int]]:
-        builders = [process.pid for process in self.runtime.pool._processes if process is not None]
+        builders = self.runtime.pool.processes.pids()
         return {"this process": [os.getpid()], "players": self.runtime.fleet.pids(), "builders": builders}
 
     def cpu(self) -> float:

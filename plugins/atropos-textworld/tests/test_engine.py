@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from atropos_textworld.engine.errors import EngineError
-from atropos_textworld.engine.process import CallFailed, CallTimeout, ProcessDied, WorkerProcess
+from atropos_textworld.engine.process import CallFailed, GameProcess
 from atropos_textworld.engine.runfolder import RunFolder
 from atropos_textworld.games.spec import GameSpec
 
-from atropos_cli.sdk import Task, assistant
+from atropos_cli.sdk import Task, WorkerCrashed, WorkerTimeout, assistant
 
 
 def alive(pid: int) -> bool:
@@ -75,8 +75,8 @@ async def test_only_the_game_that_kills_its_process_fails(opened: Any, make_task
     seat = environment._runtime.fleet._seats[0]
     start = seat.running
 
-    async def deadly() -> WorkerProcess:
-        process: WorkerProcess = await start()
+    async def deadly() -> GameProcess:
+        process: GameProcess = await start()
         if culprit.game.session._deaths and asyncio.current_task() is turns[0]:
             os.kill(process.pid, signal.SIGKILL)
         return process
@@ -116,7 +116,7 @@ async def test_a_builder_that_dies_is_replaced(opened: Any, make_task: Callable[
     pool = environment._runtime.pool
     first = GameSpec.from_json(make_task("quest-fetch", seed=1001).info)
     await pool.get(first)
-    os.kill(pool._processes[0].pid, signal.SIGKILL)
+    os.kill(pool.processes.pids()[0], signal.SIGKILL)
     record = await pool.get(GameSpec.from_json(make_task("quest-fetch", seed=1002).info))
     assert pool.cache.game_path(record.key).exists()
 
@@ -140,19 +140,19 @@ async def test_a_game_removed_from_the_cache_is_made_again(opened: Any, make_tas
 
 
 async def test_a_process_says_how_it_failed(tmp_path: Path) -> None:
-    process = await WorkerProcess.start("play", tmp_path / "run")
+    process = await GameProcess.begin("play", tmp_path / "run")
     with pytest.raises(CallFailed, match="nowhere") as failed:
-        await process.call("open", 60.0, session="s", path="nowhere.z8", commands=[])
+        await process.ask("open", 60.0, session="s", path="nowhere.z8", commands=[])
     assert failed.value.type == "FileNotFoundError"
     with pytest.raises(CallFailed):
-        await process.call("explode", 5.0)
+        await process.ask("explode", 5.0)
     os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(CallTimeout, match=r"no answer to 'close' in 0\.2 s"):
-        await process.call("close", 0.2, session="s")
-    waiting = asyncio.create_task(process.call("close", 60.0, session="s"))
+    with pytest.raises(WorkerTimeout, match=r"no answer to 'close' in 0\.2 s"):
+        await process.ask("close", 0.2, session="s")
+    waiting = asyncio.create_task(process.ask("close", 60.0, session="s"))
     await asyncio.sleep(0)
     await process.kill()
-    with pytest.raises(ProcessDied) as died:
+    with pytest.raises(WorkerCrashed) as died:
         await waiting
     assert died.value.killed
     assert not alive(process.pid)
@@ -162,7 +162,7 @@ async def test_closing_leaves_nothing(opened: Any, make_task: Callable[..., Task
     environment = await opened(workers=2)
     episode = environment.episode(make_task("quest-fetch", seed=77))
     await episode.reset()
-    pids = [*environment._runtime.fleet.pids(), environment._runtime.pool._processes[0].pid]
+    pids = [*environment._runtime.fleet.pids(), environment._runtime.pool.processes.pids()[0]]
     assert all(map(alive, pids))
     assert os.listdir(temporary_folders)
     await episode.close()
@@ -199,8 +199,7 @@ async def main():
     await first.reset()
     second = environment.episode(tasks[200])
     await asyncio.sleep(0.2)
-    builder = environment._runtime.pool._processes[0]
-    print(*environment._runtime.fleet.pids(), builder.pid, flush=True)
+    print(*environment._runtime.fleet.pids(), *environment._runtime.pool.processes.pids(), flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())
 """

@@ -122,7 +122,7 @@ async def test_the_worker_refuses_what_was_not_sanitised(shared: Any, make_task:
     process = session._home
     for command in ("look\nsave", "\x00", "a\x00b", "Look", "", "x" * (LONGEST_COMMAND + 1), "é"):
         with pytest.raises(CallFailed, match="unsafe command"):
-            await process.call("step", 5.0, session=session._name, command=command)
+            await process.ask("step", 5.0, session=session._name, command=command)
     assert (await session.step("look")).text
     await session.close()
 

@@ -184,7 +184,7 @@ import sympy
 worker.GUARD = worker.guard(sys.argv[2])
 worker.KINDS["text"] = lambda request: bool(sympy.sympify(request["text"]) == 4)
 for text in json.loads(sys.argv[3]):
-    print(json.dumps(worker.answer(json.dumps({"kind": "text", "seconds": 5, "text": text}))))
+    print(json.dumps(worker.answer({"kind": "text", "seconds": 5, "text": text})))
 """
 
 

@@ -264,7 +264,7 @@ async def test_many_groups_at_once_and_no_zombies() -> None:
     async with ScorePool(rewards, PoolOptions(workers=2, deadline=10)) as pool:
         groups = [pool.score(TASK, [rollout(text, i) for i, text in enumerate(texts)]) for _ in range(6)]
         results = await asyncio.gather(*groups)
-        assert len(pool._all) <= 2
+        assert len(pool._pool._all) <= 2
     for found in results:
         assert [item.reward for item in found] == [2.0, 1.0, None, 2.0]
     assert all(_running(int(pid)) for pid in _children())
@@ -295,8 +295,8 @@ from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.messages import assistant
 async def main():
     async with ScorePool(RewardSet((("./r.py:act", None),)), PoolOptions(workers=1, deadline=60)) as pool:
-        (worker,) = pool._all
-        print(worker._process.pid, flush=True)
+        (worker,) = pool._pool._all
+        print(worker.pid, flush=True)
         await pool.score(Task(id="t"), [Rollout(id="r", task_id="t", messages=(assistant("hang"),))])
 asyncio.run(main())
 """

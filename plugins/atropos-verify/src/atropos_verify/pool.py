@@ -9,117 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
-import json
 import os
-import select
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atropos_cli.sdk import ConfigError, PluginError, guard_file
+from atropos_cli.sdk import (
+    ConfigError,
+    DirectWorker,
+    PluginError,
+    WorkerCrashed,
+    WorkerMemory,
+    WorkerTimeout,
+    guard_file,
+)
 from atropos_verify.errors import GoldError, VerifierCrashed, VerifierError, VerifierMemory, VerifierTimeout
 
 T = TypeVar("T")
 START_SECONDS = 120.0
 MAX_REQUESTS = 5_000
-_WATCH_SECONDS = 0.02
 _EXTRAS = {"math_verify": "math", "jsonschema": "schema"}
 _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL")
 
 
-class _Worker:
-    """One child process. Not thread-safe: each pool thread owns one."""
+class _Worker(DirectWorker):
+    """One worker process, and for which kinds of requests it has imported the packages."""
 
-    def __init__(self, memory_mb: int) -> None:
-        self.memory = memory_mb << 20
+    def __init__(self) -> None:
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        super().__init__(str(Path(__file__).with_name("worker.py")), guard_file(), env=environment)
         self.requests = 0
         self.loaded: set[str] = set()
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own file, no shell
-                [sys.executable, "-P", "-X", "utf8", str(Path(__file__).with_name("worker.py")), guard_file()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise VerifierCrashed(f"a verifier process cannot be started: {error}") from error
-        self.buffer = b""
-        try:
-            self._read(START_SECONDS)
-        except VerifierError:
-            self.kill()
-            raise
-
-    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        self.requests += 1
-        line = json.dumps({**request, "seconds": seconds}).encode() + b"\n"
-        try:
-            self._write(line)
-        except OSError:
-            raise VerifierCrashed(f"the verifier process died ({self._status()})") from None
-        return self._read(seconds)
-
-    def _write(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        view = memoryview(line)
-        while view:
-            view = view[self.process.stdin.write(view) or 0 :]
-
-    def _read(self, seconds: float) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        fd = self.process.stdout.fileno()
-        poll = select.poll()
-        poll.register(fd, select.POLLIN | select.POLLHUP)
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self.buffer:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise VerifierTimeout(f"no verdict within {seconds:g} s")
-            if poll.poll(min(left, _WATCH_SECONDS) * 1000):
-                chunk = os.read(fd, 65_536)
-                if not chunk:
-                    raise VerifierCrashed(f"the verifier process died ({self._status()})")
-                self.buffer += chunk
-            elif self._resident() > self.memory:
-                raise VerifierMemory(f"the verifier used more than {self.memory >> 20} MB")
-        line, _, self.buffer = self.buffer.partition(b"\n")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-    def _resident(self) -> int:
-        """Resident memory in bytes; 0 where /proc does not exist (the address space is bounded there)."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
-        except OSError:
-            return 0
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def _status(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self.process.wait(1)
-            return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return "it closed its output"
-
-    def kill(self) -> None:
-        """End the process and its group, and reap it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
 
 
 class WorkerPool:
@@ -145,11 +67,14 @@ class WorkerPool:
     def warm(self, kind: str) -> _Worker:
         """This thread's worker, with the packages for that kind imported: neither is part of a deadline."""
         worker: _Worker | None = getattr(self._local, "worker", None)
-        if worker is not None and (worker.requests >= MAX_REQUESTS or worker.process.poll() is not None):
+        if worker is not None and (worker.requests >= MAX_REQUESTS or not worker.alive):
             self._drop(worker)
             worker = None
         if worker is None:
-            worker = _Worker(self.memory_mb)
+            try:
+                worker = _Worker()
+            except OSError as error:
+                raise VerifierCrashed(f"a verifier process cannot be started: {error}") from error
             self._local.worker = worker
             with self._lock:
                 self._all.add(worker)
@@ -159,15 +84,21 @@ class WorkerPool:
         return worker
 
     def _answer(self, worker: _Worker, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        worker.requests += 1
         try:
-            reply = worker.ask(request, seconds)
-            if reply.get("error") == "memory":
-                raise VerifierMemory("the verifier reached its memory limit")
-        except VerifierError:
-            self.replaced += 1
-            self._drop(worker)
-            raise
-        return reply
+            reply = worker.ask({**request, "seconds": seconds}, seconds, self.memory_mb)
+            if reply.get("error") != "memory":
+                return reply
+            failure: VerifierError = VerifierMemory("the verifier reached its memory limit")
+        except WorkerTimeout:
+            failure = VerifierTimeout(f"no verdict within {seconds:g} s")
+        except WorkerMemory:
+            failure = VerifierMemory(f"the verifier used more than {self.memory_mb} MB")
+        except WorkerCrashed as gone:
+            failure = VerifierCrashed(f"the verifier process died ({gone})")
+        self.replaced += 1
+        self._drop(worker)
+        raise failure
 
     def _drop(self, worker: _Worker) -> None:
         self._local.worker = None
@@ -178,7 +109,7 @@ class WorkerPool:
     def pids(self) -> list[int]:
         """The process ids of the workers that are alive."""
         with self._lock:
-            return [worker.process.pid for worker in self._all]
+            return [worker.pid for worker in self._all]
 
     def close(self) -> None:
         """Stop all workers. Jobs that are running fail. Does nothing in a forked child."""

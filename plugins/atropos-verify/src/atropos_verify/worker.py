@@ -1,8 +1,8 @@
 """The child process that does what may hang, crash or eat memory. It is killed from outside.
 
-Run by path with `python -P worker.py GUARD`; it imports nothing of atropos. GUARD is a file that keeps libraries
-from evaluating what could do more than be read: sympy makes numbers of text that way. One JSON request a line on
-stdin, one JSON reply a line on the original stdout. A request holds `seconds`, its deadline, and one of:
+A module for the sdk's worker processes; it imports nothing of atropos. main() gets the path of a file that keeps
+libraries from evaluating what could do more than be read: sympy makes numbers of text that way. A request holds
+`seconds`, its deadline, and one of:
 
     {"kind": "math", "gold": LaTeX, "answer": LaTeX}             -> {"value": bool}
     {"kind": "regex", "pattern": P, "flags": n, "text": T, "full": bool}  -> {"value": bool}
@@ -17,8 +17,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import json
-import os
 import re
 import sys
 from typing import Any
@@ -126,8 +124,7 @@ def guard(path: str) -> Any:
     return module
 
 
-def answer(line: str) -> dict[str, Any]:
-    request = json.loads(line)
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     limit(int(request["seconds"]) + 10)
     GUARD.reasons.clear()
     try:
@@ -156,25 +153,17 @@ def limit(cpu_seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def main() -> None:
+def main(channel: Any, guard_path: str) -> None:
+    """Answer until the parent is gone."""
     import logging
     import resource
 
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print must not look like a reply
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE if hard < 0 else min(hard, ADDRESS_SPACE), hard))
     sys.set_int_max_str_digits(0)
     global GUARD
-    GUARD = guard(sys.argv[1])
-    replies.write('{"ready": true}\n')
-    replies.flush()
-    for line in sys.stdin:
-        replies.write(json.dumps(answer(line)) + "\n")
-        replies.flush()
-
-
-if __name__ == "__main__":
-    main()
+    GUARD = guard(guard_path)
+    while (request := channel.receive()) is not None:
+        channel.send({"id": request["id"], **answer(request)})

@@ -17,9 +17,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from atropos_cli.sdk import WorkerCrashed, WorkerTimeout
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.observation import Observation
-from atropos_textworld.engine.process import CallFailed, CallTimeout, ProcessDied, WorkerProcess
+from atropos_textworld.engine.process import CallFailed, GameProcess
 from atropos_textworld.engine.worker import PLAY_THREADS
 
 OPEN_DEADLINE = 60.0
@@ -39,18 +40,18 @@ class Seat:
         self._root = root
         self.sessions = 0
         self.games: Counter[str] = Counter()
-        self.process: WorkerProcess | None = None
+        self.process: GameProcess | None = None
         self._turns = asyncio.Semaphore(PLAY_THREADS)
         self._alone = asyncio.Lock()
         self._starting = asyncio.Lock()
 
-    async def running(self) -> WorkerProcess:
+    async def running(self) -> GameProcess:
         """The process, started now if there is none."""
         async with self._starting:
             if self.process is None or self.process.died is not None:
                 if self.process is not None:
                     await self.process.kill()
-                self.process = await WorkerProcess.start("play", self._root)
+                self.process = await GameProcess.begin("play", self._root)
             return self.process
 
     @asynccontextmanager
@@ -84,7 +85,7 @@ class Session:
         self._locate = locate
         self._step_deadline = step_deadline
         self._log: list[str] = []
-        self._home: WorkerProcess | None = None
+        self._home: GameProcess | None = None
         self._deaths = 0
 
     async def start(self) -> Observation:
@@ -95,8 +96,8 @@ class Session:
     async def step(self, command: str) -> Observation:
         """Play a sanitised command. Raises EngineError; the session is then of no more use."""
 
-        async def ask(process: WorkerProcess) -> Observation:
-            answer = await process.call("step", self._step_deadline, session=self._name, command=command)
+        async def ask(process: GameProcess) -> Observation:
+            answer = await process.ask("step", self._step_deadline, session=self._name, command=command)
             return Observation.from_json(answer)
 
         self.last = await self._perform(command, ask)
@@ -106,16 +107,16 @@ class Session:
     async def peek(self, commands: Sequence[str]) -> list[Observation]:
         """What each of these commands would lead to, from here; none is played. Raises EngineError, as step does."""
 
-        async def ask(process: WorkerProcess) -> list[Observation]:
-            answer = await process.call("peek", self._step_deadline, session=self._name, commands=list(commands))
+        async def ask(process: GameProcess) -> list[Observation]:
+            answer = await process.ask("peek", self._step_deadline, session=self._name, commands=list(commands))
             return [Observation.from_json(item) for item in answer]
 
         return await self._perform(" / ".join(commands), ask) if commands else []
 
-    async def _started(self, process: WorkerProcess) -> Observation:
+    async def _started(self, process: GameProcess) -> Observation:
         return self.last
 
-    async def _perform(self, what: str | None, ask: Callable[[WorkerProcess], Awaitable[T]]) -> T:
+    async def _perform(self, what: str | None, ask: Callable[[GameProcess], Awaitable[T]]) -> T:
         """Ask the process that plays this game, which is started and brought up to date when it is a new one."""
         while True:
             async with self._seat.turn(alone=self._deaths > 0):
@@ -125,12 +126,12 @@ class Session:
                         self.last = await self._open(process)
                         self._home = process
                     answer = await ask(process)
-                except ProcessDied as death:
+                except WorkerCrashed as death:
                     # Killed for somebody else's sake is not our fault; dying with us twice is.
                     self._deaths += not death.killed
                     if self._deaths > 1:
                         raise EngineError(f"the game process died twice on {_what(what)}: {death}") from death
-                except CallTimeout as timeout:
+                except WorkerTimeout as timeout:
                     await process.kill()
                     raise EngineError(f"the game hung on {_what(what)}: {timeout}") from timeout
                 except CallFailed as failure:
@@ -141,7 +142,7 @@ class Session:
                     self._deaths = 0
                     return answer
 
-    async def _open(self, process: WorkerProcess) -> Observation:
+    async def _open(self, process: GameProcess) -> Observation:
         """Start the game in this process and replay what was played."""
         path = await self._locate()
         try:
@@ -156,8 +157,8 @@ class Session:
             raise EngineError("a replayed game went differently: " + repr(observation.text[:200]))
         return observation
 
-    async def _open_at(self, process: WorkerProcess, path: Path) -> dict[str, object]:
-        answer: dict[str, object] = await process.call(
+    async def _open_at(self, process: GameProcess, path: Path) -> dict[str, object]:
+        answer: dict[str, object] = await process.ask(
             "open", OPEN_DEADLINE, session=self._name, path=str(path), commands=self._log
         )
         return answer
@@ -169,8 +170,8 @@ class Session:
         self._seat.games += Counter()
         home = self._home
         if home is not None and home.died is None:
-            with contextlib.suppress(CallFailed, CallTimeout, ProcessDied):
-                await home.call("close", CLOSE_DEADLINE, session=self._name)
+            with contextlib.suppress(CallFailed, WorkerTimeout, WorkerCrashed):
+                await home.ask("close", CLOSE_DEADLINE, session=self._name)
 
 
 def _what(command: str | None) -> str:

@@ -10,10 +10,12 @@ import asyncio
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from atropos_cli.sdk import WorkerCrashed, WorkerPool, WorkerTimeout
 from atropos_textworld.engine.cache import GameCache, GameRecord
 from atropos_textworld.engine.errors import EngineError
-from atropos_textworld.engine.process import CallFailed, CallTimeout, ProcessDied, WorkerProcess
+from atropos_textworld.engine.process import CallFailed, GameProcess
 from atropos_textworld.games.spec import GameSpec
 
 BUILD_DEADLINE = 60.0
@@ -28,18 +30,18 @@ class GamePool:
     def __init__(self, root: Path, cache: GameCache, builders: int) -> None:
         self.cache = cache
         self.built = 0
-        self._root = root
         self._wanted: dict[GameSpec, asyncio.Future[GameRecord]] = {}
         self._in_work: set[GameSpec] = set()
         self._failed: dict[GameSpec, Exception] = {}
         self._queue: asyncio.PriorityQueue[tuple[int, int, GameSpec]] = asyncio.PriorityQueue()
         self._order = itertools.count()
-        self._processes: list[WorkerProcess | None] = [None] * builders
+        self.processes = WorkerPool(lambda: GameProcess.begin("build", root), builders)
+        self._count = builders
         self._builders: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to build what is asked for. Builder processes start with their first game."""
-        self._builders = [asyncio.create_task(self._build_all(slot)) for slot in range(len(self._processes))]
+        self._builders = [asyncio.create_task(self._build_all()) for _ in range(self._count)]
 
     def prefetch(self, specs: Iterable[GameSpec]) -> None:
         """Make these games ready, in this order, when nothing more urgent is waiting."""
@@ -69,7 +71,7 @@ class GamePool:
         self._queue.put_nowait((urgency, next(self._order), spec))
         return future
 
-    async def _build_all(self, slot: int) -> None:
+    async def _build_all(self) -> None:
         while True:
             _, _, spec = await self._queue.get()
             future = self._wanted.get(spec)
@@ -77,7 +79,7 @@ class GamePool:
                 continue  # Queued twice: prefetched, then asked for.
             self._in_work.add(spec)
             try:
-                future.set_result(await self._build(slot, spec))
+                future.set_result(await self._build(spec))
             except Exception as error:  # noqa: BLE001  it belongs to whoever waits for this game
                 self._failed[spec] = error
                 future.set_exception(error)
@@ -85,28 +87,16 @@ class GamePool:
                 self._in_work.discard(spec)
                 self._wanted.pop(spec, None)
 
-    async def _build(self, slot: int, spec: GameSpec) -> GameRecord:
-        for attempt in (1, 2):
-            process = self._processes[slot]
-            if process is None or process.died is not None:
-                if process is not None:
-                    await process.kill()
-                process = self._processes[slot] = await WorkerProcess.start("build", self._root)
+    async def _build(self, spec: GameSpec) -> GameRecord:
+        for last in (False, True):
             try:
-                answer = await process.call(
-                    "build",
-                    BUILD_DEADLINE,
-                    spec=spec.as_json(),
-                    cache=str(self.cache.root),
-                    max_bytes=self.cache.max_bytes,
-                )
+                answer = await self._asked(spec)
             except CallFailed as failure:
                 raise EngineError(f"game {spec.id} cannot be made: {failure.type}: {failure.message}") from failure
-            except CallTimeout as timeout:
-                await process.kill()
-                raise EngineError(f"game {spec.id} cannot be made: {timeout}") from timeout
-            except ProcessDied as death:
-                if attempt == 2:
+            except WorkerTimeout as late:
+                raise EngineError(f"game {spec.id} cannot be made: {late}") from late
+            except WorkerCrashed as death:
+                if last:
                     raise EngineError(f"game {spec.id} cannot be made: the builder died twice: {death}") from death
             else:
                 self.built += 1
@@ -115,6 +105,15 @@ class GamePool:
                 return GameRecord.from_json(answer)
         raise AssertionError("unreachable")
 
+    async def _asked(self, spec: GameSpec) -> Any:
+        where = {"cache": str(self.cache.root), "max_bytes": self.cache.max_bytes}
+        async with self.processes.lease() as process:
+            try:
+                return await process.ask("build", BUILD_DEADLINE, spec=spec.as_json(), **where)
+            except CallFailed as failure:
+                failed = failure  # the process is as good as before
+        raise failed
+
     async def close(self) -> None:
         """Stop building and end the builder processes."""
         for task in self._builders:
@@ -122,5 +121,5 @@ class GamePool:
         await asyncio.gather(*self._builders, return_exceptions=True)
         for future in self._wanted.values():
             future.cancel()
-        await asyncio.gather(*(process.close() for process in self._processes if process is not None))
+        await self.processes.close()
         await asyncio.to_thread(self.cache.trim)

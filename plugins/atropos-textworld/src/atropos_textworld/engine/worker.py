@@ -1,10 +1,10 @@
 """The program of a worker process: plays games, or builds them.
 
-    python -m atropos_textworld.engine.worker play|build     (started by `process.WorkerProcess`)
-
-Standard input is a socket to the parent. The working directory is a private folder. When the
-parent goes, however it goes, the socket closes: the worker then removes its folder and ends,
-together with any compiler it started.
+Started by `process.GameProcess` with the role, play or build. The working directory is a private folder. When the
+parent goes, however it goes, the channel to it closes: the worker then removes its folder and ends, together with
+any compiler it started. A request {"id": 7, "op": "step", ...} is answered by {"id": 7, "value": ...}, by
+{"id": 7, "error": {"type": ..., "message": ...}}, or first by notices, {"id": 7, "phase": "compile"}, with each of
+which its deadline starts anew.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from atropos_textworld.engine.protocol import Frame, ProtocolError, encode, receive
 from atropos_textworld.engine.runfolder import remove_abandoned
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk import WorkerChannel
 
 PLAY_THREADS = 4
 """Steps at a time in one process; more than half of a step runs without Python's lock."""
@@ -32,6 +32,7 @@ PLAY_THREADS = 4
 PR_SET_PDEATHSIG = 1
 LAST_TRIES = 5
 
+Frame = dict[str, Any]
 Handler = Callable[[Frame, Callable[[str], None]], Any]
 
 
@@ -90,34 +91,26 @@ def build_handlers() -> dict[str, Handler]:
 class Worker:
     """Answers requests until the parent closes the socket."""
 
-    def __init__(self, connection: socket.socket, handlers: dict[str, Handler], threads: int) -> None:
-        self.connection = connection
+    def __init__(self, channel: WorkerChannel, handlers: dict[str, Handler], threads: int) -> None:
+        self.channel = channel
         self.handlers = handlers
         self._threads = ThreadPoolExecutor(threads)
-        self._sending = threading.Lock()
 
     def run(self) -> None:
         """Returns when the parent is gone."""
-        while (frame := receive(self.connection)) is not None:
+        while (frame := self.channel.receive()) is not None:
             self._threads.submit(self._answer, frame)
 
     def _answer(self, frame: Frame) -> None:
         def phase(name: str) -> None:
-            self._send({"id": frame["id"], "phase": name})
+            self.channel.send({"id": frame["id"], "phase": name})
 
         try:
             answer: Frame = {"id": frame["id"], "value": self.handlers[frame["op"]](frame, phase)}
         except Exception as error:  # noqa: BLE001  the parent decides what an error means
             traceback.print_exc()
             answer = {"id": frame["id"], "error": {"type": type(error).__name__, "message": str(error)}}
-        self._send(answer)
-
-    def _send(self, frame: Frame) -> None:
-        try:
-            with self._sending:
-                self.connection.sendall(encode(frame))
-        except OSError:
-            return  # The parent is gone; run() sees it too.
+        self.channel.send(answer)
 
 
 def leave() -> None:
@@ -139,26 +132,18 @@ def leave() -> None:
     os._exit(0)
 
 
-def main() -> None:
-    """Set up the process and serve. Arguments: the role and the parent's process id."""
-    role, parent = sys.argv[1], int(sys.argv[2])
+def main(channel: WorkerChannel, role: str) -> None:
+    """Set up the process and serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle.
     signal.signal(signal.SIGTERM, lambda *_: leave())
+    parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         leave()
-    connection = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
     try:
         handlers, threads = (build_handlers(), 1) if role == "build" else (play_handlers(), PLAY_THREADS)
-        Worker(connection, handlers, threads).run()
-    except (OSError, ProtocolError):
+        Worker(channel, handlers, threads).run()
+    except Exception:  # noqa: BLE001  whatever it was, the folder must go
         traceback.print_exc()
     leave()
-
-
-if __name__ == "__main__":
-    main()
