@@ -174,7 +174,7 @@ class Judge:
 class _Tally:
     """What is counted while the groups pass by.
 
-    What is counted is a rollout; where groups are turns of an episode it is the episode, by the verdict its turns carry.
+    A rollout counts; where groups are turns of an episode the episode does, by the verdict its turns carry.
     """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:
