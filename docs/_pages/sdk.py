@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from _pages.markdown import code, doc_of, page, signature
+from atropos_cli import sdk
 
 INTRO = """\
-`atropos_cli.sdk` is the one module that plugins import. Its names are public and kept stable: one that goes away is
+Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
 announced in the change log and kept for a minor version. Everything else in the package may change at any time,
 except `atropos_cli.testing`, which holds what the tests of plugins need."""
-TITLES = {
-    "domain": "Data",
-    "text": "Text of replies",
-    "stats": "Statistics",
-    "ports": "Interfaces",
-    "plugins": "Registration",
-    "io": "Files",
-    "sdk": "Files",
-    "isolation": "Isolated programs",
-    "models": "Models on this machine",
-    "redaction": "Secrets",
-    "config": "Secrets",
-    "paths": "Paths and streams",
-    "streams": "Paths and streams",
-    "resources": "Templates",
-    "errors": "Errors",
-    "timelimit": "Errors",
-    "pydantic": "From pydantic",
-}
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """reference/sdk.md."""
-    from atropos_cli import sdk
-
-    sections: dict[str, list[str]] = {title: [] for title in TITLES.values()}
-    for name in sdk.__all__:
-        value = getattr(sdk, name)
-        sections[TITLES[_origin(name, value)]].append(_entry(name, value))
-    parts = [f"## {title}\n\n" + "\n\n".join(entries) for title, entries in sections.items() if entries]
-    yield "sdk.md", page("The SDK", INTRO, *parts)
+    yield "sdk.md", page("The SDK", INTRO, *map(_section, modules()))
 
 
-def _origin(name: str, value: Any) -> str:
-    module = getattr(value, "__module__", "") or ""
-    if name == "hookimpl":
-        return "plugins"
-    if not module.startswith("atropos_cli."):
-        return "pydantic" if module.startswith("pydantic") else "domain"
-    return module.split(".")[1]
+def modules() -> list[ModuleType]:
+    """The package, then its modules by name."""
+    names = sorted(item.name for item in pkgutil.iter_modules(sdk.__path__))
+    return [sdk, *(import_module(f"{sdk.__name__}.{name}") for name in names)]
+
+
+def _section(module: ModuleType) -> str:
+    summary = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    entries = [_entry(name, getattr(module, name)) for name in module.__all__]
+    return "\n\n".join([f"## {module.__name__}", summary, *entries])
 
 
 def _entry(name: str, value: Any) -> str:

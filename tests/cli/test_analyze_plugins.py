@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 PLUGIN = """
-from atropos_cli.sdk import AnalysisTable, Analyzer, Chart, Line, Series, histogram, hookimpl
+from atropos_cli.sdk import hookimpl
+from atropos_cli.sdk.analysis import AnalysisTable, Analyzer, Chart, Line, Series, histogram
 
 class Steps(Analyzer):
     def __init__(self):

@@ -70,7 +70,7 @@ class Mute(Turns):
     verdict = False
 
 def answer(messages, request):
-    from atropos_cli.sdk import RequestRejected
+    from atropos_cli.sdk.backends import RequestRejected
     number = int(messages[0].text.split("+")[0])
     if f"t{number}" in listed("BROKEN"):
         raise RequestRejected(f"400: t{number}")
