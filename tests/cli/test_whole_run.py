@@ -10,9 +10,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from atropos_view.page.library import Library
+from atropos_view.page.runs import Run
 
-from atropos_cli.cli.view.library import Library
-from atropos_cli.cli.view.runs import Run
 from atropos_cli.io.sources import find_sources
 
 from .view_support import Exported
