@@ -10,9 +10,9 @@ from _pages.markdown import code, page
 
 INTRO = """\
 What `atropos ... --help` prints, on 100 columns and with no plugin installed but those of ours that bring
-commands. A command that takes an environment (`gen`, `env check`, `config show gen`) also shows the options of that environment and of the
-backend: `atropos gen arithmetic --help`. Those are in [components](components.md). Plugins can add commands of
-their own; `atropos --help` lists them."""
+commands. A command that takes an environment (`gen`, `env check`, `config show gen`) also shows the options of
+that environment and of the backend: `atropos gen arithmetic --help`. Those are in [components](components.md).
+Plugins can add commands of their own; `atropos --help` lists them."""
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ def _section(module: ModuleType) -> str:
 
 def _entry(name: str, value: Any) -> str:
     if not getattr(value, "__module__", "").startswith("atropos_cli."):
-        return f"### {name}\n\n{OTHERS[name]}"
+        return f"### {name}\n\n{OTHERS.get(name) or _plain(value)}"
     if not isinstance(value, type):
         doc = doc_of(value, inspect.signature(value).parameters)
         return "\n\n".join([f"### {name}", code(f"{name}{signature(value)}", "python"), doc])
@@ -53,12 +53,24 @@ def _entry(name: str, value: Any) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _plain(value: Any) -> str:
+    """A constant, or an option in the form that typer reads."""
+    for shown in getattr(value, "__metadata__", ()):
+        return f"A parameter of a command: {shown.help}"
+    if isinstance(value, str | int | float):
+        return f"`{value!r}`."
+    raise SystemExit(f"docs/_pages/sdk.py does not say what {value!r} is")
+
+
 OTHERS = {
     "Field": "`pydantic.Field`: the default, range and description of an option.",
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
+    "Cell": "`str | int | float | None`: a cell of an `AnalysisTable`.",
+    "FORMATS": "The formats of stored rollouts, by name.",
+    "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
