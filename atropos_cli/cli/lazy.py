@@ -60,11 +60,20 @@ class Command(TyperCommand):
         for title, rows in [*panels.items(), ("Options", general)]:
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl([(self.shown_name(name), text) for name, text in rows])
+                    formatter.write_dl([(self.shown_name(_switch(name, text)), text) for name, text in rows])
 
     def shown_name(self, name: str) -> str:
         """The first column of an option's help, as the parser would print it."""
         return name
+
+
+_NEGATED = re.compile(r"^((?:-\w, )?--([\w-]+)) / --no-\2$")
+
+
+def _switch(name: str, text: str) -> str:
+    """A switch that is off until it is given is shown without the name that turns it off again."""
+    found = _NEGATED.match(name)
+    return name if found is None or "default: " in text else found[1]
 
 
 class Group(TyperGroup):

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.options import glance
+from atropos_cli.cli.habits import glance
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, UsageError

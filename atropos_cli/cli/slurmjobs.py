@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import atropos_cli
+from atropos_cli.cli.habits import glance
 from atropos_cli.cli.inner import check_known, variable
-from atropos_cli.cli.options import glance
 from atropos_cli.config.pairs import put_once
 from atropos_cli.console.ending import without_option
 from atropos_cli.console.names import default_run_folder

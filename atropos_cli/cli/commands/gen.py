@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from atropos_cli.cli.environments import Chosen, environment_app
-from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.spread import Elsewhere, job_of, make_launcher, spread
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.errors import UsageError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import end, shell
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
