@@ -69,6 +69,7 @@ OTHERS = {
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
     "Cell": "`str | int | float | None`: a cell of an `AnalysisTable`.",
+    "FORMAT": "The field `format` of a `CommandOptions` model, for a command that reads rows.",
     "FORMATS": "The formats of stored rollouts, by name.",
     "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",

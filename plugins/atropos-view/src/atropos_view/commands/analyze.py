@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from atropos_cli.sdk import DataError, UsageError
 from atropos_cli.sdk.commands import (
     WRITING,
-    FormatOption,
+    FormatOptions,
     Inputs,
-    OverwriteOption,
-    StrictOption,
-    TolerantOption,
+    JsonOption,
+    Session,
     end,
     keep_inputs,
-    open_inputs,
+    option,
+    read_inputs,
     read_lines,
-    session_of,
     ticking,
+    with_flags,
+    write_rejects,
 )
 from atropos_view.analysis.text import analysis_end, print_report
 
@@ -31,81 +31,42 @@ if TYPE_CHECKING:
 MEASURES = "What is measured"
 
 
-def analyze(
-    ctx: typer.Context,
-    inputs: Inputs,
-    success: Annotated[
-        str,
-        typer.Option(
-            "--success",
-            metavar="RULE",
-            rich_help_panel=MEASURES,
-            help="What counts as a success: field:NAME (the environment's own verdict), >=NUMBER or >NUMBER "
-            "(a reward), max (the highest reward seen). auto: the own verdict, else full marks by the run's plan, as "
-            "`atropos eval` does; for files without a plan the own verdict where every rollout has one, else max. Of "
-            "turns of an episode only the episode's verdict counts.",
-        ),
-    ] = "auto",
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="THRESHOLD",
-            rich_help_panel=MEASURES,
-            show_default=False,
-            help="Tell how many rollouts and groups a threshold would keep. Repeatable.  "
-            '[default: ">0", ">=0.5", ">=1"]',
-        ),
-    ] = None,
-    ks: Annotated[
-        str | None,
-        typer.Option(
-            "--k",
-            metavar="K,K,...",
-            rich_help_panel=MEASURES,
-            show_default=False,
-            help="k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the attempts at a task]",
-        ),
-    ] = None,
-    count_failed: Annotated[
-        bool,
-        typer.Option(
-            "--count-failed", rich_help_panel=MEASURES, help="Failed rollouts count as no success, not left out."
-        ),
-    ] = False,
-    top: Annotated[
-        int, typer.Option("--top", min=0, max=1000, rich_help_panel=MEASURES, help="Best and worst tasks to list.")
-    ] = 5,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", rich_help_panel=MEASURES, show_default=False, help="Only this environment. Repeatable."),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            rich_help_panel=WRITING,
-            show_default=False,
-            help="Write one page with tables and charts; it loads nothing.",
-        ),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            "--png",
-            metavar="FOLDER",
-            rich_help_panel=WRITING,
-            show_default=False,
-            help="Write the charts as pictures; needs matplotlib.",
-        ),
-    ] = None,
-    overwrite: OverwriteOption = False,
-    form: FormatOption = "auto",
-    tolerant: TolerantOption = False,
-    strict: StrictOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
+class AnalyzeOptions(FormatOptions):
+    """What is measured, and what is written."""
+
+    success: str = option(
+        "auto",
+        "What counts as a success: field:NAME (the environment's own verdict), >=NUMBER or >NUMBER (a reward), max "
+        "(the highest reward seen). auto: the own verdict, else full marks by the run's plan, as `atropos eval` does; "
+        "for files without a plan the own verdict where every rollout has one, else max. Of turns of an episode "
+        "only the episode's verdict counts.",
+        panel=MEASURES,
+        metavar="RULE",
+    )
+    keep: tuple[str, ...] = option(
+        (),
+        'Tell how many rollouts and groups a threshold would keep.  [default: ">0", ">=0.5", ">=1"]',
+        panel=MEASURES,
+        metavar="THRESHOLD",
+    )
+    k: str | None = option(
+        None,
+        "k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the attempts at a task]",
+        panel=MEASURES,
+        metavar="K,K,...",
+    )
+    count_failed: bool = option(False, "Failed rollouts count as no success, not left out.", panel=MEASURES)
+    top: int = option(5, "Best and worst tasks to list.", panel=MEASURES, ge=0, le=1000)
+    env: tuple[str, ...] = option((), "Only this environment.", panel=MEASURES)
+    html: Path | None = option(
+        None, "Write one page with tables and charts; it loads nothing.", panel=WRITING, metavar="FILE"
+    )
+    png: Path | None = option(None, "Write the charts as pictures; needs matplotlib.", panel=WRITING, metavar="FOLDER")
+    overwrite: bool = option(False, "Replace an existing output.", panel=WRITING)
+
+
+@with_flags("analyze", AnalyzeOptions)
+def analyze(inputs: Inputs, *, options: AnalyzeOptions, session: Session, as_json: JsonOption = False) -> None:
     """Describe stored rollouts: rewards, groups without spread, pass@k, lengths, failures, episodes.
 
     Everything is kept apart by environment. One pass; memory does not grow with the input. Plugins may add tables
@@ -115,19 +76,19 @@ def analyze(
     from atropos_view.analysis.analysis import Analysis
     from atropos_view.analysis.png import require_matplotlib
 
-    session = session_of(ctx)
-    options = _options(success, keep, ks, top, count_failed)
+    html, png = options.html, options.png
+    measured = _measured(options)
     if png is not None:
         require_matplotlib()
     for path in (html, png):
-        _check_output(path, folder=path is png, overwrite=overwrite)
-    reading = open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
+        _check_output(path, folder=path is png, overwrite=options.overwrite)
+    reading = read_inputs(session, inputs, options)
     if html is not None:
         keep_inputs(reading.sources, html, str(html), "--html")
-    wanted = set(env or ())
+    wanted = set(options.env)
     with (
         ticking("analyze", reading) as ticker,
-        Analysis(options, LostGroups(reading.sources), lambda name: session.registry.analyzers(name)) as analysis,
+        Analysis(measured, LostGroups(reading.sources), lambda name: session.registry.analyzers(name)) as analysis,
     ):
         for record in read_records(reading.sources, reading.options, reading.log):
             analysis.add(record, wanted)
@@ -139,6 +100,7 @@ def analyze(
     if missing:
         there = [*report.environments, *analysis.skipped]
         raise DataError(f"no rollouts of {', '.join(sorted(missing))}", hint=f"there are: {', '.join(there)}")
+    side = write_rejects(reading, None, options.rejects)
     title = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
     files = _write(report, title, read_lines(reading.log), html, png)
     if as_json:
@@ -147,6 +109,8 @@ def analyze(
     for line in read_lines(reading.log):
         session.out.data(line)
     print_report(report, session.out)
+    if side is not None:
+        session.out.note(f"rows left out: {side}")
     if html is not None:
         session.out.note(f"wrote {html}")
     if png is not None:
@@ -155,16 +119,17 @@ def analyze(
     end(session.out, headline, following, data=True)
 
 
-def _options(success: str, keep: list[str] | None, ks: str | None, top: int, count_failed: bool) -> AnalysisOptions:
+def _measured(options: AnalyzeOptions) -> AnalysisOptions:
     from atropos_cli.sdk.analysis import SuccessRule, parse_threshold
     from atropos_view.analysis.options import AnalysisOptions
 
-    options = AnalysisOptions(SuccessRule.parse(success), ks=_ks(ks), top=top, count_failed=count_failed)
-    if keep:
-        from dataclasses import replace
-
-        return replace(options, thresholds=tuple(dict.fromkeys(parse_threshold(text, "--keep") for text in keep)))
-    return options
+    measured = AnalysisOptions(
+        SuccessRule.parse(options.success), ks=_ks(options.k), top=options.top, count_failed=options.count_failed
+    )
+    if options.keep:
+        thresholds = dict.fromkeys(parse_threshold(text, "--keep") for text in options.keep)
+        return replace(measured, thresholds=tuple(thresholds))
+    return measured
 
 
 def _ks(text: str | None) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.sdk import DataError, UsageError
-from atropos_cli.sdk.commands import FormatOption, Session, end, keep_inputs, session_of
+from atropos_cli.sdk.commands import FORMAT, CommandOptions, Session, end, keep_inputs, option, with_flags
 from atropos_cli.sdk.data import is_remote
 from atropos_cli.sdk.outputs import data_stream
 
@@ -26,59 +26,34 @@ _ROWS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
 SERVER, PAGE = "Server", "Page without a server"
 
 
+class ViewOptions(CommandOptions):
+    """Which runs are shown, and how."""
+
+    diff: str | None = option(None, "Compare with this run on the same tasks.", metavar="OTHER")
+    tokenizer: str | None = option(
+        None, "Show tokens as text: a folder, a .gguf file, smollm2, or a name of the Hugging Face hub.", metavar="NAME"
+    )
+    group: bool | None = option(
+        None, "Join rows of one attempt by task, or by prompt.  [default: where rows have a task id, up to 64 MB]"
+    )
+    port: int = option(0, "0: a free one.", panel=SERVER, ge=0, le=65535)
+    host: str = option("127.0.0.1", "Where to listen; this machine only by default.", panel=SERVER, metavar="ADDRESS")
+    export: Path | None = option(
+        None, "Write one HTML file that holds everything, and stop.", panel=PAGE, metavar="FILE"
+    )
+    limit: int | None = option(None, "Groups in the file.  [default: all]", panel=PAGE, ge=1)
+    overwrite: bool = option(False, "Replace an existing file.", panel=PAGE)
+    format: str = FORMAT
+
+
+@with_flags("view", ViewOptions)
 def view(
-    ctx: typer.Context,
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="A run folder, a folder of runs, a file, or a glob.")
     ] = "runs",
-    diff: Annotated[
-        str | None,
-        typer.Option("--diff", metavar="OTHER", show_default=False, help="Compare with this run on the same tasks."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="NAME",
-            show_default=False,
-            help="Show tokens as text: a folder, a .gguf file, smollm2, or a name of the Hugging Face hub.",
-        ),
-    ] = None,
-    group: Annotated[
-        bool | None,
-        typer.Option(
-            "--group/--no-group",
-            show_default=False,
-            help="Join rows of one attempt by task, or by prompt.  [default: where rows have a task id, up to 64 MB]",
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, rich_help_panel=SERVER, help="0: a free one.")] = 0,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", metavar="ADDRESS", rich_help_panel=SERVER, help="Where to listen; this machine only by default."
-        ),
-    ] = "127.0.0.1",
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="FILE",
-            rich_help_panel=PAGE,
-            show_default=False,
-            help="Write one HTML file that holds everything, and stop.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", min=1, rich_help_panel=PAGE, show_default=False, help="Groups in the file.  [default: all]"
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", rich_help_panel=PAGE, help="Replace an existing file.")
-    ] = False,
-    form: FormatOption = "auto",
+    *,
+    options: ViewOptions,
+    session: Session,
 ) -> None:
     """Show the groups of a run in the browser: rollouts side by side, rewards, tokens, filters, search.
 
@@ -87,26 +62,24 @@ def view(
     The address is printed on standard output; it holds a secret, so that nobody else on this machine can use it.
     Ctrl-C ends the server. Rows are read when they are looked at, so a file of any size opens at once.
     """
-    session = session_of(ctx)
+    export = options.export
     if export is not None and export.is_dir():
         raise DataError(f"{export} is a folder", hint="give a file to --export")
-    if export is not None and export.exists() and not overwrite:
+    if export is not None and export.exists() and not options.overwrite:
         raise DataError(f"{export} is already there", hint="--overwrite replaces it")
     listed = _lists_runs(run)
-    if listed and (diff is not None or export is not None):
-        option = "--diff" if export is None else "--export"
-        raise UsageError(
-            f"{option} is of one run, and {run} is a folder of runs", hint=f"atropos runs {run} lists them"
-        )
+    if listed and (options.diff is not None or export is not None):
+        name = "--diff" if export is None else "--export"
+        raise UsageError(f"{name} is of one run, and {run} is a folder of runs", hint=f"atropos runs {run} lists them")
     if listed:
-        with closing(_index(run, tokenizer, group, form)) as index:
-            _serve(index, host, port, session)
+        with closing(_index(run, options)) as index:
+            _serve(index, options, session)
         return
-    with closing(_open(run, diff, tokenizer, group, form)) as library:
+    with closing(_open(run, options.diff, options)) as library:
         if export is not None:
-            _export(library, export, limit, session)
+            _export(library, export, options.limit, session)
         else:
-            _serve(library, host, port, session)
+            _serve(library, options, session)
 
 
 def _lists_runs(name: str) -> bool:
@@ -121,14 +94,14 @@ def _lists_runs(name: str) -> bool:
     return not is_run(names) and not any(name.endswith(_ROWS) for name in names)
 
 
-def _index(run: str, tokenizer: str | None, group: bool | None, form: str) -> RunIndex:
+def _index(run: str, options: ViewOptions) -> RunIndex:
     from atropos_cli.sdk.data import home
     from atropos_view.page.index import RunIndex
 
-    return RunIndex([Path(home(run))], lambda folder: _open(str(folder), None, tokenizer, group, form))
+    return RunIndex([Path(home(run))], lambda folder: _open(str(folder), None, options))
 
 
-def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None, form: str) -> Library:
+def _open(run: str, other: str | None, options: ViewOptions) -> Library:
     from atropos_cli.sdk.data import find_sources
     from atropos_view.page.library import Library
     from atropos_view.page.runs import Run
@@ -136,12 +109,14 @@ def _open(run: str, other: str | None, tokenizer: str | None, group: bool | None
     if run == other == "-":
         raise UsageError("standard input (-) is named twice")
     decode: Callable[[Sequence[int]], str] | None = None
-    if tokenizer is not None:
+    if options.tokenizer is not None:
         from atropos_cli.sdk.data import load_tokenizer
 
-        decode = load_tokenizer(tokenizer).decode
+        decode = load_tokenizer(options.tokenizer).decode
     names = [run] if other is None else [run, other]
-    return Library([Run(name, find_sources([name]), form=form, group=group) for name in names], decode)
+    return Library(
+        [Run(name, find_sources([name]), form=options.format, group=options.group) for name in names], decode
+    )
 
 
 def _export(library: Library, path: Path, limit: int | None, session: Session) -> None:
@@ -177,16 +152,17 @@ def _until_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _serve(library: Library | RunIndex, host: str, port: int, session: Session) -> None:
+def _serve(library: Library | RunIndex, options: ViewOptions, session: Session) -> None:
     """Serve until Ctrl-C or SIGTERM, which end it well: there is no other way to end it."""
     from atropos_view.page.server import ViewServer, is_loopback
 
+    host = options.host
     if not is_loopback(host):
         session.out.warning(
             f"{host} can be reached from other machines: whoever has the address sees the rollouts, unencrypted",
             "without --host only this machine can; ssh -L reaches it from elsewhere",
         )
-    server = ViewServer(library, host, port)
+    server = ViewServer(library, host, options.port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="view", daemon=True)
     ended = threading.Event()
 
