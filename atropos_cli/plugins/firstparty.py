@@ -53,6 +53,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     },
     "trainer": {"atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",)},
+    "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }
 _IN_PROCESS = "a model in this process: --backend local"
 _BY_ADDRESS = "any server with OpenAI's interface: --base-url URL, without --backend"

@@ -189,7 +189,7 @@ def test_a_missing_package_names_its_pip_line(folder: Path, gen: Any, monkeypatc
     monkeypatch.setitem(sys.modules, "wandb", None)
     result = gen("--limit", "4", "-o", "r", "--track", "wandb", function="half")
     assert result.code == 0
-    assert result.stderr.count("wandb is not installed (pip install 'atropos-cli[wandb]')") == 1
+    assert result.stderr.count("wandb is not installed (pip install 'atropos-tracking[wandb]')") == 1
 
 
 def test_names_that_nobody_offers_are_refused(gen: Any) -> None:
