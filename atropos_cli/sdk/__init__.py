@@ -89,8 +89,8 @@ _MOVED = {
         "TransientBackendError finish_of from_dotenv ids_fault is_known logprobs_fault make_backend too_much"
     ),
     "models": (
-        "ModelSource Prompts StopText TokenLimits completion_of cpu_count end_ids find_model gguf_folder "
-        "gguf_header load_gguf loading_model wait_passively"
+        "ModelSource Prompts StopText TokenLimits completion_of cpu_count end_ids find_model loading_model "
+        "wait_passively"
     ),
     "secrets": "learn_secret learn_url_secret looks_secret names_a_secret redacted redacted_bytes",
     "training": "EvalSuite TrainContext TrainPlan TrainResult Trainer TrainerError finish_in is_binary",

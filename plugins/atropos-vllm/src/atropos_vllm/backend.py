@@ -35,7 +35,7 @@ from atropos_cli.sdk.models import (
     completion_of,
     end_ids,
     find_model,
-    gguf_folder,
+    open_model_file,
 )
 
 from . import REQUIRES
@@ -215,7 +215,7 @@ def _folder(source: ModelSource) -> str:
     if source.kind != "gguf":
         return source.location
     try:
-        return str(gguf_folder(Path(source.location)))
+        return str(open_model_file(Path(source.location)).folder())
     except ConfigError as error:
         raise FatalBackendError(error.message, hint=error.hint) from error
 

@@ -16,14 +16,14 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.errors import ConfigError
-from atropos_cli.models.gguf_header import Header, NotGGUF, read_header
-from atropos_cli.models.loading import loading_model
-from atropos_cli.paths import user_cache
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.models import ModelFile, loading_model, user_cache
+from atropos_local.gguf_header import Header, NotGGUF, read_header
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,35 @@ _DIGITS_FIRST = frozenset({"smollm"})
 log = logging.getLogger(__name__)
 
 
+class GGUFFile(ModelFile):
+    """A GGUF file whose header is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header = gguf_header(path)
+        context = self.header.metadata.get(f"{self.header.metadata.get('general.architecture')}.context_length")
+        self.context = int(context) if isinstance(context, int) else None
+        self.parameters = self.header.parameters
+
+    def tokenizer(self) -> Any:
+        with _loading(self.path):
+            return _tokenizer(self.path, self.header)
+
+    def folder(self) -> Path:
+        """The folder of the kept copy."""
+        folder = cache_root() / _key(self.path)
+        if not folder.is_dir():
+            model, tokenizer = _convert(self.path, self.header)
+            try:
+                _store(folder, model, tokenizer)
+            except (OSError, RuntimeError) as error:
+                raise ConfigError(
+                    f"the dequantised copy of {self.path.name!r} cannot be kept: {error}",
+                    hint="make room, or point XDG_CACHE_HOME to another disk",
+                ) from error
+        return folder
+
+
 def gguf_header(path: Path) -> Header:
     """What a GGUF file says of itself, without its weights. Raises ConfigError for one that cannot be read."""
     try:
@@ -49,22 +78,6 @@ def gguf_header(path: Path) -> Header:
             f"cannot read {path.name!r} as a GGUF file: {error}",
             hint="give a .gguf file, or the folder that holds config.json and the weights",
         ) from error
-
-
-def gguf_folder(path: Path) -> Path:
-    """The folder of the kept copy, which transformers loads; made now if it is not there. Raises ConfigError."""
-    header = gguf_header(path)
-    folder = cache_root() / _key(path)
-    if not folder.is_dir():
-        model, tokenizer = _convert(path, header)
-        try:
-            _store(folder, model, tokenizer)
-        except (OSError, RuntimeError) as error:
-            raise ConfigError(
-                f"the dequantised copy of {path.name!r} cannot be kept: {error}",
-                hint="make room, or point XDG_CACHE_HOME to another disk",
-            ) from error
-    return folder
 
 
 def load(path: Path, header: Header, *, dtype: torch.dtype, use_cache: bool) -> tuple[Any, Any]:
@@ -100,10 +113,9 @@ def _key(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def _convert(path: Path, header: Header) -> tuple[Any, Any]:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+@contextlib.contextmanager
+def _loading(path: Path) -> Iterator[None]:
+    """What goes wrong while transformers reads the file is a ConfigError that names it."""
     for package in ("gguf", "accelerate"):
         try:
             version(package)
@@ -112,21 +124,36 @@ def _convert(path: Path, header: Header) -> tuple[Any, Any]:
                 f"reading the GGUF file {path.name!r} needs the package {package!r}",
                 hint="pip install gguf accelerate",
             ) from error
-    folder, options = str(path.parent), {"gguf_file": path.name, "local_files_only": True}
     try:
         with loading_model():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+            yield
     except Exception as error:  # the loader raises whatever the file makes it raise
         first_line = (str(error).strip() or "no reason given").split("\n", 1)[0]
         raise ConfigError(
             f"GGUF file {path.name!r} cannot be loaded: {type(error).__name__}: {first_line}",
             hint="transformers reads only some architectures from GGUF; give the original model folder instead",
         ) from error
+
+
+def _tokenizer(path: Path, header: Header) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name, local_files_only=True)
     if header.metadata.get("tokenizer.ggml.pre") in _DIGITS_FIRST:
         split_digits(tokenizer)
     if header.metadata.get("tokenizer.ggml.add_bos_token") is False:
         tokenizer.add_bos_token = False  # transformers 5.0 overlooks it
+    return tokenizer
+
+
+def _convert(path: Path, header: Header) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    options = {"gguf_file": path.name, "local_files_only": True}
+    with _loading(path):
+        tokenizer = _tokenizer(path, header)
+        model = AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=torch.float32, **options)
     # The weights are dequantised: a copy saved with these marks would be taken for a quantised model.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

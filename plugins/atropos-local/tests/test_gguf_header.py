@@ -6,8 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-
-from atropos_cli.models.gguf_header import NotGGUF, read_header
+from atropos_local.gguf_header import NotGGUF, read_header
 
 
 def text(value: str) -> bytes:
