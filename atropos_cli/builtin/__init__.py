@@ -70,24 +70,6 @@ def atropos_register_launchers() -> Iterator[ComponentSpec]:
 
 
 @hookimpl
-def atropos_register_trackers() -> Iterator[ComponentSpec]:
-    yield ComponentSpec(
-        "tracker",
-        "wandb",
-        "atropos_cli.builtin.trackers.wandb:WandbTracker",
-        summary="Weights & Biases, online or below the run folder.",
-        requires=("wandb",),
-        extra="wandb",
-    )
-    yield ComponentSpec(
-        "tracker",
-        "tensorboard",
-        "atropos_cli.builtin.trackers.tensorboard:TensorBoardTracker",
-        summary="TensorBoard event files in the run folder.",
-    )
-
-
-@hookimpl
 def atropos_register_templates() -> Iterator[ComponentSpec]:
     from atropos_cli import resources
 

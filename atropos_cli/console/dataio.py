@@ -54,6 +54,16 @@ OverwriteOption = Annotated[
 ]
 
 
+FORMAT: Any = option(
+    "auto",
+    "Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, outcomes, dump, "
+    "taubench, text; auto looks at each row.",
+    panel=READING,
+    metavar="NAME",
+)
+"""The field `format` of a command that reads rows."""
+
+
 class InputOptions(CommandOptions):
     """How rows that cannot be used are dealt with."""
 
@@ -70,13 +80,7 @@ class InputOptions(CommandOptions):
 class FormatOptions(InputOptions):
     """The same for a command that only reads, or writes what it reads: --format is that of the input."""
 
-    format: str = option(
-        "auto",
-        "Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, outcomes, dump, "
-        "taubench, text; auto looks at each row.",
-        panel=READING,
-        metavar="NAME",
-    )
+    format: str = FORMAT
 
 
 class OutputOptions(CommandOptions):

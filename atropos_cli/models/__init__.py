@@ -1,1 +1,1 @@
-"""Language models on this machine, for all plugins that load one: names, GGUF files, waiting threads."""
+"""Language models on this machine, for all plugins that load one: names, prompts, waiting threads."""

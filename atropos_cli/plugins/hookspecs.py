@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from atropos_cli.domain.group import ScoredGroup
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.plugins.spec import ComponentSpec
     from atropos_cli.ports.analyzer import Analyzer
+    from atropos_cli.ports.modelfile import ModelFile
 
 PROJECT = "atropos"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -88,6 +91,12 @@ def atropos_analyze(env: str) -> Analyzer | None:
 
     env is the name stored in the groups. Asked for once per environment and command.
     """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_open_model_file(path: Path) -> ModelFile | None:
+    """The model in a file, opened; None for a format that the plugin does not read. The first plugin wins."""
     raise AssertionError("a hook specification is never called")
 
 

@@ -149,6 +149,10 @@ class Registry:
         self._failures.extend(new)
         return tuple(new)
 
+    def hooks(self, name: str) -> Sequence[tuple[PluginInfo, Any]]:
+        """(plugin, hook) of every plugin that implements the hook of this name."""
+        return self._hooks.get(name, ())
+
     def analyzers(self, env: str) -> tuple[list[tuple[str, Analyzer]], list[str]]:
         """(plugin, analyzer) of every plugin's atropos_analyze that has one for `env`, and what went wrong."""
         found: list[tuple[str, Analyzer]] = []

@@ -118,7 +118,8 @@ def document(charts: Sequence[Chart], heading: str) -> str:
     panels = [panel for chart in charts if (panel := _panel(chart))[0]]
     columns = max(1, min(3, len(panels)))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-    parts, top = [], _HEAD + _GAP
+    parts: list[str] = []
+    top = _HEAD + _GAP
     for row in rows:
         for column, (panel, _) in enumerate(row):
             parts.append(f'<g transform="translate({_GAP + column * (WIDTH + _GAP)} {top})">{"".join(panel)}</g>')

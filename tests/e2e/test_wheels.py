@@ -127,7 +127,7 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
     here.atropos("gen", "./parity.py:Parity", *scripted, "--limit", "4", "--output", "runs/parity")
     here.atropos("filter", "runs/parity", "-o", "good.jsonl", "--min-score", "1")
     here.atropos("sft-gen", "runs/parity", "-o", "sft.jsonl")
-    here.atropos("view", "runs/parity", "--export", "page.html")
+    assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
     here.atropos("new", "environment", "maze")
     here.atropos("slurm", "submit", "--dry-run", "--", "gen", "./parity.py:Parity", *scripted, "--output", "runs/p")
     assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
@@ -146,3 +146,4 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
         "gen", "reasoning-gym", "--families", "basic_arithmetic", *scripted, "--limit", "1", "--output", "runs/rg"
     )
     assert "groups" in here.atropos("analyze", "runs/games")
+    here.atropos("view", "runs/games", "--export", "page.html")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk.backends import (
     BackendError,
     FatalBackendError,
     ServerUnavailable,

@@ -14,7 +14,8 @@ from atropos_cli.builtin.slurm import client, reasons
 from atropos_cli.builtin.slurm.client import JobRecord
 from atropos_cli.builtin.slurm.config import SlurmConfig
 from atropos_cli.builtin.slurm.script import Ready, ready, render
-from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here, replacing
+from atropos_cli.sdk.data import replacing
+from atropos_cli.sdk.launchers import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here
 
 SCRIPT = "job.sbatch"
 SUBMITTED = "submitted.json"

@@ -18,7 +18,8 @@ from atropos_cli.builtin.slurm.values import (
     quoted,
     time_text,
 )
-from atropos_cli.sdk import ConfigError, JobSpec, Resources, slurm_templates
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.launchers import JobSpec, Resources, slurm_templates
 
 TEMPLATE = "job.sbatch.j2"
 

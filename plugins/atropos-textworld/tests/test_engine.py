@@ -19,7 +19,8 @@ from atropos_textworld.engine.process import CallFailed, GameProcess
 from atropos_textworld.engine.runfolder import RunFolder
 from atropos_textworld.games.spec import GameSpec
 
-from atropos_cli.sdk import Task, WorkerCrashed, WorkerTimeout, assistant
+from atropos_cli.sdk import Task, assistant
+from atropos_cli.sdk.isolation import WorkerCrashed, WorkerTimeout
 
 
 def alive(pid: int) -> bool:

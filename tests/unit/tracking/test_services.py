@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import wandblog
+from atropos_tracking.eventfile import crc32c
 from wandblog import wandb_ended, wandb_records
 
 from atropos_cli import redaction
-from atropos_cli.builtin.trackers.eventfile import crc32c
 from atropos_cli.domain.plan import ComponentRef
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.plugins.discovery import get_registry
@@ -165,7 +165,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         Settings=lambda **given: given,
     )
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.setattr("atropos_cli.builtin.trackers.wandb._using", set())
+    monkeypatch.setattr("atropos_tracking.wandb._using", set())
     for name in ("WANDB_MODE", "ATROPOS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     return module
@@ -233,7 +233,7 @@ def test_without_a_key_or_a_network_the_run_is_kept_offline(tmp_path: Path, fake
 def test_a_missing_package_is_said_once_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     said = train(tmp_path, range(1, 4), "wandb")
-    assert said == ["wandb is left out: wandb is not installed (pip install 'atropos-cli[wandb]')"]
+    assert said == ["wandb is left out: wandb is not installed (pip install 'atropos-tracking[wandb]')"]
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, fake: Any) -> None:

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import JsonDict, file_lock
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.data import file_lock
 
 log = logging.getLogger("atropos.judge")
 Votes = dict[int, float]

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atropos_cli.sdk import ComponentSpec, hookimpl
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk.models import ModelFile
 
 REQUIRES = ("torch", "transformers")
 
@@ -28,6 +33,16 @@ def atropos_register_backends() -> Iterable[ComponentSpec]:
             aliases=("smollm2",),
         )
     ]
+
+
+@hookimpl
+def atropos_open_model_file(path: Path) -> ModelFile | None:
+    """GGUF files."""
+    if path.suffix != ".gguf":
+        return None
+    from atropos_local.gguf import GGUFFile
+
+    return GGUFFile(path)
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""From a model's name (see sdk.find_model) to a loaded model and tokenizer.
+"""From a model's name (see sdk.models.find_model) to a loaded model and tokenizer.
 
 Everything that goes wrong here ends the run, so it is a FatalBackendError that says what to do.
 """
@@ -14,15 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from atropos_cli.sdk import (
-    ConfigError,
-    FatalBackendError,
-    ModelSource,
-    find_model,
-    gguf_header,
-    load_gguf,
-    loading_model,
-)
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import FatalBackendError
+from atropos_cli.sdk.models import ModelSource, find_model, loading_model
+from atropos_local import gguf
 
 from .runtime import is_memory_error
 
@@ -72,7 +67,7 @@ def load(source: ModelSource, *, device: torch.device, dtype: torch.dtype, use_c
 
 def _load_gguf(path: Path, dtype: torch.dtype, use_cache: bool) -> tuple[Any, Any]:
     with _fatal():
-        return load_gguf(path, gguf_header(path), dtype=dtype, use_cache=use_cache)
+        return gguf.load(path, gguf.gguf_header(path), dtype=dtype, use_cache=use_cache)
 
 
 def _load_pretrained(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -16,15 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atropos_cli.sdk import (
-    ConfigError,
-    DirectWorker,
-    PluginError,
-    WorkerCrashed,
-    WorkerMemory,
-    WorkerTimeout,
-    guard_file,
-)
+from atropos_cli.sdk import ConfigError, PluginError
+from atropos_cli.sdk.isolation import DirectWorker, WorkerCrashed, WorkerMemory, WorkerTimeout, guard_file
 from atropos_verify.errors import GoldError, VerifierCrashed, VerifierError, VerifierMemory, VerifierTimeout
 
 T = TypeVar("T")

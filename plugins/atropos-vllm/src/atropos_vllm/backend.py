@@ -18,23 +18,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.backends import (
     Capabilities,
-    ConfigError,
     FatalBackendError,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
+    RequestRejected,
+)
+from atropos_cli.sdk.models import (
     ModelSource,
     Prompts,
-    RequestRejected,
     StopText,
     TokenLimits,
     completion_of,
     end_ids,
     find_model,
-    gguf_folder,
+    open_model_file,
 )
 
 from . import REQUIRES
@@ -214,7 +215,7 @@ def _folder(source: ModelSource) -> str:
     if source.kind != "gguf":
         return source.location
     try:
-        return str(gguf_folder(Path(source.location)))
+        return str(open_model_file(Path(source.location)).folder())
     except ConfigError as error:
         raise FatalBackendError(error.message, hint=error.hint) from error
 

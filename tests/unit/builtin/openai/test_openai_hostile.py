@@ -18,7 +18,8 @@ import pytest
 
 from atropos_cli.builtin.openai import http
 from atropos_cli.builtin.openai.http import HttpClient
-from atropos_cli.sdk import BackendError, ConfigError, FatalBackendError, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, ServerUnavailable, TransientBackendError
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"

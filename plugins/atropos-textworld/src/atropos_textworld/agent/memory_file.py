@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from atropos_cli.sdk import DataError, file_lock, replacing
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.data import file_lock, replacing
 
 
 @dataclass(frozen=True, slots=True)

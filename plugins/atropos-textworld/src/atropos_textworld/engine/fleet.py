@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from atropos_cli.sdk import WorkerCrashed, WorkerTimeout
+from atropos_cli.sdk.isolation import WorkerCrashed, WorkerTimeout
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.engine.process import CallFailed, GameProcess

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import WorkerCrashed, WorkerPool, WorkerTimeout
+from atropos_cli.sdk.isolation import WorkerCrashed, WorkerPool, WorkerTimeout
 from atropos_textworld.engine.cache import GameCache, GameRecord
 from atropos_textworld.engine.errors import EngineError
 from atropos_textworld.engine.process import CallFailed, GameProcess

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from atropos_cli.sdk import WorkerProcess, WorkerTimeout
+from atropos_cli.sdk.isolation import WorkerProcess, WorkerTimeout
 
 Role = Literal["play", "build"]
 

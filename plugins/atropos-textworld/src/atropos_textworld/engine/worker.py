@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from atropos_textworld.engine.runfolder import remove_abandoned
 
 if TYPE_CHECKING:
-    from atropos_cli.sdk import WorkerChannel
+    from atropos_cli.sdk.isolation import WorkerChannel
 
 PLAY_THREADS = 4
 """Steps at a time in one process; more than half of a step runs without Python's lock."""

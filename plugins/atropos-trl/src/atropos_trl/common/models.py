@@ -1,4 +1,4 @@
-"""From a model's name (see sdk.find_model) to weights and tokenizer ready to train.
+"""From a model's name (see sdk.models.find_model) to weights and tokenizer ready to train.
 
 Weights are fp32 (mixed precision keeps bf16 to the activations), so that small learning rates still move them.
 """
@@ -13,16 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import (
-    ConfigError,
-    JsonDict,
-    ModelSource,
-    TrainerError,
-    find_model,
-    gguf_folder,
-    gguf_header,
-    loading_model,
-)
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.models import ModelSource, find_model, loading_model, open_model_file
+from atropos_cli.sdk.training import TrainerError
 
 
 @dataclass(frozen=True)
@@ -40,10 +33,8 @@ def facts(name: str) -> Facts:
         return Facts()
     if source.kind == "gguf":
         with contextlib.suppress(ConfigError):
-            header = gguf_header(Path(source.location))
-            architecture = header.metadata.get("general.architecture")
-            context = header.metadata.get(f"{architecture}.context_length")
-            return Facts(int(context) if isinstance(context, int) else None, header.parameters)
+            file = open_model_file(Path(source.location))
+            return Facts(file.context, file.parameters)
         return Facts()
     return _folder_facts(Path(source.location))
 
@@ -128,7 +119,7 @@ def _location(source: ModelSource) -> str:
     if source.kind != "gguf":
         return source.location
     try:
-        return str(gguf_folder(Path(source.location)))
+        return str(open_model_file(Path(source.location)).folder())
     except ConfigError as error:
         raise TrainerError(error.message, hint=error.hint) from error
 

@@ -1,0 +1,28 @@
+"""Launchers: jobs of programs that run elsewhere."""
+
+from __future__ import annotations
+
+from atropos_cli.domain.base import Frozen
+from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
+from atropos_cli.errors import LaunchError
+from atropos_cli.io.lock import file_lock
+from atropos_cli.paths import only_here, replacing
+from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
+from atropos_cli.resources import slurm_templates
+
+__all__ = [
+    "Component",
+    "Frozen",
+    "JobPlan",
+    "JobSpec",
+    "JobState",
+    "JobStatus",
+    "LaunchError",
+    "Launcher",
+    "Resources",
+    "Warmup",
+    "file_lock",
+    "only_here",
+    "replacing",
+    "slurm_templates",
+]

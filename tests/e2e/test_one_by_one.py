@@ -1,0 +1,131 @@
+"""The core alone, installed from its wheel, then its plugins one after another: each adds its own and changes no more.
+
+Dependencies are those of the environment that runs the tests, linked without any distribution of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+SCRIPTED = ("--backend", "scripted", "--backend.replies", "odd", "--backend.replies", "even")
+PARITY = """
+from atropos_cli.sdk import Environment, Task, TaskStream, reward, user
+
+@reward
+def right(task, rollout) -> float:
+    return float(rollout.text.strip().lower() == task.answer)
+
+class Parity(Environment):
+    name = "parity"
+    rewards = (right,)
+
+    def tasks(self, split):
+        return TaskStream(lambda i: Task(
+            id=f"{split}-{i}", prompt=(user(f"Is {i} even or odd?"),), answer="odd" if i % 2 else "even"))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+class Bare:
+    """An environment with the dependencies and nothing of this repository; commands run in an empty folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.work, self.wheels = folder, folder / "work", folder / "wheels"
+        self.work.mkdir()
+        venv.create(folder / "venv", symlinks=True)
+        self.python = folder / "venv" / "bin" / "python"
+        (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        for place in (Path(item) for item in sys.path if Path(item).name == "site-packages"):
+            for item in sorted(place.iterdir()):
+                link = packages / item.name
+                if "atropos" not in item.name and item.suffix != ".pth" and not link.exists():
+                    link.symlink_to(item)
+
+    def install(self, project: Path) -> None:
+        name = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        self.pip("wheel", "--no-build-isolation", "--wheel-dir", str(self.wheels), str(project))
+        (wheel,) = self.wheels.glob(f"{name.replace('-', '_')}-*.whl")
+        self.pip("--python", str(self.python), "install", "--no-index", str(wheel))
+
+    def pip(self, *words: str) -> None:
+        command = [sys.executable, "-m", "pip", *words, "-q", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def atropos(self, *words: str, code: int = 0) -> str:
+        """Both outputs of a command that must end with `code`."""
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("ATROPOS_", "PYTHON"))}
+        environment = {**kept, "HOME": str(self.folder), "COLUMNS": "200"}
+        command = [str(self.python), "-m", "atropos_cli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.work, env=environment, timeout=120)
+        assert done.returncode == code, f"{' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def commands(self) -> set[str]:
+        """The lines of the help that list commands and options."""
+        return {line for line in self.atropos("--help").splitlines() if line.startswith("  ")}
+
+    def plugins(self) -> dict[str, Any]:
+        return json.loads(self.atropos("plugins", "list", "--json"))
+
+
+def test_the_core_alone_and_plugins_one_by_one(tmp_path: Path) -> None:
+    here = Bare(tmp_path)
+    here.install(ROOT)
+    _check_core(here)
+    commands, listed = here.commands(), here.plugins()
+    assert [plugin["dist"] for plugin in listed["plugins"]] == ["atropos-cli"]
+    assert listed["commands"] == []
+    for plugin in PLUGINS:
+        points = tomllib.loads((plugin / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+        here.install(plugin)
+        more_commands, more = here.commands(), here.plugins()
+        assert commands <= more_commands
+        assert {line.split()[0] for line in more_commands - commands} == set(points.get("atropos.commands", ()))
+        for kind in ("plugins", "commands"):
+            new = [row for row in more[kind] if row not in listed[kind]]
+            assert [row for row in more[kind] if row not in new] == listed[kind], plugin.name
+            assert {row["dist"] for row in new} <= {plugin.name}
+            assert all(row.get("state", "ok") == "ok" for row in new), new
+        assert {row["name"] for row in more["plugins"]} - {row["name"] for row in listed["plugins"]} == set(
+            points.get("atropos", ())
+        )
+        commands, listed = more_commands, more
+    assert "4 groups" in here.atropos("view", "runs/parity", "--export", "page.html")
+    assert "mean reward" in here.atropos("analyze", "runs/parity", "--html", "report.html")
+    assert "<svg" in (here.work / "report.html").read_text(encoding="utf-8")
+    here.atropos(
+        "eval", "./parity.py:Parity", *SCRIPTED, "--limit", "2", "--track", "tensorboard", "-o", "runs/tracked"
+    )
+    assert list((here.work / "runs" / "tracked" / "tensorboard").iterdir())
+
+
+def _check_core(here: Bare) -> None:
+    """What the core does by itself, and how it names what is not there."""
+    (here.work / "parity.py").write_text(PARITY, encoding="utf-8")
+    env = "./parity.py:Parity"
+    here.atropos("gen", env, *SCRIPTED, "--limit", "4", "--group-size", "2", "--output", "runs/parity")
+    assert "accuracy" in here.atropos("eval", env, *SCRIPTED, "--limit", "4", "--output", "runs/judged")
+    here.atropos("score", "runs/parity", "--reward", "exact_match", "-o", "scored.jsonl")
+    here.atropos("filter", "runs/parity", "--min-score", "1", "-o", "good.jsonl")
+    here.atropos("sft-gen", "runs/parity", "-o", "sft.jsonl")
+    here.atropos("dpo-gen", "runs/parity", "-o", "pairs.jsonl")
+    for name in ("scored", "good", "sft", "pairs"):
+        assert (here.work / f"{name}.jsonl").read_text(encoding="utf-8").count("\n") >= 1, name
+    assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
+    assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
+    assert "atropos-tracking" in here.atropos(
+        "gen", env, *SCRIPTED, "--limit", "1", "--track", "tensorboard", "--output", "runs/t", code=4
+    )
