@@ -121,8 +121,8 @@ def document(charts: Sequence[Chart], heading: str) -> str:
     parts: list[str] = []
     top = _HEAD + _GAP
     for row in rows:
-        for column, (panel, _) in enumerate(row):
-            parts.append(f'<g transform="translate({_GAP + column * (WIDTH + _GAP)} {top})">{"".join(panel)}</g>')
+        for column, (drawing, _) in enumerate(row):
+            parts.append(f'<g transform="translate({_GAP + column * (WIDTH + _GAP)} {top})">{"".join(drawing)}</g>')
         top += int(max(height for _, height in row)) + _GAP
     width = columns * (WIDTH + _GAP) + _GAP
     return (
