@@ -10,6 +10,7 @@ from __future__ import annotations
 from pydantic import Field, SecretStr
 
 from atropos_cli.config.dotenv import from_dotenv
+from atropos_cli.config.sizes import job_name, parse_memory, parse_time
 from atropos_cli.domain.base import Frozen, JsonDict, clean_text
 from atropos_cli.domain.finish import StopReason, cut_by, finish_in, finish_of, is_known, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
@@ -70,7 +71,14 @@ from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
-from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
+from atropos_cli.ports.launcher import (
+    JobSpec,
+    JobState,
+    JobStatus,
+    Launcher,
+    LauncherCapabilities,
+    LauncherCommands,
+)
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.ports.tracker import SAMPLE_COLUMNS, TrackedRun, Tracker
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
@@ -129,6 +137,8 @@ __all__ = [
     "JsonDict",
     "LaunchError",
     "Launcher",
+    "LauncherCapabilities",
+    "LauncherCommands",
     "Line",
     "Message",
     "ModelSource",
@@ -210,6 +220,7 @@ __all__ = [
     "is_known",
     "is_machine_root",
     "is_remote",
+    "job_name",
     "learn_secret",
     "learn_url_secret",
     "load_gguf",
@@ -222,6 +233,8 @@ __all__ = [
     "normal_text",
     "only_here",
     "own_user_id",
+    "parse_memory",
+    "parse_time",
     "parse_tool_calls",
     "readable_paths",
     "redacted",

@@ -55,7 +55,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
     "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
     "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
-    "slurm": LazyCommand(f"{_COMMANDS}.slurm:app", "Run commands as SLURM jobs, with their inference servers.", JOBS),
+    "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
+    "slurm": LazyCommand(
+        "atropos_cli.builtin.slurm:commands", "Run commands as SLURM jobs, with their inference servers.", JOBS
+    ),
     "tmux": LazyCommand(
         f"{_COMMANDS}.tmux:app", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS
     ),

@@ -18,6 +18,7 @@ from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
+from atropos_cli.jobs.order import is_planner
 
 if TYPE_CHECKING:
     from atropos_cli.cli.unnamed import Unnamed
@@ -161,7 +162,8 @@ def build_command(
         if full and picked is not None and picked.note is not None:
             session.out.note(picked.note)
         patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
-        if picked is not None and picked.must_answer and not patient and not looks:
+        elsewhere = session.take is not None
+        if picked is not None and picked.must_answer and not (patient or looks or elsewhere):
             check_default_server(registry, picked.backend, gen_settings(resolved).model)
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
@@ -177,6 +179,7 @@ def build_command(
         epilog=FOOTER if full else None,
         context_settings={"token_normalize_func": _dashes},
     )
+    command.makes_plan = is_planner(action)
     add_common(command)
     return command
 

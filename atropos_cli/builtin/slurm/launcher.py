@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from atropos_cli.builtin.slurm import client, reasons
 from atropos_cli.builtin.slurm.client import JobRecord
-from atropos_cli.builtin.slurm.config import SlurmConfig
+from atropos_cli.builtin.slurm.config import SlurmConfig, check_option
+from atropos_cli.builtin.slurm.container import adapted
+from atropos_cli.builtin.slurm.examples import examples
 from atropos_cli.builtin.slurm.script import Ready, ready, render
-from atropos_cli.sdk import JobSpec, JobState, JobStatus, Launcher, LaunchError, only_here
+from atropos_cli.sdk import (
+    JobPlan,
+    JobSpec,
+    JobState,
+    JobStatus,
+    Launcher,
+    LauncherCapabilities,
+    LaunchError,
+    only_here,
+)
 
 SCRIPT = "job.sbatch"
-SUBMITTED = "submitted.json"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
 log = logging.getLogger("atropos.slurm")
@@ -28,6 +37,10 @@ class SlurmLauncher(Launcher):
     """Jobs of a SLURM cluster."""
 
     name: ClassVar[str] = "slurm"
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(
+        arrays=True, nodes=True, dependencies=True, services=True
+    )
+    asks: ClassVar[str] = "sbatch --test-only"
     Config = SlurmConfig
     config: SlurmConfig
 
@@ -42,13 +55,24 @@ class SlurmLauncher(Launcher):
     def render(self, job: JobSpec) -> str:
         return render(self.ready(job), self.config.template)
 
-    def command(self, job: JobSpec) -> list[str]:
+    def adapt(self, plan: JobPlan, folder: Path) -> JobPlan:
+        """The plan with the profile's variables, network interface and container."""
+        return adapted(plan, self.config, folder)
+
+    def check_option(self, key: str) -> None:
+        check_option(key)
+
+    def call(self, job: JobSpec) -> list[str]:
         """The call of sbatch. Everything but the script stands in the script."""
         return ["sbatch", "--parsable", str(Path(job.run) / SCRIPT)]
 
-    def folders(self, job: JobSpec) -> list[Path]:
-        """Folders that must be there before sbatch is called: SLURM opens the log before the script runs."""
-        return [Path(job.run)]
+    def output(self, job: JobSpec, job_id: str, task: int | None = None) -> Path:
+        name = job_id.partition(";")[0]
+        return Path(job.run) / (f"slurm-{name}.out" if task is None else f"slurm-{name}_{task}.out")
+
+    @classmethod
+    def examples(cls) -> tuple[str, ...]:
+        return examples()
 
     def doubts(self, job: JobSpec) -> list[str]:
         """What may keep the job from working and can be seen from here: folders that the nodes do not see."""
@@ -73,21 +97,22 @@ class SlurmLauncher(Launcher):
         text = render(self.ready(job, most_tasks=most), self.config.template)
         if job.cwd is not None and not Path(job.cwd).is_dir():
             raise LaunchError(f"{job.cwd} is not a folder", hint="submit from a folder that the nodes see")
-        for folder in self.folders(job):
-            folder.mkdir(parents=True, exist_ok=True)
+        Path(job.run).mkdir(parents=True, exist_ok=True)  # SLURM opens the log before the script runs
         path = Path(job.run) / SCRIPT
         path.write_text(text, encoding="utf-8", newline="\n")
         return path
 
-    def test(self, job: JobSpec) -> str:
+    def verdict(self, job: JobSpec) -> str | None:
         """When SLURM would start the job (`sbatch --test-only`). Raises LaunchError with SLURM's reason why not."""
+        if shutil.which("sbatch") is None:
+            return None
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / SCRIPT
             script.write_text(self.render(job), encoding="utf-8", newline="\n")
             try:
                 text = client.call("sbatch", "--test-only", str(script), messages=True)
-            except client.NoCluster:
-                raise
+            except client.NoCluster as error:
+                return f"not asked; {error.message.splitlines()[0]}"
             except LaunchError as error:
                 hint = error.hint or "ask for less, or name another partition in the profile"
                 raise LaunchError(error.message, hint=hint) from error
@@ -95,14 +120,10 @@ class SlurmLauncher(Launcher):
 
     def submit(self, job: JobSpec) -> str:
         self.write(job)
-        command = self.command(job)
         try:
-            job_id = client.job_id_of(client.call(*command))
+            return client.job_id_of(client.call(*self.call(job)))
         except LaunchError as error:
             raise LaunchError(error.message, hint=error.hint or f"the script: {Path(job.run) / SCRIPT}") from error
-        record = {"launcher": self.name, "id": job_id, "name": job.name, "command": command, "time": time.time()}
-        _write(Path(job.run) / SUBMITTED, record)
-        return job_id
 
     def records(self, job_id: str) -> list[JobRecord]:
         """SLURM's own records, one for each task of an array."""
@@ -112,13 +133,19 @@ class SlurmLauncher(Launcher):
         found = self.records(job_id)
         if not found:
             return JobStatus(id=job_id, state="unknown", reason="SLURM does not know this job (any more)")
-        first = min(found, key=lambda record: _ORDER.index(record.state))
-        return JobStatus(
-            id=job_id,
-            state=first.state,
-            exit_code=_exit_code(first),
-            reason=explain(first),
-        )
+        return _status(job_id, min(found, key=lambda record: _ORDER.index(record.state)))
+
+    def tasks(self, job_id: str, count: int) -> dict[int, JobStatus]:
+        """The tasks of an array; those that wait share one record, with a range such as 2-7%2."""
+        found: dict[int, JobStatus] = {}
+        for record in self.records(job_id):
+            for part in (record.task or "").partition("%")[0].split(","):
+                low, _, high = part.partition("-")
+                if low.isdigit():
+                    for index in range(int(low), min(int(high or low) + 1, count)):
+                        if index not in found or not high:
+                            found[index] = _status(job_id, record)
+        return found
 
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[str]:
         found = self.records(job_id)
@@ -156,6 +183,19 @@ class SlurmLauncher(Launcher):
             time.sleep(0.2)
 
 
+def _status(job_id: str, record: JobRecord) -> JobStatus:
+    hopeless = record.state == "pending" and reasons.never(record.reason)
+    detail = {"slurm_state": record.slurm_state, "nodes": record.nodes, "run_time": record.run_time}
+    return JobStatus(
+        id=job_id,
+        state=record.state,
+        exit_code=_exit_code(record),
+        reason=explain(record),
+        hopeless=hopeless,
+        detail=detail,
+    )
+
+
 def explain(record: JobRecord) -> str | None:
     """A record's reason in words."""
     if record.state == "pending":
@@ -170,9 +210,3 @@ def _exit_code(record: JobRecord) -> int | None:
     if record.state in ("pending", "running", "unknown"):
         return None
     return record.code if not record.signal or record.code else 128 + record.signal
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
-    temporary.replace(path)

@@ -58,10 +58,9 @@ class TmuxLauncher(Launcher):
 
     def start_of(self, job: JobSpec) -> dict[str, Any]:
         """The content of start.json: what is run, and where."""
-        command = job.command or ("run", job.run)
         return {
             "name": job.name,
-            "argv": [sys.executable, "-m", "atropos_cli", *command],
+            "argv": [sys.executable, "-m", "atropos_cli", *job.words()],
             "cwd": job.cwd or str(Path.cwd()),
         }
 

@@ -14,6 +14,7 @@ from atropos_cli.cli.runs import carry_out_part, print_plan
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.jobs.order import PlannedRun, makes_plan
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
@@ -26,6 +27,7 @@ def _option(*names: str, help: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=PANEL)
 
 
+@makes_plan
 def evaluate_environment(
     chosen: Chosen,
     *,
@@ -72,6 +74,9 @@ def evaluate_environment(
     earlier = read_evaluation(baseline) if baseline is not None else None
     names: list[str | None] = list(models) if models else [chosen.settings.model]
     plans = [_plan(chosen, model, samples) for model in names]
+    if chosen.session.take is not None:
+        chosen.session.take(PlannedRun(plans[0], complete=False))
+        return ExitCode.OK
     if dry_run:
         for plan in plans:
             print_plan(plan, chosen.session.out, as_json=as_json)

@@ -338,15 +338,15 @@ def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> Non
 
 def _in_tmux(session: Session, call: Given, *, wait: bool) -> int:
     """Run the noted server in the foreground of a tmux session."""
-    from atropos_cli.builtin.tmux.launcher import TmuxLauncher
     from atropos_cli.cli import servers
+    from atropos_cli.cli.launchers import make_launcher
     from atropos_cli.ports.launcher import JobSpec
 
     plan, _ = prepare(session, call)
     folder, record = note(call, plan, "tmux")
     command = (f"launch-{call.engine}", "--held", str(folder))
     job = JobSpec(name=f"server-{plan.name}", run=str(folder), command=command, cwd=str(Path.cwd()))
-    launcher = TmuxLauncher()
+    launcher = make_launcher(session, "tmux")
     number = launcher.submit(job)
     session.out.note(f"atropos tmux attach {number} shows it")
     if not wait:

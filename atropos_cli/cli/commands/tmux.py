@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.inner import check_known, variable
+from atropos_cli.cli.launchers import variable
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.resolve import check_known
 from atropos_cli.config.pairs import put_once
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session, session_of
@@ -299,12 +300,6 @@ def _job(socket: str, name: str | None, words: list[str], cwd: str | None, env: 
     return JobSpec(
         name=name, run=str(folder), command=tuple(words), cwd=str(Path(home(cwd or ".")).absolute()), env=env
     )
-
-
-def start_here(session: Session, words: list[str], *, as_json: bool) -> int:
-    """Start another command of this program in tmux, for commands with --on tmux."""
-    job = _job("atropos", None, words, None, {})
-    return _start(session, "atropos", job, attach=False, dry_run=False, as_json=as_json)
 
 
 def _start(session: Session, socket: str, job: JobSpec, *, attach: bool, dry_run: bool, as_json: bool) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
 from atropos_ray.shard import LOG, NotShared, ShardLost, carry_out
 
 _TICK = 0.2
@@ -34,7 +34,7 @@ class RayLauncher(Launcher):
 
     name: ClassVar[str] = "ray"
     Config: ClassVar[type[RayConfig]] = RayConfig
-    spreads: ClassVar[bool] = True
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(submit=False, shards=True)
 
     def __init__(self, config: RayConfig | None = None) -> None:
         super().__init__(config or RayConfig())

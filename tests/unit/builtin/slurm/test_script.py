@@ -147,18 +147,18 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_containers() -> None:
-    from atropos_cli.cli.slurmjobs import _contained
+    from atropos_cli.builtin.slurm.container import contained
     from atropos_cli.domain.job import Component
 
     server = Component(name="server0", role="service", argv=("vllm", "serve", "M"))
     main = Component(name="main", role="main", argv=("python", "x"))
     apptainer = Container(image="img.sif", mounts=("/data",))
-    wrapped = _contained(server, apptainer, Path("/run"), Path("/cwd"))
+    wrapped = contained(server, apptainer, Path("/run"), Path("/cwd"))
     words = "apptainer exec --nv --bind /data --bind /run --bind /cwd img.sif vllm serve M"
     assert wrapped.argv == tuple(words.split())
-    assert _contained(main, apptainer, Path("/run"), Path("/cwd")) == main
+    assert contained(main, apptainer, Path("/run"), Path("/cwd")) == main
     pyxis = Container(runtime="pyxis", image="org/img:1", mounts=("/data:/d",), components="all")
-    made = _contained(main, pyxis, Path("/run"), Path("/cwd"))
+    made = contained(main, pyxis, Path("/run"), Path("/cwd"))
     assert made.argv == main.argv
     assert made.python == "python3"
     assert made.step_options[0] == "--container-image=org/img:1"

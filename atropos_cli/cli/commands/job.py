@@ -1,26 +1,36 @@
-"""`atropos slurm submit|status|logs|cancel|list`: any atropos command as a SLURM job, with its servers if wanted."""
+"""`atropos job submit|status|logs|cancel|list`: any atropos command as a job of any launcher.
+
+`atropos slurm` is the same with --on slurm: `launcher_group`.
+"""
 
 from __future__ import annotations
 
+import functools
 import shlex
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.jobdefault import described_command
+from atropos_cli.cli.joborders import Serve, Wanted, make_order
+from atropos_cli.cli.jobs import Face, print_status, print_submitted, show, wait_for
+from atropos_cli.cli.launchers import make_launcher, native_options, variables
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import ConfigOption, JsonOption, glance
-from atropos_cli.cli.slurmsubmit import Manner, carry_on, print_status
+from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import session_of
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.builtin.slurm.launcher import SlurmLauncher
     from atropos_cli.domain.job import Resources
+    from atropos_cli.jobs.store import Submitted
+    from atropos_cli.ports.launcher import Launcher
 
-app = new_app(help="Run atropos commands as SLURM jobs, on one node or many.")
+app = new_app(help="Run atropos commands as jobs: on a cluster, in tmux, wherever a launcher can.")
+_EXAMPLE = ("gen", "textworld", "--limit", "10")
 SIZE, SERVERS, JOB = "What the job needs", "Servers", "The job"
 
 
@@ -34,6 +44,9 @@ class Engine(StrEnum):
 ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", help="Cluster profile, [slurm.profiles.NAME].", show_default=False),
+]
+OnOption = Annotated[
+    str | None, typer.Option("--on", metavar="LAUNCHER", help="Only jobs of this launcher.", show_default=False)
 ]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Folder, id or name of a job.", show_default=False)]
 
@@ -60,6 +73,12 @@ def submit(
             help="Any atropos command with its options.  [default: what this folder describes]",
             show_default=False,
         ),
+    ] = None,
+    on: Annotated[
+        str, typer.Option("--on", metavar="LAUNCHER", help="What starts it: slurm, tmux, ...", show_default=False)
+    ] = ...,  # type: ignore[assignment]
+    on_option: Annotated[
+        list[str] | None, _job("--on-option", metavar="KEY=VALUE", help="An option of the launcher. Repeatable.")
     ] = None,
     nodes: Annotated[int, _size("--nodes", min=1, help="Nodes.", show_default=True)] = 1,
     gpus_per_node: Annotated[int, _size("--gpus-per-node", min=0, help="GPUs on each.", show_default=True)] = 0,
@@ -104,7 +123,7 @@ def submit(
     signal_before: Annotated[
         int | None, _job("--signal-before", metavar="S", min=1, help="Seconds before the limit.  [default: 120]")
     ] = None,
-    sbatch: Annotated[
+    native: Annotated[
         list[str] | None, _job("--sbatch", metavar="KEY[=VALUE]", help="Another option of sbatch. Repeatable.")
     ] = None,
     profile: ProfileOption = None,
@@ -118,23 +137,25 @@ def submit(
 ) -> int:
     """Submit an atropos command, or a pipeline file, whose steps become jobs that wait for each other.
 
-    atropos slurm submit --nodes 2 --gpus-per-node 8 --time 24h --serve vllm -- gen textworld --model M
+    atropos job submit --on slurm --nodes 2 --gpus-per-node 8 --time 24h --serve vllm -- gen textworld --model M
     """
-    from atropos_cli.builtin.slurm.values import parse_memory, parse_time
-    from atropos_cli.cli import slurmjobs
-    from atropos_cli.cli.slurmdefault import described_command
+    from atropos_cli.config.sizes import parse_memory, parse_time
     from atropos_cli.domain.job import Resources
+    from atropos_cli.jobs.prepare import prepare
+    from atropos_cli.jobs.prepare import submit as submit_job
+    from atropos_cli.jobs.store import find, read_submitted
 
-    session = session_of(ctx)
+    session, face = session_of(ctx), face_of(ctx)
     if not command:
-        command = described_command(config)
+        command = described_command(session, on, config)
         session.out.note(f"submitting what this folder describes: {shlex.join(command)}")
     if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
         from atropos_cli.cli.commands.pipeline import submit_file
 
-        _refuse_options(ctx, ("command", "folder", "profile", "dry_run", "as_json", "debug", "strict_plugins"))
-        return submit_file(session, Path(command[0]), folder, profile=profile, dry_run=dry_run, as_json=as_json)
-    launcher = make_launcher(session, profile, config)
+        _refuse_options(ctx, ("on", "command", "folder", "profile", "dry_run", "as_json", "debug", "strict_plugins"))
+        launcher = make_launcher(session, on, on_option or (), profile)
+        return submit_file(session, Path(command[0]), folder, launcher, dry_run=dry_run, as_json=as_json)
+    launcher = make_launcher(session, on, on_option or (), profile, config)
     resources = Resources(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -149,30 +170,41 @@ def submit(
     _check_times(resources, requeue=requeue)
     servers = None
     if serve is not None:
-        asked = model or next(iter(glance(command, "model")), None)
-        if asked is None:
-            raise UsageError(f"--serve {serve.value} needs a model", hint="--model MODEL, there or for the command")
-        servers = slurmjobs.Serve(serve.value, asked, tp, dp, engine_python, tuple(server_option or ()))
-        if not glance(command, "model"):
-            command = [*command, "--model", asked]
+        servers = Serve(serve.value, model, tp, dp, engine_python, tuple(server_option or ()))
     elif model or tp or dp or server_option or engine_python:
         raise UsageError("options of servers need --serve sglang or --serve vllm")
-    request = slurmjobs.Request(
-        words=tuple(command),
+    wanted = Wanted(
         resources=resources,
+        serve=servers,
+        # The data of a training may be made by the job that it depends on.
+        check=check and not (after and command[0] == "train"),
         name=name,
         folder=folder,
-        after=tuple(_job_id(text) for text in after or ()),
-        serve=servers,
-        env=slurmjobs.variables(env or []),
-        options=slurmjobs.options(sbatch or []),
+        after=tuple(find(text, on).id for text in after or ()),
+        env=variables(env or []),
+        options=native_options(launcher, native or []),
         start_timeout=start_timeout,
         max_requeues=max_requeues,
     )
-    # What a training reads may be made by the job it waits for.
-    check = check and not (after and command[0] == "train")
-    manner = Manner(check=check, wait=wait, dry_run=dry_run, as_json=as_json)
-    return carry_on(session, launcher, request, manner)
+    order = make_order(session, command, wanted, example=face.line("submit", "--time", "2h", "--", *_EXAMPLE))
+    prepared = prepare(order, launcher)
+    launcher.render(prepared.spec)  # complains before anything else is done
+    for note in prepared.notes:
+        session.out.note(note)
+    if dry_run:
+        return show(session.out, launcher, prepared, as_json=as_json)
+    submit_job(prepared, launcher)
+    job = read_submitted(prepared.folder)
+    if not wait:
+        print_submitted(session.out, job, launcher, face, as_json=as_json)
+        return ExitCode.OK
+    session.out.note(f"job {job.id} -> {job.folder}")
+    return wait_for(session.out, launcher, job, face, as_json=as_json)
+
+
+def face_of(ctx: typer.Context) -> Face:
+    """The group that was called: `job`, or a launcher's own name."""
+    return Face() if ctx.parent is None else Face((str(ctx.parent.info_name),))
 
 
 def _refuse_options(ctx: typer.Context, allowed: tuple[str, ...]) -> None:
@@ -192,50 +224,43 @@ def _check_times(resources: Resources, *, requeue: bool) -> None:
         raise UsageError(f"a signal {before} s before the end of {limit} s", hint="give a smaller --signal-before")
 
 
-def make_launcher(session: Session, profile: str | None, config: Path | None) -> SlurmLauncher:
-    """The launcher with a cluster's profile."""
-    from atropos_cli.config.slurm import slurm_profile
-    from atropos_cli.rollout.planner import make_config
+def _opened(
+    ctx: typer.Context, job: str, on: str | None, profile: str | None, config: Path | None
+) -> tuple[Submitted, Launcher]:
+    """A submitted job and its launcher."""
+    from atropos_cli.jobs.store import find
 
-    name, options = slurm_profile(profile, config)
-    cls = session.registry.find("launcher", "slurm").load()
-    owner = f"SLURM profile {name!r}" if name else "launcher 'slurm'"
-    launcher: SlurmLauncher = cls(make_config(cls.Config, options, owner=owner, env_prefix="ATROPOS_SLURM__"))
-    return launcher
-
-
-def _job_id(text: str) -> str:
-    from atropos_cli.cli.slurmview import find
-
-    return find(text).id
+    found = find(job, on)
+    return found, make_launcher(session_of(ctx), found.launcher, (), profile, config)
 
 
 @app.command("status")
 def status(
     ctx: typer.Context,
     job: JobArgument,
+    on: OnOption = None,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
-    """How a job stands, from its folder and from SLURM. The exit code is 1 when it failed."""
-    from atropos_cli.cli.slurmview import find, view
+    """How a job stands, from its folder and from its launcher. The exit code is 1 when it failed."""
+    from atropos_cli.jobs.status import view
 
     session = session_of(ctx)
-    found = view(find(job), make_launcher(session, profile, config))
+    found = view(*_opened(ctx, job, on, profile, config))
     if as_json:
         session.out.json(found)
     else:
         print_status(session.out, found)
-        end(session.out, f"job {found['id']} {found['state']}", _following(found))
+        end(session.out, f"job {found['id']} {found['state']}", _following(found, face_of(ctx)))
     return ExitCode.FAILED if found["state"] in ("failed", "cancelled", "lost") else ExitCode.OK
 
 
-def _following(found: dict[str, Any]) -> str:
+def _following(found: dict[str, Any], face: Face) -> str:
     """What to do with a job in this state."""
     if found["state"] == "finished":
         return shell("view", Path(found["folder"]))
-    return shell("slurm", "logs", *(["-f"] if found["state"] == "running" else []), str(found["id"]))
+    return face.line("logs", *(["-f"] if found["state"] == "running" else []), str(found["id"]))
 
 
 @app.command("logs")
@@ -250,53 +275,61 @@ def logs(
     shard: Annotated[
         int | None, typer.Option("--shard", min=0, help="A shard of an array.", show_default=False)
     ] = None,
+    on: OnOption = None,
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> int:
     """Print what a component has written; without a name the command, or the supervisor before it started."""
-    from atropos_cli.cli import slurmview
+    from atropos_cli.jobs import follow as reading
+    from atropos_cli.jobs.status import view
 
-    session = session_of(ctx)
-    found = slurmview.find(job)
-    launcher = make_launcher(session, profile, config)
+    out = session_of(ctx).out
+    found, launcher = _opened(ctx, job, on, profile, config)
     if shard is None and (found.folder / "shards").is_dir():
         shard = 0
-        session.out.note("shard 0; the others with --shard N")
-    names = slurmview.log_names(found, shard)
+        out.note("shard 0; the others with --shard N")
+    names = reading.log_names(found, shard)
     if component not in (None, "job", *names) and not follow:
         raise UsageError(f"there is no log of {component!r}", hint=f"there are: job, {', '.join(names)}")
     if component is None:
         component = "main" if "main" in names or follow else "job"
-    path = slurmview.log_path(found, None if component == "job" else component, shard)
-    if follow:
-        for line in slurmview.follow(path, found, launcher):
-            session.out.data(line)
-        return ExitCode.OK
-    if not path.exists():
-        stands = slurmview.view(found, launcher)
+    path = launcher.output(found.spec, found.id, shard)
+    if component != "job":
+        path = reading.log_path(found, component, shard)
+    if path is None:
+        lines = launcher.logs(found.id, follow=follow)
+    elif follow:
+        lines = reading.lines(path, found, launcher)
+    elif path.exists():
+        lines = _stored(path)
+    else:
+        stands = view(found, launcher)
         raise LaunchError(f"{path} is not there; the job is {stands['state']}", hint=stands["reason"])
+    for line in lines:
+        out.data(line)
+    return ExitCode.OK
+
+
+def _stored(path: Path) -> Iterator[str]:
     with path.open(errors="replace") as file:
         for line in file:
-            session.out.data(line.rstrip("\n"))
-    return ExitCode.OK
+            yield line.rstrip("\n")
 
 
 @app.command("cancel")
 def cancel(
     ctx: typer.Context,
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Folder, id or name.", show_default=False)],
+    on: OnOption = None,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
-    """Cancel jobs, and wait until SLURM says that they are over."""
-    from atropos_cli.cli.slurmview import find
-
+    """Cancel jobs, and wait until they are over."""
     session = session_of(ctx)
-    launcher = make_launcher(session, profile, config)
     rows = []
     for text in jobs:
-        job = find(text)
+        job, launcher = _opened(ctx, text, on, profile, config)
         launcher.cancel(job.id)
         state = launcher.status(job.id).state
         rows.append({"id": job.id, "state": state})
@@ -305,7 +338,7 @@ def cancel(
     if as_json:
         session.out.json(rows)
     else:
-        end(session.out, f"cancelled {counted(len(rows), 'job')}", shell("slurm", "list"))
+        end(session.out, f"cancelled {counted(len(rows), 'job')}", face_of(ctx).line("list"))
     return ExitCode.OK
 
 
@@ -313,22 +346,44 @@ def cancel(
 def list_jobs(
     ctx: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="All, and not only the newest 20.")] = False,
+    on: OnOption = None,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> int:
     """List the jobs submitted from here whose folders are still there, the oldest first."""
-    from atropos_cli.cli.slurmview import submitted_jobs, view
+    from atropos_cli.jobs.status import view
+    from atropos_cli.jobs.store import submitted_jobs
 
     session = session_of(ctx)
-    launcher = make_launcher(session, profile, config)
-    found = submitted_jobs()
-    views = [view(job, launcher) for job in (found if everything else found[-20:])]
+    found = submitted_jobs(on)
+    chosen = found if everything else found[-20:]
+    launchers = {name: make_launcher(session, name, (), profile, config) for name in {job.launcher for job in chosen}}
+    views = [view(job, launchers[job.launcher]) for job in chosen]
     if as_json:
         session.out.json(views)
     else:
         rows = [(str(item["id"]), item["state"], item["name"], item["folder"]) for item in views]
         session.out.table(rows, header=("id", "state", "name", "folder"))
         following = ("status", str(views[-1]["id"])) if views else ("submit", "--help")
-        end(session.out, counted(len(rows), "job") if rows else "no jobs", shell("slurm", *following))
+        end(session.out, counted(len(rows), "job") if rows else "no jobs", face_of(ctx).line(*following))
     return ExitCode.OK
+
+
+def launcher_group(launcher: str, doc: str) -> Any:
+    """The commands of this group for one launcher, without --on."""
+    group: Any = typer.main.get_command(app)
+    group.help = doc
+    for command in group.commands.values():
+        command.params = [param for param in command.params if param.name != "on"]
+        command.callback = functools.partial(_call_with, command.callback, launcher)
+        command.help = (
+            (command.help or "")
+            .replace("atropos job submit --on", "atropos")
+            .replace(f"atropos {launcher} --", f"atropos {launcher} submit --")
+        )
+    return group
+
+
+def _call_with(callback: Any, launcher: str, **given: Any) -> Any:
+    return callback(**given, on=launcher)
