@@ -24,21 +24,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from atropos_cli.sdk import (
-    AtroposError,
+from atropos_cli.sdk import AtroposError, Config, ConfigError, Field, JsonDict, Message, TokenSpan
+from atropos_cli.sdk.backends import (
     Capabilities,
     Completion,
-    Config,
-    ConfigError,
     FatalBackendError,
-    Field,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
-    Message,
     RequestRejected,
-    TokenSpan,
 )
 
 END = 256

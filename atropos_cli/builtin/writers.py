@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from atropos_cli.sdk import DataError, GroupFile, ScoredGroup, Writer, ZstGroupFile, data_stream, encode_group
+from atropos_cli.sdk import DataError, ScoredGroup
+from atropos_cli.sdk.outputs import GroupFile, Writer, ZstGroupFile, data_stream, encode_group
 
 
 class JsonlWriter(Writer):

@@ -35,9 +35,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "eval": LazyCommand(f"{_COMMANDS}.eval:app", "Evaluate a model on an environment: accuracy, pass@k.", ROLLOUTS),
     "run": LazyCommand(f"{_COMMANDS}.run:run", "Carry out a plan.json, as a cluster job does.", ROLLOUTS),
     "runs": LazyCommand(f"{_COMMANDS}.runs:runs", "List runs: when, what, reward, and how each stands.", ROLLOUTS),
-    "analyze": LazyCommand(
-        f"{_COMMANDS}.analyze:analyze", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA
-    ),
+    "analyze": LazyCommand("", "Describe rollouts: rewards, pass@k, lengths, failures.", DATA, "atropos-view"),
     "score": LazyCommand(f"{_COMMANDS}.score:command", "Score stored rollouts again, with any rewards.", DATA),
     "filter": LazyCommand(f"{_COMMANDS}.filter:filter_rollouts", "Keep the rollouts that pass.", DATA),
     "merge": LazyCommand(f"{_COMMANDS}.merge:merge", "Join shards of a run, or files of one format.", DATA),
@@ -47,7 +45,7 @@ COMMANDS: dict[str, LazyCommand] = {
         f"{_COMMANDS}.prompt_gen:prompt_gen", "Make rows of problems, for verl and TRL's GRPO.", DATA
     ),
     "push": LazyCommand(f"{_COMMANDS}.push:push", "Push rows or a run to the Hugging Face hub, with a card.", DATA),
-    "view": LazyCommand(f"{_COMMANDS}.view:view", "Browse rollouts in a local page; compare two runs.", DATA),
+    "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "reevaluate": LazyCommand(
         f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING

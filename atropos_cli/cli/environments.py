@@ -16,6 +16,7 @@ import typer
 
 from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
+from atropos_cli.console.commands import entries_of, set_signature
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.jobs.order import is_planner
@@ -146,7 +147,6 @@ def build_command(
     foreign = foreign_flags(buckets) if full else {}
 
     def call(**given: Any) -> int | None:
-        from atropos_cli.cli.options import entries_of
         from atropos_cli.cli.unnamed import check_default_server
         from atropos_cli.config.problems import DEFAULT
 
@@ -204,7 +204,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     Where they name none, a model is looked for. lenient: for help; nothing is looked for, errors are ignored, and None
     means that the backend is unknown.
     """
-    from atropos_cli.cli.options import glance
+    from atropos_cli.cli.habits import glance
     from atropos_cli.cli.unnamed import Unnamed, find_unnamed, resumed_folder
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
@@ -285,9 +285,3 @@ def _option(word: str) -> str:
 def _dashes(name: str) -> str:
     """Options may be written with underscores, as many tools do."""
     return name.replace("_", "-")
-
-
-def set_signature(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
-    """Give a function the parameters from which typer makes its parser."""
-    function.__signature__ = inspect.Signature(list(parameters))
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -22,6 +22,21 @@ def spellings(option: str) -> frozenset[str]:
     )
 
 
+def glance(args: Sequence[str], name: str) -> list[str]:
+    """The values of a flag among arguments that are not parsed yet, whatever other tools call it."""
+    found = []
+    names = {f"--{name}", *spellings(f"--{name}")}
+    words = list(args[: args.index("--")] if "--" in args else args)
+    for position, word in enumerate(words):
+        head, equals, value = word.partition("=")
+        if head.replace("_", "-") in names:
+            if equals:
+                found.append(value)
+            elif position + 1 < len(words):
+                found.append(words[position + 1])
+    return found
+
+
 def command_words(path: str, name: str) -> Words | None:
     """The words of ours that a foreign name stands for in the group at `path`."""
     return COMMANDS.get(path, {}).get(_dashed(name))

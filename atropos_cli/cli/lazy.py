@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from atropos_cli.cli import habits
 from atropos_cli.cli.examples import write_examples
 from atropos_cli.console.output import QUIET, VERBOSE
-from atropos_cli.errors import PluginError, UsageError
+from atropos_cli.errors import ComponentNotFound, PluginError, UsageError
 from atropos_cli.paths import home
 from atropos_cli.streams import stdout_to_stderr
 
@@ -31,11 +31,15 @@ SWITCHES = ("debug", "strict-plugins", "quiet", "verbose", "log-level")
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command by name: where it is, and what help says of it."""
+    """A command by name: where it is, and what help says of it.
+
+    dist: the distribution of ours that brings it, as an entry point of that name; it then has no target here.
+    """
 
     target: str
     summary: str
     section: str = "Commands"
+    dist: str = ""
 
 
 class Help(UsageError):
@@ -56,11 +60,20 @@ class Command(TyperCommand):
         for title, rows in [*panels.items(), ("Options", general)]:
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl([(self.shown_name(name), text) for name, text in rows])
+                    formatter.write_dl([(self.shown_name(_switch(name, text)), text) for name, text in rows])
 
     def shown_name(self, name: str) -> str:
         """The first column of an option's help, as the parser would print it."""
         return name
+
+
+_NEGATED = re.compile(r"^((?:-\w, )?--([\w-]+)) / --no-\2$")
+
+
+def _switch(name: str, text: str) -> str:
+    """A switch that is off until it is given is shown without the name that turns it off again."""
+    found = _NEGATED.match(name)
+    return name if found is None or "default: " in text else found[1]
 
 
 class Group(TyperGroup):
@@ -85,6 +98,10 @@ class Group(TyperGroup):
             )
         return super().parse_args(ctx, args)
 
+    def known_commands(self, ctx: Any) -> list[str]:
+        """The names that a misspelt one is compared with."""
+        return self.list_commands(ctx)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         command = self.get_command(ctx, name)
@@ -96,7 +113,7 @@ class Group(TyperGroup):
         if words is not None:
             ctx.find_root().obj.out.note(f"{name} is {' '.join(words)} here")
             return self.resolve_command(ctx, [*words, *args[1:]])
-        hint = habits.next_step(ctx.command_path, name, self.list_commands(ctx)) or f"{ctx.command_path} --help"
+        hint = habits.next_step(ctx.command_path, name, self.known_commands(ctx)) or f"{ctx.command_path} --help"
         raise UsageError(f"{ctx.command_path} has no command {name!r}", hint=hint)
 
 
@@ -106,23 +123,42 @@ class LazyGroup(Group):
     table: dict[str, LazyCommand] = {}  # noqa: RUF012 (replaced, never changed)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.table, *plugin_commands(self.table)]
+        installed = plugin_commands(self.table)
+        ours = [name for name, command in self.table.items() if not command.dist or name in installed]
+        return [*ours, *(name for name in installed if name not in self.table)]
+
+    def known_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys((*self.table, *plugin_commands(self.table))))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.table.get(cmd_name)
-        if known is not None:
+        if known is not None and not known.dist:
             return _guarded(as_command(_load(known.target), cmd_name, known.summary))
         from atropos_cli.plugins.commands import command_clashes, load_command
 
-        if cmd_name in plugin_commands(self.table) or cmd_name in command_clashes():
-            return _plugin_command(cmd_name, load_command(cmd_name, built_in=self.table))
-        return None
+        if cmd_name in plugin_commands(self.table):
+            loaded = load_command(cmd_name, built_in=owners(self.table))
+            if known is not None:
+                return _guarded(as_command(loaded, cmd_name, known.summary))
+            return _plugin_command(cmd_name, loaded)
+        if known is not None:
+            from atropos_cli.plugins.firstparty import pip_install
+
+            raise ComponentNotFound(
+                f"{ctx.command_path} {cmd_name} comes with {known.dist}, which is not installed",
+                hint=pip_install(known.dist),
+            )
+        return load_command(cmd_name) if cmd_name in command_clashes() else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
+        installed = plugin_commands(self.table)
         for name, command in self.table.items():
-            sections.setdefault(command.section, []).append((name, command.summary))
-        for name, dist in plugin_commands(self.table).items():
+            if not command.dist or name in installed:
+                sections.setdefault(command.section, []).append((name, command.summary))
+        for name, dist in installed.items():
+            if name in self.table:
+                continue
             short = name.rpartition("/")[2]
             hidden = f"; {short!r} alone is the built-in command" if short in self.table else ""
             sections.setdefault(PLUGIN_SECTION, []).append((name, f"from {dist}{hidden}"))
@@ -131,11 +167,16 @@ class LazyGroup(Group):
                 formatter.write_dl(rows)
 
 
-def plugin_commands(built_in: Collection[str]) -> dict[str, str]:
+def owners(table: Mapping[str, LazyCommand]) -> dict[str, str]:
+    """The distribution of ours that brings each command; "" for the core."""
+    return {name: command.dist for name, command in table.items()}
+
+
+def plugin_commands(table: Mapping[str, LazyCommand]) -> dict[str, str]:
     """Names under which the commands of plugins run, and their distributions. Reads metadata only."""
     from atropos_cli.plugins.commands import command_entry_points
 
-    return {name: dist for name, (dist, _) in command_entry_points(built_in=built_in).items()}
+    return {name: dist for name, (dist, _) in command_entry_points(built_in=owners(table)).items()}
 
 
 def _load(target: str) -> Any:

@@ -121,7 +121,7 @@ def all_commands() -> list[str]:
     from atropos_cli.cli.app import COMMANDS
     from atropos_cli.cli.lazy import plugin_commands
 
-    return [*COMMANDS, *plugin_commands(COMMANDS)]
+    return list(dict.fromkeys((*COMMANDS, *plugin_commands(COMMANDS))))
 
 
 def check_known(name: str) -> None:

@@ -15,12 +15,11 @@ from atropos_cli.cli.lazy import Command, command_of
 from atropos_cli.errors import AtroposError
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.options import Flag
     from atropos_cli.config.resolve import Resolved
-    from atropos_cli.config.sources import Bucket, Entry
+    from atropos_cli.config.sources import Bucket
+    from atropos_cli.console.commands import Flag
     from atropos_cli.plugins.registry import Registry
 
-_META = "atropos_cli.reward_options"
 _SECOND_NAME = re.compile(r", --reward\.[\w.-]+")
 
 
@@ -31,6 +30,10 @@ def reward_buckets(
 
     lenient: for help; a reward that cannot be loaded is passed over. Otherwise raises as the registry does.
     """
+    return _buckets(registry, _wanted(args), own, lenient=lenient)
+
+
+def _buckets(registry: Registry, wanted: Sequence[str], own: Iterable[Any], *, lenient: bool) -> list[Bucket]:
     from atropos_cli.config.buckets import reward_bucket
     from atropos_cli.ports.backend import NoOptions
     from atropos_cli.ports.reward import Reward
@@ -39,7 +42,7 @@ def reward_buckets(
     by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
     installed = frozenset(item.name for item in registry.registrations("reward"))
     found: dict[str, Bucket] = {}
-    for item in _wanted(args) or own:
+    for item in wanted or own:
         name = item.name if isinstance(item, Reward) else _name(str(item))
         try:
             reward = by_name[name] if name in by_name else registry.find("reward", name).load()
@@ -54,23 +57,15 @@ def reward_buckets(
 
 def _wanted(args: Sequence[str]) -> list[str]:
     """The rewards that flags name, else those of the variable or a file. What is wrong there is reported later."""
-    from atropos_cli.cli.options import glance
-    from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
-    from atropos_cli.config.sources import collect
+    from atropos_cli.cli.habits import glance
+    from atropos_cli.config.buckets import settings_bucket
+    from atropos_cli.config.commands import said_of
 
     flags = [*glance(args, "reward"), *glance(args, "rewards")]
     if flags:
         return flags
     configs = glance(args, "config")
-    try:
-        buckets = [settings_bucket(), environment_bucket(None), backend_bucket(None)]
-        said = collect(buckets, config=Path(configs[-1]) if configs else None)
-    except AtroposError:
-        return []
-    values = [entry.value for entry in said.entries if entry.path == ("rewards",)]
-    last = values[-1] if values else ()
-    texts = last.split(",") if isinstance(last, str) else last if isinstance(last, list | tuple) else ()
-    return [str(text).strip() for text in texts]
+    return said_of(settings_bucket(), "rewards", Path(configs[-1]) if configs else None)
 
 
 def _name(text: str) -> str:
@@ -80,8 +75,8 @@ def _name(text: str) -> str:
 
 def reward_flags(buckets: Sequence[Bucket]) -> list[Flag]:
     """--NAME.OPTION and --reward.NAME.OPTION for each option of each reward."""
-    from atropos_cli.cli.options import Flag
     from atropos_cli.config.buckets import REWARD
+    from atropos_cli.console.commands import Flag
 
     flags = []
     for place, bucket in enumerate(bucket for bucket in buckets if bucket.table == REWARD):
@@ -101,16 +96,17 @@ def reward_options(resolved: Resolved) -> dict[str, dict[str, Any]]:
 
 
 class RewardCommand(Command):
-    """A command that takes --reward, and with it the options of the rewards named there."""
+    """A command that takes --reward, and with it the options of the rewards named there or in its section."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from atropos_cli.cli.environments import set_signature
-        from atropos_cli.cli.options import entries_of, glance
+        from atropos_cli.console.commands import entries_of, set_signature, with_more
         from atropos_cli.console.session import session_of
 
         # What cannot be loaded is reported when it is used, with the environment's own rewards taken into account.
-        registry = session_of(ctx).registry if glance(args, "reward") else None
-        buckets = [] if registry is None else reward_buckets(registry, args, _own(registry, args), lenient=True)
+        names = _named(self.callback, args)
+        registry = session_of(ctx).registry if names["rewards"] else None
+        own_rewards = [] if registry is None else _own(registry, names["env"])
+        buckets = [] if registry is None else _buckets(registry, names["rewards"], own_rewards, lenient=True)
         flags = reward_flags(buckets)
 
         def options(**given: Any) -> None:
@@ -126,32 +122,31 @@ class RewardCommand(Command):
         finally:
             self.params = own  # the next call of this command may be about other rewards
         given = {flag.parameter: ctx.params.pop(flag.parameter, None) for flag in flags}
-        ctx.meta[_META] = (buckets, entries_of(flags, given))
+        with_more(ctx, buckets, entries_of(flags, given))
         return rest
 
     def shown_name(self, name: str) -> str:
         return _SECOND_NAME.sub("", name)
 
 
-def _own(registry: Registry, args: Sequence[str]) -> list[Any]:
-    """The rewards of the environment that --env names."""
-    from atropos_cli.cli.options import glance
+def _named(command: Any, args: Sequence[str]) -> dict[str, list[str]]:
+    """The rewards and the environment that flags name, else the section of the command. Mistakes are reported later."""
+    from atropos_cli.cli.habits import glance
+    from atropos_cli.config.commands import said_of
+    from atropos_cli.console.commands import bucket_of
 
+    bucket = bucket_of(command)
+    configs = glance(args, "config")
+    found = {"rewards": glance(args, "reward"), "env": glance(args, "env")}
+    for name, values in found.items():
+        if not values and bucket is not None:
+            found[name] = said_of(bucket, name, Path(configs[-1]) if configs else None)
+    return found
+
+
+def _own(registry: Registry, names: Sequence[str]) -> list[Any]:
+    """The rewards of the environments of these names."""
     try:
-        return [reward for name in glance(args, "env") for reward in registry.find("environment", name).load().rewards]
+        return [reward for name in names for reward in registry.find("environment", name).load().rewards]
     except AtroposError:
         return []
-
-
-def options_given(ctx: Any, config: Path | None) -> dict[str, dict[str, Any]]:
-    """For a RewardCommand: the options of its rewards by name, from files, variables and flags. Raises ConfigError."""
-    from atropos_cli.cli.environments import settle
-    from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
-
-    buckets: list[Bucket]
-    entries: list[Entry]
-    buckets, entries = ctx.meta.get(_META, ([], []))
-    if not buckets:
-        return {}
-    others = [settings_bucket(), environment_bucket(None), backend_bucket(None)]
-    return reward_options(settle([*others, *buckets], config, entries))

@@ -16,7 +16,6 @@ from atropos_cli.cli.environments import (
     gen_buckets,
     gen_settings,
     pick_backend,
-    set_signature,
     settle,
 )
 from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
@@ -25,10 +24,10 @@ from atropos_cli.console.session import Session
 from atropos_cli.jobs.order import is_planner
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.options import Flag
     from atropos_cli.config.resolve import Resolved
     from atropos_cli.config.settings import GenSettings, TrainSettings
     from atropos_cli.config.sources import Bucket
+    from atropos_cli.console.commands import Flag
 
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
@@ -72,8 +71,9 @@ TrainAction = Callable[..., int | None]
 
 def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
     """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
-    from atropos_cli.cli.options import entries_of, signature_of
+    from atropos_cli.cli.options import signature_of
     from atropos_cli.config.buckets import train_bucket
+    from atropos_cli.console.commands import entries_of, set_signature
 
     train = train_bucket()
     said = _glanced(args, train)
@@ -146,7 +146,7 @@ _GLANCED = ("env", "data", "model", "trainer")
 
 def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
     """Those of _GLANCED that flags, variables and files name, before anything is parsed."""
-    from atropos_cli.cli.options import glance
+    from atropos_cli.cli.habits import glance
     from atropos_cli.config.buckets import SETTINGS, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.sources import Entry, collect
@@ -171,7 +171,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
 
     stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
     """
-    from atropos_cli.cli.options import TRACKING_PANEL, Flag, backend_flags, declared, settings_flags
+    from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, declared, settings_flags
+    from atropos_cli.console.commands import Flag
     from atropos_cli.domain.tracking import Tracking
 
     by_name = {bucket.name: bucket for bucket in buckets}

@@ -191,7 +191,7 @@ def _names(body: bytes) -> tuple[str, ...]:
 
 def resumed_folder(args: Sequence[str]) -> Path | None:
     """The run folder of a command line with --resume."""
-    from atropos_cli.cli.options import glance
+    from atropos_cli.cli.habits import glance
 
     words = args[: args.index("--")] if "--" in args else args
     outputs = [*glance(args, "output"), *(words[i + 1] for i, word in enumerate(words[:-1]) if word == "-o")]

@@ -11,6 +11,7 @@ import json
 import types
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from dataclasses import field as default_of
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -29,7 +30,8 @@ class Option:
     """One leaf of a Config model.
 
     path: field names from the model's top. core: the type without Optional and Annotated (of the items,
-    for a list). default_text: None when the option is required or has no default worth showing.
+    for a list). default_text: None when the option is required or has no default worth showing. shown: what the field
+    says of its flag, as config.commands.option puts it there: panel, flag, short, metavar.
     """
 
     path: tuple[str, ...]
@@ -42,6 +44,7 @@ class Option:
     choices: tuple[Any, ...]
     range: str
     secret: bool
+    shown: Mapping[str, str] = default_of(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -50,12 +53,14 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The dotted name in kebab case, without the leading dashes."""
-        return self.key.replace("_", "-")
+        """The long name without the leading dashes: the dotted one in kebab case, or another that the field gives."""
+        return self.shown.get("flag") or self.key.replace("_", "-")
 
     @property
     def type_text(self) -> str:
         """The type as help shows it."""
+        if "metavar" in self.shown:
+            return self.shown["metavar"]
         if self.choices:
             return "|".join(choice_text(choice) for choice in self.choices)
         if self.kind == "bool":
@@ -100,7 +105,13 @@ def _option(path: tuple[str, ...], core: Any, optional: bool, field: FieldInfo) 
         choices=_choices(item),
         range=_range(field.metadata),
         secret=item in (SecretStr, SecretBytes),
+        shown=_shown(field),
     )
+
+
+def _shown(field: FieldInfo) -> dict[str, str]:
+    extra = field.json_schema_extra
+    return {name: str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
 
 
 def strip(annotation: Any) -> tuple[Any, bool]:

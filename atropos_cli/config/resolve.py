@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from atropos_cli.config.explain import failures, option_at, shown
-from atropos_cli.config.options import Option, parse_text
-from atropos_cli.config.problems import DEFAULT, Origin, Problem, raise_problems
+from atropos_cli.config.options import Option, choice_text, parse_text
+from atropos_cli.config.problems import DEFAULT, Origin, Problem, raise_problems, suggest
 from atropos_cli.config.sources import Bucket, Collected, Entry
 
 Place = tuple[str, tuple[str, ...]]
@@ -71,7 +71,7 @@ def resolve(buckets: Sequence[Bucket], collected: Collected) -> Resolved:
         try:
             models[bucket.name] = bucket.model.model_validate(given[bucket.name])
         except ValidationError as error:
-            problems.extend(_explain(error, bucket, origins, failed))
+            problems.extend(_explain(error, bucket, winners, failed))
     raise_problems(problems)
     return Resolved(tuple(buckets), given, models, origins)
 
@@ -90,18 +90,27 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _explain(error: ValidationError, bucket: Bucket, origins: dict[Place, Origin], failed: set[Place]) -> list[Problem]:
+def _explain(error: ValidationError, bucket: Bucket, winners: dict[Place, Entry], failed: set[Place]) -> list[Problem]:
     found = []
     for path, text in failures(error, bucket.by_path):
         if (bucket.name, path) in failed:
             continue  # said already
         place = path
-        while place and (bucket.name, place) not in origins:
+        while place and (bucket.name, place) not in winners:
             place = place[:-1]
-        origin = origins.get((bucket.name, place), DEFAULT)
-        hint = _required_hint(bucket, path) if text == "is required" else None
+        entry = winners.get((bucket.name, place))
+        origin = DEFAULT if entry is None else entry.origin
+        hint = _required_hint(bucket, path) if text == "is required" else _near_choice(bucket, entry)
         found.append(Problem(origin, _message(bucket, path, origin, text), hint))
     return found
+
+
+def _near_choice(bucket: Bucket, entry: Entry | None) -> str | None:
+    """The choice that a wrong value is most like."""
+    if entry is None or not isinstance(entry.value, str):
+        return None
+    close = suggest(entry.value, map(choice_text, bucket.by_path[entry.path].choices))
+    return f"did you mean {close}?" if close is not None else None
 
 
 def _message(bucket: Bucket, path: tuple[str, ...], origin: Origin, text: str) -> str:

@@ -24,6 +24,7 @@ from atropos_cli.config.places import explicit_file as explicit_file
 from atropos_cli.config.places import user_file as user_file
 from atropos_cli.config.problems import Origin, OriginKind, Problem, suggest
 from atropos_cli.config.program import KEYS as PROGRAM_KEYS
+from atropos_cli.config.sections import COMMANDS, PREFIXES, is_section
 from atropos_cli.errors import ConfigError
 
 CONTROL = frozenset(
@@ -31,12 +32,6 @@ CONTROL = frozenset(
     | {"OFFLINE", "CACHE_DIR", "DOTENV", "LOG_LEVEL"}
 )
 """ATROPOS_* variables that steer the program and are not settings."""
-OTHER_SECTIONS = frozenset(
-    {"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "reward", "eval", "serve", "slurm"}
-)
-"""Sections of a shared file that belong to other commands."""
-OTHER_PREFIXES = ("TRAIN__", "TRAINER__", "SLURM__", "TMUX__", "LAUNCH__", "REWARD__")
-"""Beginnings of the variables, after ATROPOS_, that belong to other commands."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ class FileReader:
                 self._walk(self.by_section[key], value, (key,), ())
             elif key in self.by_table:
                 tables.append((key, value))
-            elif key not in OTHER_SECTIONS and key not in PROGRAM_KEYS:
+            elif key not in PROGRAM_KEYS and not is_section(key):
                 self._walk(self.top, {key: value}, (), ())
         for key, value in tables:
             self._table(self.by_table[key], key, value)
@@ -177,7 +172,7 @@ class FileReader:
         near = {option.path[-1] for option in bucket.options if option.path[:-1] == path[:-1]}
         near |= {section[-1] for section in bucket.sections if section[:-1] == path[:-1]}
         if path[:-1] == () and bucket is self.top:
-            near |= {*self.by_section, *self.by_table, *PROGRAM_KEYS}
+            near |= {*self.by_section, *self.by_table, *PROGRAM_KEYS, *COMMANDS}
         message = f"unknown key {'.'.join(loc)!r}" + (f" for {bucket.label}" if bucket is not self.top else "")
         exact = key.lower().replace("-", "_")
         if exact not in near:
@@ -228,7 +223,7 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
         if inner is not None:
             _prefixed(inner, name, value, origin, into)
-        elif name.startswith(OTHER_PREFIXES):
+        elif name.startswith(PREFIXES):
             continue
         elif name in flat:
             bucket, path = flat[name]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.output import Output, is_rich_terminal
 from atropos_cli.console.session import Session
 from atropos_cli.console.statusline import StatusLine
@@ -80,9 +81,6 @@ KindOption = Annotated[
         help="jsonl, jsonl.gz, jsonl.zst, parquet or datasets (a folder); default: by the ending.",
     ),
 ]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=WRITING)
-]
 ShardOption = Annotated[
     int | None,
     typer.Option("--shard-size", min=1, help="Rows in a file.", rich_help_panel=WRITING, show_default=False),
@@ -94,6 +92,67 @@ ValidationOption = Annotated[
     ),
 ]
 SplitSeedOption = Annotated[int, typer.Option("--split-seed", help="Seed of that split.", rich_help_panel=WRITING)]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=WRITING)
+]
+
+
+FORMAT: Any = option(
+    "auto",
+    "Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, outcomes, dump, "
+    "taubench, text; auto looks at each row.",
+    panel=READING,
+    metavar="NAME",
+)
+"""The field `format` of a command that reads rows."""
+
+
+class InputOptions(CommandOptions):
+    """How rows that cannot be used are dealt with."""
+
+    tolerant: bool = option(False, "Leave broken lines out instead of stopping.", panel=READING)
+    strict: bool = option(False, "Stop at any row that cannot be used.", panel=READING)
+    rejects: str | None = option(
+        None,
+        "Write rows that were left out there; with --tolerant the default is OUTPUT.rejects.jsonl.",
+        panel=READING,
+        metavar="FILE",
+    )
+
+
+class FormatOptions(InputOptions):
+    """The same for a command that only reads, or writes what it reads: --format is that of the input."""
+
+    format: str = FORMAT
+
+
+class OutputOptions(CommandOptions):
+    """Where rows go, and as what."""
+
+    output: str | None = option(
+        None,
+        "Where rows go: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, also at s3://, gs:// and the like; - is standard "
+        "output.",
+        panel=WRITING,
+        short="o",
+        metavar="FILE",
+    )
+    write: str | None = option(
+        None,
+        "jsonl, jsonl.gz, jsonl.zst, parquet or datasets (a folder); default: by the ending.",
+        panel=WRITING,
+        metavar="KIND",
+    )
+    overwrite: bool = option(False, "Replace an existing output.", panel=WRITING)
+
+
+class SplitOptions(OutputOptions):
+    """The same in several files."""
+
+    shard_size: int | None = option(None, "Rows in a file.", panel=WRITING, ge=1)
+    validation: float = option(0.0, "Share of tasks for a validation split.", panel=WRITING, ge=0.0, le=0.99)
+    split_seed: int = option(0, "Seed of that split.", panel=WRITING)
+
 
 EVERY = 10.0
 
@@ -157,6 +216,22 @@ def open_inputs(
     return Reading(
         sources, ReadOptions(None if form == "auto" else form, tolerant, strict), log, rejects, session.out, spooled
     )
+
+
+def read_inputs(
+    session: Session, inputs: Sequence[str], options: InputOptions, form: str = "auto", *, twice: bool = False
+) -> Reading:
+    """`open_inputs` as the options say."""
+    form = options.format if isinstance(options, FormatOptions) else form
+    return open_inputs(session, inputs, form=form, tolerant=options.tolerant, strict=options.strict, twice=twice)
+
+
+def target_of(sources: Sequence[Source], options: OutputOptions, output: str | None = None) -> OutputSpec:
+    """`output_spec` as the options say. output: another place than theirs."""
+    more: dict[str, Any] = {"overwrite": options.overwrite}
+    if isinstance(options, SplitOptions):
+        more |= {name: getattr(options, name) for name in ("shard_size", "validation", "split_seed")}
+    return output_spec(sources, options.output if output is None else output, options.write, **more)
 
 
 def output_spec(sources: Sequence[Source], output: str | None, kind: str | None = None, **options: Any) -> OutputSpec:

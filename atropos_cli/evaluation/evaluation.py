@@ -19,13 +19,13 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from atropos_cli.analysis.success import NO_VERDICT, OWN_FIELDS, TOLERANCE, info_verdict, one_verdict
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan, RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.errors import DataError
 from atropos_cli.evaluation.evidence import Evidence
+from atropos_cli.evaluation.success import NO_VERDICT, OWN_FIELDS, TOLERANCE, info_verdict, one_verdict
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward

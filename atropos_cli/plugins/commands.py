@@ -7,7 +7,7 @@ function. `atropos --help` imports this module, so it imports next to nothing it
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -15,20 +15,23 @@ from atropos_cli.errors import ComponentClash, ComponentNotFound, PluginError
 from atropos_cli.plugins import entrypoints
 from atropos_cli.plugins.entrypoints import COMMAND_GROUP, DISABLE_VARIABLE, Entry
 
+NO_COMMANDS: Mapping[str, str] = {}
+
 
 def command_entry_points(
-    environ: Mapping[str, str] | None = None, *, built_in: Collection[str] = ()
+    environ: Mapping[str, str] | None = None, *, built_in: Mapping[str, str] = NO_COMMANDS
 ) -> dict[str, tuple[str, metadata.EntryPoint]]:
     """Extra commands by name: (distribution, entry point). Imports nothing.
 
-    built_in: names of our own commands. A name that two distributions offer, or that is one of these, is not
-    there; its full name "dist/name" is (see command_clashes).
+    built_in: names of our own commands, and the distribution that brings each ("" for the core). A name that two
+    distributions offer, or that is another's, is not there; its full name "dist/name" is (see command_clashes).
     """
     commands: dict[str, tuple[str, metadata.EntryPoint]] = {}
     for name, entries in _commands(environ).items():
         for entry in entries:
-            key = name if len(entries) == 1 and name not in built_in else f"{entry.dist}/{name}"
-            commands[key] = (entry.dist, entry.point)
+            owner = built_in.get(name)
+            plain = len(entries) == 1 if owner is None else owner == entrypoints.normalized(entry.dist)
+            commands[name if plain else f"{entry.dist}/{name}"] = (entry.dist, entry.point)
     return commands
 
 
@@ -41,7 +44,9 @@ def command_clashes(environ: Mapping[str, str] | None = None) -> dict[str, tuple
     }
 
 
-def load_command(name: str, environ: Mapping[str, str] | None = None, *, built_in: Collection[str] = ()) -> Any:
+def load_command(
+    name: str, environ: Mapping[str, str] | None = None, *, built_in: Mapping[str, str] = NO_COMMANDS
+) -> Any:
     """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
     from atropos_cli.plugins.checks import found
     from atropos_cli.plugins.errortext import describe_error

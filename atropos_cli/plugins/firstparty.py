@@ -6,9 +6,12 @@ The table is written by hand, and a test compares it with what the plugins in th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from atropos_cli.plugins.entrypoints import normalized
-from atropos_cli.plugins.spec import Kind
+
+if TYPE_CHECKING:
+    from atropos_cli.plugins.spec import Kind
 
 # By kind: what `pip install` is given, and the components that come with it.
 _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {

@@ -9,18 +9,20 @@ from typing import Any
 from _pages.markdown import code, page
 
 INTRO = """\
-What `atropos ... --help` prints, on 100 columns and with no plugin installed. A command that takes an
-environment (`gen`, `env check`, `config show gen`) also shows the options of that environment and of the
-backend: `atropos gen arithmetic --help`. Those are in [components](components.md). Plugins can add commands of
-their own; `atropos --help` lists them."""
+What `atropos ... --help` prints, on 100 columns and with no plugin installed but those of ours that bring
+commands. A command that takes an environment (`gen`, `env check`, `config show gen`) also shows the options of
+that environment and of the backend: `atropos gen arithmetic --help`. Those are in [components](components.md).
+Plugins can add commands of their own; `atropos --help` lists them."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """reference/commands.md."""
-    from atropos_cli.cli.app import root_group
+    from atropos_cli.cli.app import COMMANDS, root_group
     from atropos_cli.console.session import Session
+    from atropos_cli.plugins.entrypoints import scan
 
-    os.environ["ATROPOS_DISABLE_PLUGINS"] = "all"
+    with_commands = {"atropos-cli", *(command.dist for command in COMMANDS.values())}
+    os.environ["ATROPOS_DISABLE_PLUGINS"] = ",".join({entry.dist for entry in scan()[0]} - with_commands)
     try:
         root = root_group()
         parts = list(_walk(root, "atropos", root.make_context("atropos", [], obj=Session(), resilient_parsing=True)))

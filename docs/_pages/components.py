@@ -27,10 +27,11 @@ def first_party() -> set[str]:
 def pages() -> Iterator[tuple[str, str]]:
     """reference/components.md."""
     from atropos_cli.plugins.discovery import load_registry
+    from atropos_cli.plugins.entrypoints import scan
 
     registry = load_registry(strict=False)
     ours = first_party()
-    missing = ours - {plugin.dist for plugin in registry.plugins if plugin.dist}
+    missing = ours - {entry.dist for entry in scan()[0]}
     if missing:
         raise SystemExit(f"not installed: {', '.join(sorted(missing))}\nhint: bash .ci/setup")
     parts = []

@@ -3,60 +3,41 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from _pages.markdown import code, doc_of, page, signature
+from atropos_cli import sdk
 
 INTRO = """\
-`atropos_cli.sdk` is the one module that plugins import. Its names are public and kept stable: one that goes away is
+Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
 announced in the change log and kept for a minor version. Everything else in the package may change at any time,
 except `atropos_cli.testing`, which holds what the tests of plugins need."""
-TITLES = {
-    "domain": "Data",
-    "text": "Text of replies",
-    "stats": "Statistics",
-    "ports": "Interfaces",
-    "plugins": "Registration",
-    "io": "Files",
-    "sdk": "Files",
-    "isolation": "Isolated programs",
-    "models": "Models on this machine",
-    "redaction": "Secrets",
-    "config": "Secrets",
-    "paths": "Paths and streams",
-    "streams": "Paths and streams",
-    "resources": "Templates",
-    "errors": "Errors",
-    "timelimit": "Errors",
-    "pydantic": "From pydantic",
-}
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """reference/sdk.md."""
-    from atropos_cli import sdk
-
-    sections: dict[str, list[str]] = {title: [] for title in TITLES.values()}
-    for name in sdk.__all__:
-        value = getattr(sdk, name)
-        sections[TITLES[_origin(name, value)]].append(_entry(name, value))
-    parts = [f"## {title}\n\n" + "\n\n".join(entries) for title, entries in sections.items() if entries]
-    yield "sdk.md", page("The SDK", INTRO, *parts)
+    yield "sdk.md", page("The SDK", INTRO, *map(_section, modules()))
 
 
-def _origin(name: str, value: Any) -> str:
-    module = getattr(value, "__module__", "") or ""
-    if name == "hookimpl":
-        return "plugins"
-    if not module.startswith("atropos_cli."):
-        return "pydantic" if module.startswith("pydantic") else "domain"
-    return module.split(".")[1]
+def modules() -> list[ModuleType]:
+    """The package, then its modules by name."""
+    names = sorted(item.name for item in pkgutil.iter_modules(sdk.__path__))
+    return [sdk, *(import_module(f"{sdk.__name__}.{name}") for name in names)]
+
+
+def _section(module: ModuleType) -> str:
+    summary = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    entries = [_entry(name, getattr(module, name)) for name in module.__all__]
+    return "\n\n".join([f"## {module.__name__}", summary, *entries])
 
 
 def _entry(name: str, value: Any) -> str:
     if not getattr(value, "__module__", "").startswith("atropos_cli."):
-        return f"### {name}\n\n{OTHERS[name]}"
+        return f"### {name}\n\n{OTHERS.get(name) or _plain(value)}"
     if not isinstance(value, type):
         doc = doc_of(value, inspect.signature(value).parameters)
         return "\n\n".join([f"### {name}", code(f"{name}{signature(value)}", "python"), doc])
@@ -72,12 +53,25 @@ def _entry(name: str, value: Any) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _plain(value: Any) -> str:
+    """A constant, or an option in the form that typer reads."""
+    for shown in getattr(value, "__metadata__", ()):
+        return f"A parameter of a command: {shown.help}"
+    if isinstance(value, str | int | float):
+        return f"`{value!r}`."
+    raise SystemExit(f"docs/_pages/sdk.py does not say what {value!r} is")
+
+
 OTHERS = {
     "Field": "`pydantic.Field`: the default, range and description of an option.",
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
+    "Cell": "`str | int | float | None`: a cell of an `AnalysisTable`.",
+    "FORMAT": "The field `format` of a `CommandOptions` model, for a command that reads rows.",
+    "FORMATS": "The formats of stored rollouts, by name.",
+    "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",

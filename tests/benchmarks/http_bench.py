@@ -20,7 +20,8 @@ from pydantic_core import from_json, to_json
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
 from atropos_cli.builtin.openai.http import HttpClient
-from atropos_cli.sdk import GenerateRequest, user
+from atropos_cli.sdk import user
+from atropos_cli.sdk.backends import GenerateRequest
 
 ANSWER = "The answer is 42. " * 7 + "42.."
 QUESTION = "What is 6 * 7? Answer with a number. " * 5

@@ -96,7 +96,9 @@ def ours(steps: int) -> list[float]:
     from atropos_trl.trainer import TrlTrainer
 
     from atropos_cli.console.session import Session
-    from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
+    from atropos_cli.sdk.backends import Sampling
+    from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
+    from atropos_cli.sdk.training import TrainPlan
     from atropos_cli.training.run import run_train
 
     marks: list[float] = []

@@ -151,7 +151,7 @@ def test_pictures_without_matplotlib(cli: CLI, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = cli("analyze", write(Path("r.jsonl"), group("a", [1.0])), "--png", "pictures")
     assert done.code == 3
-    assert "pip install 'atropos-cli[plots]'" in done.stderr
+    assert "pip install 'atropos-view[plots]'" in done.stderr
     assert not Path("pictures").exists()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 PLUGIN = """
-from atropos_cli.sdk import AnalysisTable, Analyzer, Chart, Line, Series, histogram, hookimpl
+from atropos_cli.sdk import hookimpl
+from atropos_cli.sdk.analysis import AnalysisTable, Analyzer, Chart, Line, Series, histogram
 
 class Steps(Analyzer):
     def __init__(self):
@@ -130,7 +131,8 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_plugin_that_fails_costs_only_its_own_tables(cli: Any, install: Any, run: Path, name: str) -> None:
     source, note = BROKEN[name]
-    module = f"from atropos_cli.sdk import *\n{source}\n@hookimpl\ndef atropos_analyze(env):\n    return A()\n"
+    imports = "from atropos_cli.sdk import *\nfrom atropos_cli.sdk.analysis import *\n"
+    module = f"{imports}{source}\n@hookimpl\ndef atropos_analyze(env):\n    return A()\n"
     install("maze-analysis", {"maze_broken_x.py": module}, {"atropos": {"maze": "maze_broken_x"}})
     done = cli("analyze", run, "--env", "maze", "--json")
     assert done.code == 0

@@ -11,7 +11,8 @@ import pytest
 from atropos_cli.testing.mock_server import MockServer, RecordedRequest
 
 ENVIRONMENT = '''
-from atropos_cli.sdk import Config, Environment, RequestRejected, Rollout, Task, reward, user
+from atropos_cli.sdk import Config, Environment, Rollout, Task, reward, user
+from atropos_cli.sdk.backends import RequestRejected
 
 @reward
 def exact(task, rollout) -> float:

@@ -136,7 +136,7 @@ def test_bad_options_are_told_before_reading(cli: Any, file: Path) -> None:
     for words, text in (
         (("--where", "scor > 1"), "did you mean score?"),
         (("--match", "("), "not a regular expression"),
-        (("--balance", "task_nam"), "not one of"),
+        (("--balance", "task_nam"), "did you mean task_name?"),
         (("--format", "trl"), "unknown format"),
         (("--decontaminate", "nothing.jsonl"), "does not exist"),
         (("--write", "csv"), "unknown kind of output"),

@@ -15,7 +15,8 @@ from atropos_cli.io.rundir import read_plan
 from atropos_cli.tracking.services import read_ids
 
 ENVIRONMENT = """
-from atropos_cli.sdk import Config, Environment, RequestRejected, Task, reward, user
+from atropos_cli.sdk import Config, Environment, Task, reward, user
+from atropos_cli.sdk.backends import RequestRejected
 
 @reward
 def exact(task, rollout) -> float:
@@ -174,7 +175,7 @@ def test_a_broken_tracker_of_a_plugin_is_named_once(folder: Path, gen: Any, body
         for name in ("__init__", "metrics", "finish")
     )
     (folder / "mine.py").write_text(
-        f"import sys\nfrom atropos_cli.sdk import Tracker\nclass Mine(Tracker):\n    name = 'mine'\n{methods}"
+        f"import sys\nfrom atropos_cli.sdk.outputs import Tracker\nclass Mine(Tracker):\n    name = 'mine'\n{methods}"
     )
     result = gen("--limit", "4", "-o", "r", "--track", "./mine.py:Mine", function="half")
     assert result.code == 0

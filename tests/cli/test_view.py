@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_view.page.library import BadRequest, Library
+from atropos_view.page.payload import token_texts
+from atropos_view.page.rows import Rows
+from atropos_view.page.runs import Query, Run, Unreadable
 
-from atropos_cli.cli.view.library import BadRequest, Library
-from atropos_cli.cli.view.payload import token_texts
-from atropos_cli.cli.view.rows import Rows
-from atropos_cli.cli.view.runs import Query, Run, Unreadable
 from atropos_cli.errors import DataError
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources

@@ -18,13 +18,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from atropos_view.page import payload
+from atropos_view.page.about import about
+from atropos_view.page.export import export
+from atropos_view.page.index import RunIndex
+from atropos_view.page.page import script_json
+from atropos_view.page.server import ViewServer
 
-from atropos_cli.cli.view import payload
-from atropos_cli.cli.view.about import about
-from atropos_cli.cli.view.export import export
-from atropos_cli.cli.view.index import RunIndex
-from atropos_cli.cli.view.page import script_json
-from atropos_cli.cli.view.server import ViewServer
 from atropos_cli.errors import DataError
 
 from .view_support import Exported, group, native, opened, words, write

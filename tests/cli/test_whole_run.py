@@ -10,9 +10,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from atropos_view.page.library import Library
+from atropos_view.page.runs import Run
 
-from atropos_cli.cli.view.library import Library
-from atropos_cli.cli.view.runs import Run
 from atropos_cli.io.sources import find_sources
 
 from .view_support import Exported
@@ -70,7 +70,7 @@ class Mute(Turns):
     verdict = False
 
 def answer(messages, request):
-    from atropos_cli.sdk import RequestRejected
+    from atropos_cli.sdk.backends import RequestRejected
     number = int(messages[0].text.split("+")[0])
     if f"t{number}" in listed("BROKEN"):
         raise RequestRejected(f"400: t{number}")

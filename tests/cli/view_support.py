@@ -8,8 +8,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.cli.view.library import Library
-from atropos_cli.cli.view.runs import Run
+from atropos_view.page.library import Library
+from atropos_view.page.runs import Run
+
 from atropos_cli.io.sources import find_sources
 
 

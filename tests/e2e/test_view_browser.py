@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_view.page.export import export
+from atropos_view.page.library import Library
+from atropos_view.page.runs import Run
+from atropos_view.page.server import ViewServer
 
-from atropos_cli.cli.view.export import export
-from atropos_cli.cli.view.library import Library
-from atropos_cli.cli.view.runs import Run
-from atropos_cli.cli.view.server import ViewServer
 from atropos_cli.io.sources import find_sources
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -528,7 +528,7 @@ def test_nothing_is_loaded_from_elsewhere(browser: Browser, show: Serve, run: Pa
 
 
 def test_a_list_of_runs_is_live(browser: Browser, run: Path, tmp_path: Path) -> None:
-    from atropos_cli.cli.view.index import RunIndex
+    from atropos_view.page.index import RunIndex
 
     root = tmp_path / "runs"
 

@@ -23,19 +23,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from atropos_cli.builtin.openai.errors import ErrorWords, error_words
-from atropos_cli.sdk import (
-    Completion,
-    FunctionCall,
-    Generation,
-    Message,
-    TokenSpan,
-    TokenUsage,
-    ToolCall,
-    clean_text,
-    finish_of,
-    ids_fault,
-    is_known,
-)
+from atropos_cli.sdk import FunctionCall, Message, TokenSpan, ToolCall, clean_text
+from atropos_cli.sdk.backends import Completion, Generation, TokenUsage, finish_of, ids_fault, is_known
 
 # vLLM writes -9999 where a logprob is -inf or missing.
 LEAST_LOGPROB = -9998.0

@@ -36,14 +36,14 @@ from atropos_cli.builtin.openai.request import (
 from atropos_cli.builtin.openai.score import TokenScorer
 from atropos_cli.builtin.openai.servers import Server, ServerPool
 from atropos_cli.builtin.openai.weights import WeightUpdater
-from atropos_cli.sdk import (
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.backends import (
     BackendError,
     Capabilities,
     FatalBackendError,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
     RequestRejected,
     TransientBackendError,
 )

@@ -17,7 +17,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from atropos_cli.sdk import FatalBackendError, Generation, clean_text
+from atropos_cli.sdk import clean_text
+from atropos_cli.sdk.backends import FatalBackendError, Generation
 
 Way = Literal["structured_outputs", "guided_choice", "regex", "grammar"]
 

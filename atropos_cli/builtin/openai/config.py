@@ -13,7 +13,9 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import field_validator
 
 from atropos_cli.builtin.openai.plain import check_body, check_header, fill_header
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, from_dotenv, learn_secret, learn_url_secret
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.sdk.backends import from_dotenv
+from atropos_cli.sdk.secrets import learn_secret, learn_url_secret
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}

@@ -6,7 +6,7 @@
     401, 403                         FatalBackendError: the key
     404                              FatalBackendError: the model, or the path
     413                              ContextOverflow
-    400, 422                         ContextOverflow by what is meant (sdk.too_much); FatalBackendError for what
+    400, 422                         ContextOverflow by what is meant (too_much); FatalBackendError for what
                                      every request would meet (no chat template, tools refused, max_tokens
                                      beyond the model); else RequestRejected
     other 4xx                        RequestRejected; 3xx FatalBackendError
@@ -28,7 +28,8 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import clean_text
+from atropos_cli.sdk.backends import (
     BackendError,
     ContextOverflow,
     FatalBackendError,
@@ -36,7 +37,6 @@ from atropos_cli.sdk import (
     RequestRejected,
     ServerUnavailable,
     TransientBackendError,
-    clean_text,
     too_much,
 )
 

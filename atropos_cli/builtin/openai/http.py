@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from atropos_cli.builtin.openai.http1 import Closed, Connection, HttpResponse
-from atropos_cli.sdk import BackendError, ConfigError, FatalBackendError, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, ServerUnavailable, TransientBackendError
 
 if TYPE_CHECKING:
     import httpx

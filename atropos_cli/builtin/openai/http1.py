@@ -11,7 +11,7 @@ import socket
 import zlib
 from dataclasses import dataclass
 
-from atropos_cli.sdk import TransientBackendError
+from atropos_cli.sdk.backends import TransientBackendError
 
 _MAX_HEADER = 65536
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, JsonDict, learn_secret, looks_secret, names_a_secret
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.secrets import learn_secret, looks_secret, names_a_secret
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 

@@ -16,7 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from atropos_cli.sdk import ConfigError, FatalBackendError, JsonDict, OverTime, RequestRejected, time_limit
+from atropos_cli.sdk import ConfigError, JsonDict, OverTime, time_limit
+from atropos_cli.sdk.backends import FatalBackendError, RequestRejected
 
 Prompt = str | list[int]
 _TextRender = Callable[[list[dict[str, Any]], Sequence[JsonDict] | None], str]

@@ -18,7 +18,8 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from atropos_cli.builtin.openai.errors import ErrorWords
 from atropos_cli.builtin.openai.prompt import Prompt
-from atropos_cli.sdk import GenerateRequest, JsonDict, Message, clean_text
+from atropos_cli.sdk import JsonDict, Message, clean_text
+from atropos_cli.sdk.backends import GenerateRequest
 
 PREFILL_FIELDS = ("continue_final_message", "add_generation_prompt")
 

@@ -16,7 +16,7 @@ from typing import Any
 from atropos_cli.builtin.openai.answer import LEAST_LOGPROB, read_json
 from atropos_cli.builtin.openai.request import encode
 from atropos_cli.builtin.openai.servers import Server, ServerPool
-from atropos_cli.sdk import (
+from atropos_cli.sdk.backends import (
     ContextOverflow,
     FatalBackendError,
     RequestRejected,

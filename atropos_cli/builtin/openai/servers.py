@@ -16,14 +16,9 @@ from atropos_cli.builtin.openai.config import public_url
 from atropos_cli.builtin.openai.errors import Asked, classify, read_error, unknown_model
 from atropos_cli.builtin.openai.http import HttpClient
 from atropos_cli.builtin.openai.http1 import HttpResponse
-from atropos_cli.sdk import (
-    BackendError,
-    FatalBackendError,
-    JsonDict,
-    ServerUnavailable,
-    TransientBackendError,
-    redacted_bytes,
-)
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk.secrets import redacted_bytes
 
 T = TypeVar("T")
 log = logging.getLogger("atropos.backend")

@@ -17,7 +17,8 @@ from typing import Any
 from atropos_cli.builtin.openai.answer import read_json
 from atropos_cli.builtin.openai.request import encode
 from atropos_cli.builtin.openai.servers import Server
-from atropos_cli.sdk import FatalBackendError, JsonDict
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.backends import FatalBackendError
 
 ADAPTER_FILE = "adapter_config.json"
 _DEV_HINT = "start vLLM with VLLM_SERVER_DEV_MODE=1 in its environment, on a network that only you reach"

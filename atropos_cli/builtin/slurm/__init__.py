@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from atropos_cli.sdk import LauncherCommands
+from atropos_cli.sdk.launchers import LauncherCommands
 
 commands = LauncherCommands("slurm", "Run atropos commands as SLURM jobs, on one node or many.")

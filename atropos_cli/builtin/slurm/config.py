@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from atropos_cli.sdk import Config, ConfigError, Field, Frozen, learn_secret, looks_secret, names_a_secret
+from atropos_cli.sdk import Config, ConfigError, Field
+from atropos_cli.sdk.launchers import Frozen
+from atropos_cli.sdk.secrets import learn_secret, looks_secret, names_a_secret
 
 OWN = {
     "array": "--array",

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from atropos_cli.builtin.slurm.config import Container, SlurmConfig
-from atropos_cli.sdk import Component, JobPlan, home
+from atropos_cli.sdk.data import home
+from atropos_cli.sdk.launchers import Component, JobPlan
 
 
 def adapted(plan: JobPlan, profile: SlurmConfig, folder: Path) -> JobPlan:

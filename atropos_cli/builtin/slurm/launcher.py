@@ -16,7 +16,7 @@ from atropos_cli.builtin.slurm.config import SlurmConfig, check_option
 from atropos_cli.builtin.slurm.container import adapted
 from atropos_cli.builtin.slurm.examples import examples
 from atropos_cli.builtin.slurm.script import Ready, ready, render
-from atropos_cli.sdk import (
+from atropos_cli.sdk.launchers import (
     JobPlan,
     JobSpec,
     JobState,

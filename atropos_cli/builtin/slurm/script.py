@@ -10,7 +10,8 @@ from pathlib import Path
 
 from atropos_cli.builtin.slurm.config import SlurmConfig
 from atropos_cli.builtin.slurm.values import array_text, path_pattern, quoted, time_text
-from atropos_cli.sdk import ConfigError, JobSpec, Resources, job_name, parse_memory, parse_time, slurm_templates
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.launchers import JobSpec, Resources, job_name, parse_memory, parse_time, slurm_templates
 
 TEMPLATE = "job.sbatch.j2"
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from atropos_cli.sdk import LaunchError
+from atropos_cli.sdk.launchers import LaunchError
 
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMUX_TMPDIR", "TERM")
 _LONGEST = 60

@@ -22,7 +22,8 @@ from typing import Any, ClassVar
 
 from atropos_cli.builtin.tmux import pane
 from atropos_cli.builtin.tmux.client import Tmux, job_environment, session_name
-from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk import Config, Field
+from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LaunchError
 
 _START_TIMEOUT = 20.0
 

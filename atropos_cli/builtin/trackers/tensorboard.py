@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from atropos_cli.builtin.trackers.eventfile import EventFile
-from atropos_cli.sdk import JsonDict, TrackedRun, Tracker
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.outputs import TrackedRun, Tracker
 
 
 class TensorBoardTracker(Tracker):

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atropos_cli.sdk import SAMPLE_COLUMNS, JsonDict, TrackedRun, Tracker
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.outputs import SAMPLE_COLUMNS, TrackedRun, Tracker
 
 _PROJECT = "atropos"
 _LONGEST_TAG = 64

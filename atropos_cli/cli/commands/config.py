@@ -9,9 +9,10 @@ import typer
 
 from atropos_cli.cli.commands.train import METHODS, TrainMethods
 from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
-from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.training import TrainChosen
+from atropos_cli.config.resolve import Resolved
+from atropos_cli.console.commands import ConfigOption, JsonOption, bucket_of, command_with
 from atropos_cli.console.ending import counted, end
 from atropos_cli.console.session import Session, session_of
 
@@ -20,32 +21,6 @@ if TYPE_CHECKING:
 
     from atropos_cli.config.show import Row
     from atropos_cli.console.output import Output
-
-app = new_app(help="Show each setting and where it comes from.")
-show = new_app(invoke_without_command=True, subcommand_metavar="[COMMAND [OPTIONS]]")
-
-
-@app.callback()
-def _config() -> None:
-    return None
-
-
-@show.callback()
-def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print every setting with its source: flag, variable, file and line, or default.
-
-    `atropos config show gen ENV` takes the flags of `atropos gen ENV` and shows the environment's options too; the
-    same goes for eval and train.
-    """
-    from atropos_cli.config.show import rows
-
-    if ctx.invoked_subcommand is not None:
-        return
-    session = session_of(ctx)
-    args = ["--config", str(config)] if config else []
-    backend = pick_backend(session.registry, args, lenient=True)
-    buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
-    print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
 
 
 def show_environment(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
@@ -77,6 +52,38 @@ def _tell_dotenv(out: Output) -> None:
         out.note(
             f"{dotenv.FILE}:{line.number}: {line.meant} is passed over: the line is not NAME=VALUE, or a quote is open"
         )
+
+
+class _ShowGroup(Group):
+    """`config show COMMAND`, for the commands below and every other that has options."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            return found
+        command = ctx.find_root().command.get_command(ctx.find_root(), cmd_name)
+        members = getattr(command, "commands", {})
+        if not members:
+            return _shower(command, cmd_name)
+        shown = {name: _shower(member, name) for name, member in members.items()}
+        return Group(cmd_name, commands={name: command for name, command in shown.items() if command is not None})
+
+
+def _shower(command: Any, name: str) -> Any:
+    """A command with the flags of another that shows their values; None for one without options."""
+    bucket = bucket_of(getattr(command, "callback", None))
+    if bucket is None:
+        return None
+
+    def show_options(*, resolved: Resolved, session: Session, as_json: JsonOption = False) -> None:
+        from atropos_cli.config.show import rows
+
+        print_rows(rows(resolved), session, as_json=as_json)
+
+    show_options.__doc__ = f"What `{bucket.label}` would use."
+    made = command_of(command_with(show_options, bucket), name=name, cls=type(command))
+    add_common(made)
+    return made
 
 
 class _ShowTraining(TrainMethods):
@@ -131,6 +138,33 @@ def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> N
         f"{counted(len(found), 'setting')}, {changed} not at the default",
         f"set one in {PROJECT_FILE}, by a flag or a variable",
     )
+
+
+app = new_app(help="Show each setting and where it comes from.")
+show = new_app(cls=_ShowGroup, invoke_without_command=True, subcommand_metavar="[COMMAND [OPTIONS]]")
+
+
+@app.callback()
+def _config() -> None:
+    return None
+
+
+@show.callback()
+def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Print every setting with its source: flag, variable, file and line, or default.
+
+    `atropos config show gen ENV` takes the flags of `atropos gen ENV` and shows the environment's options too; the
+    same goes for eval, train and every other command: `atropos config show filter`.
+    """
+    from atropos_cli.config.show import rows
+
+    if ctx.invoked_subcommand is not None:
+        return
+    session = session_of(ctx)
+    args = ["--config", str(config)] if config else []
+    backend = pick_backend(session.registry, args, lenient=True)
+    buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
+    print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
 
 
 for _name, _doc in (("gen", "What `atropos gen ENV` would use."), ("eval", "What `atropos eval ENV` would use.")):

@@ -12,7 +12,7 @@ from atropos_cli.cli.commands.prompt_gen import tasks
 from atropos_cli.cli.environments import environment_app
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.listing import print_components
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import session_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.environments import Chosen
-from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
 

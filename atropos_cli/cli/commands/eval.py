@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.environments import Chosen, environment_app
-from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import carry_out_part, print_plan
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.errors import ExitCode, UsageError

@@ -19,7 +19,7 @@ from atropos_cli.cli.joborders import Serve, Wanted, make_order
 from atropos_cli.cli.jobs import Face, print_status, print_submitted, show, wait_for
 from atropos_cli.cli.launchers import make_launcher, native_options, variables
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import session_of
 from atropos_cli.errors import ExitCode, LaunchError, UsageError

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from atropos_cli.cli.options import JsonOption
 from atropos_cli.console import dataio
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.dataio import Reading
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session, session_of

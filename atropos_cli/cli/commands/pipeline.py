@@ -12,8 +12,8 @@ import typer
 from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.resolve import all_commands, first_mistake
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import again, counted, end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import end, shell
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
@@ -55,11 +55,12 @@ def list_plugins(ctx: typer.Context, as_json: JsonOption = False) -> int:
 def _commands() -> list[dict[str, Any]]:
     """The extra commands, by the names under which they run."""
     from atropos_cli.cli.app import COMMANDS
+    from atropos_cli.cli.lazy import owners
     from atropos_cli.plugins.commands import command_entry_points
 
     rows = []
-    for name, (dist, point) in command_entry_points(built_in=COMMANDS).items():
-        hidden_by = point.name if point.name in COMMANDS else None
+    for name, (dist, point) in command_entry_points(built_in=owners(COMMANDS)).items():
+        hidden_by = point.name if point.name in COMMANDS and point.name != name else None
         rows.append({"name": name, "dist": dist, "module": point.value, "hidden_by": hidden_by})
     return rows
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.options import ConfigOption, JsonOption
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import end
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, ExitCode, UsageError

@@ -11,8 +11,8 @@ import typer
 from atropos_cli.cli import conversion, sharing
 from atropos_cli.cli.conversion import option
 from atropos_cli.cli.environments import Chosen
-from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.console import dataio
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.dataio import one_of
 from atropos_cli.console.ending import counted
 from atropos_cli.console.session import Session, session_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli import sharing
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.session import session_of
 from atropos_cli.errors import DataError, ExitCode
 from atropos_cli.paths import home

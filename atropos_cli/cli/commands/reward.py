@@ -6,7 +6,7 @@ import typer
 
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.listing import print_components
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.session import session_of
 
 app = new_app(help="List rewards.")

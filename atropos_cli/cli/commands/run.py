@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.jobs import Placement, carry_out_job, is_job
-from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.runs import carry_out, print_plan
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, DataError, UsageError
 from atropos_cli.redaction import MARK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import DataError
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.lazy import command_of
-from atropos_cli.cli.options import ConfigOption, JsonOption
-from atropos_cli.cli.rewards import RewardCommand, options_given
+from atropos_cli.cli.rewards import RewardCommand, reward_options
+from atropos_cli.config.commands import option
+from atropos_cli.config.resolve import Resolved
 from atropos_cli.console import dataio
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import Reading
 from atropos_cli.console.ending import again, end, shell
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import shell_file
 
@@ -28,64 +29,29 @@ if TYPE_CHECKING:
 REWARDS, WORK = "Rewards", "Execution"
 
 
+class ScoreOptions(dataio.OutputOptions, dataio.FormatOptions):
+    """Which rewards, how they run, and what is read and written."""
+
+    rewards: tuple[str, ...] = option(
+        (),
+        "An installed reward or ./FILE.py:NAME; default for run folders: the run's own.",
+        panel=REWARDS,
+        flag="reward",
+        metavar="NAME[=WEIGHT]",
+    )
+    env: str | None = option(None, "Environment whose own rewards may be named.", panel=REWARDS, metavar="ENV")
+    group: bool = option(False, "Join rows of one attempt into groups by task.", panel=REWARDS)
+    workers: int = option(2, "Processes.", panel=WORK, ge=1)
+    deadline: float = option(30.0, "Seconds a reward may take.", panel=WORK, ge=0.01)
+    memory: int | None = option(None, "Memory a worker may take.", panel=WORK, metavar="MB", ge=16)
+    max_error_rate: float = option(0.5, "Stop when more than this share fails.", panel=WORK, ge=0.0, le=1.0)
+    max_failure_rate: float = option(0.0, "Exit code 1 above this share.", panel=WORK, ge=0.0, le=1.0)
+    resume: bool = option(False, "Go on with a stopped run.", panel=dataio.WRITING)
+
+
+@with_flags("score", ScoreOptions)
 def score(
-    ctx: typer.Context,
-    inputs: dataio.Inputs,
-    output: dataio.OutputOption = None,
-    reward: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reward",
-            metavar="NAME[=WEIGHT]",
-            rich_help_panel=REWARDS,
-            show_default=False,
-            help="An installed reward or ./FILE.py:NAME; repeatable. Default for run folders: the run's own.",
-        ),
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            "--env",
-            metavar="ENV",
-            rich_help_panel=REWARDS,
-            show_default=False,
-            help="Environment whose own rewards may be named.",
-        ),
-    ] = None,
-    group: Annotated[
-        bool, typer.Option("--group", help="Join rows of one attempt into groups by task.", rich_help_panel=REWARDS)
-    ] = False,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.", rich_help_panel=WORK)] = 2,
-    deadline: Annotated[
-        float, typer.Option("--deadline", min=0.01, help="Seconds a reward may take.", rich_help_panel=WORK)
-    ] = 30.0,
-    memory: Annotated[
-        int | None,
-        typer.Option("--memory", metavar="MB", min=16, help="Memory a worker may take.", rich_help_panel=WORK),
-    ] = None,
-    max_error_rate: Annotated[
-        float,
-        typer.Option(
-            "--max-error-rate", min=0.0, max=1.0, rich_help_panel=WORK, help="Stop when more than this share fails."
-        ),
-    ] = 0.5,
-    max_failure_rate: Annotated[
-        float,
-        typer.Option(
-            "--max-failure-rate", min=0.0, max=1.0, rich_help_panel=WORK, help="Exit code 1 above this share."
-        ),
-    ] = 0.0,
-    form: dataio.FormatOption = "auto",
-    tolerant: dataio.TolerantOption = False,
-    strict: dataio.StrictOption = False,
-    rejects: dataio.RejectsOption = None,
-    kind: dataio.KindOption = None,
-    overwrite: dataio.OverwriteOption = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a stopped run.", rich_help_panel=dataio.WRITING)
-    ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    inputs: dataio.Inputs, *, options: ScoreOptions, session: Session, resolved: Resolved, as_json: JsonOption = False
 ) -> int:
     """Score stored rollouts. The input is never changed; the output keeps the old scores under score_history.
 
@@ -96,27 +62,20 @@ def score(
     from atropos_cli.io.upload import is_elsewhere
     from atropos_cli.rollout.workers import PoolOptions
 
-    session = session_of(ctx)
-    dataio.check_one_stdout(output, as_json=as_json)
-    if resume and (output == "-" or "-" in inputs):
-        raise UsageError("--resume needs files as input and output")
-    if resume and output is not None and is_elsewhere(output):
-        raise UsageError("--resume goes on with what lies on this machine", hint="give a local -o, and push it later")
-    if resume and overwrite:
-        raise UsageError("--resume and --overwrite exclude each other")
-    reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
-    spec = dataio.output_spec(reading.sources, output, kind, overwrite=overwrite)
+    _check(options, inputs, as_json=as_json)
+    reading = dataio.read_inputs(session, inputs, options)
+    spec = dataio.target_of(reading.sources, options)
     job = ScoreJob(
         reading.sources,
-        _rewards(reward or [], env, reading.sources, options_given(ctx, config)),
-        PoolOptions(workers=workers, deadline=deadline, memory_mb=memory),
+        _rewards(options.rewards, options.env, reading.sources, reward_options(resolved)),
+        PoolOptions(workers=options.workers, deadline=options.deadline, memory_mb=options.memory),
         reading.options,
-        group_rows=group,
-        max_error_rate=max_error_rate,
+        group_rows=options.group,
+        max_error_rate=options.max_error_rate,
         advantages=advantages_of(reading.sources),
     )
-    report = _carry_out(session, reading, job, spec, resume=resume)
-    dataio.write_rejects(reading, spec, rejects)
+    report = _carry_out(session, reading, job, spec, resume=options.resume)
+    dataio.write_rejects(reading, spec, options.rejects)
     _print(session, report, spec, as_json=as_json)
     if report.state == "interrupted":
         following = again(session.args) if is_elsewhere(spec.target) else again(session.args, Path(spec.target))
@@ -124,12 +83,28 @@ def score(
         end(session.out, f"interrupted: {kept}{report.records} records are scored", following)
         return ExitCode.INTERRUPTED
     tried = report.scored + report.failed
-    if tried and report.failed > max_failure_rate * tried:
+    if tried and report.failed > options.max_failure_rate * tried:
         return ExitCode.FAILED
     return ExitCode.OK
 
 
-def _rewards(texts: list[str], env: str | None, sources: list[Source], options: dict[str, dict[str, Any]]) -> RewardSet:
+def _check(options: ScoreOptions, inputs: list[str], *, as_json: bool) -> None:
+    """Raises UsageError for options that exclude each other."""
+    from atropos_cli.io.upload import is_elsewhere
+
+    output = options.output
+    dataio.check_one_stdout(output, as_json=as_json)
+    if options.resume and (output == "-" or "-" in inputs):
+        raise UsageError("--resume needs files as input and output")
+    if options.resume and output is not None and is_elsewhere(output):
+        raise UsageError("--resume goes on with what lies on this machine", hint="give a local -o, and push it later")
+    if options.resume and options.overwrite:
+        raise UsageError("--resume and --overwrite exclude each other")
+
+
+def _rewards(
+    texts: Sequence[str], env: str | None, sources: list[Source], options: dict[str, dict[str, Any]]
+) -> RewardSet:
     """NAME or NAME=WEIGHT; nothing: the rewards of the one run that is the input."""
     from atropos_cli.datasets.rescore.rescoring import rewards_of_run
     from atropos_cli.rollout.workers import RewardSet

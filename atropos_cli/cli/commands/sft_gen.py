@@ -9,8 +9,8 @@ import typer
 
 from atropos_cli.cli import conversion, sharing
 from atropos_cli.cli.conversion import CHOICE, LENGTH, TEXTS, option
-from atropos_cli.cli.options import JsonOption
 from atropos_cli.console import dataio
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.dataio import one_of
 from atropos_cli.console.ending import counted, end
 from atropos_cli.console.session import Session, session_of

@@ -15,9 +15,9 @@ import typer
 
 from atropos_cli.cli.launchers import variable
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import JsonOption
 from atropos_cli.cli.resolve import check_known
 from atropos_cli.config.pairs import put_once
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError

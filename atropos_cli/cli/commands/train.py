@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.lazy import Group, new_app
-from atropos_cli.cli.options import ConfigOption, JsonOption
 from atropos_cli.cli.runs import flattened, resuming
 from atropos_cli.cli.training import TrainAction, TrainChosen, build_train_command
+from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of

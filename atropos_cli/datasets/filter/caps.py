@@ -6,7 +6,7 @@ from array import array
 from collections import defaultdict
 from hashlib import blake2b
 
-from atropos_cli.datasets.filter.rules import FilterSpec
+from atropos_cli.datasets.filter.spec import FilterSpec
 from atropos_cli.io.records import Attempt, Record
 
 

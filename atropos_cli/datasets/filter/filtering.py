@@ -19,8 +19,9 @@ from atropos_cli.datasets.filter.caps import Caps
 from atropos_cli.datasets.filter.decontamination import EvaluationIndex
 from atropos_cli.datasets.filter.dedup import ExactDuplicates, NearDuplicates
 from atropos_cli.datasets.filter.presence import Presence
-from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
+from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, Ranges, attempt_rules, group_rules
 from atropos_cli.datasets.filter.selection import ranked
+from atropos_cli.datasets.filter.spec import FilterSpec
 from atropos_cli.errors import DataError
 from atropos_cli.io.formats import FORMATS
 from atropos_cli.io.formats.atropos import PARALLEL, parallel_keys

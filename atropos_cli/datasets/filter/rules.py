@@ -4,75 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 from atropos_cli.datasets.filter.expressions import Expression, ExpressionError, searcher
 from atropos_cli.datasets.filter.presence import Presence
 from atropos_cli.datasets.filter.selection import OPS, all_equal, group_spread
+from atropos_cli.datasets.filter.spec import FilterSpec, Normalize
 from atropos_cli.domain.finish import finish_of
 from atropos_cli.errors import UsageError
 from atropos_cli.io.records import Attempt, Record
 from atropos_cli.text.words import words
-
-Normalize = Literal["none", "group", "env"]
-CapBy = Literal["score", "first", "random"]
 
 NO_SCORE = "no score"
 NO_SPREAD = "no spread to normalise by"
 NO_TOKENS = "token count unknown"
 EMPTY = "empty group"
 _FINISH = frozenset({"stop", "length", "content_filter", "tool_calls", "context_length", "error", "unknown"})
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSpec:
-    """All options of a filter; the defaults keep everything. Bounds without "above"/"below" include their value."""
-
-    min_score: float | None = None
-    max_score: float | None = None
-    above: float | None = None
-    below: float | None = None
-    normalize: Normalize = "none"
-    drop_failed: bool = False
-    drop_truncated: bool = False
-    finish_reasons: tuple[str, ...] = ()
-    min_chars: int | None = None
-    max_chars: int | None = None
-    min_words: int | None = None
-    max_words: int | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
-    match: tuple[str, ...] = ()
-    no_match: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    drop_equal: bool = False
-    min_spread: float | None = None
-    min_gap: float | None = None
-    top_k: int | None = None
-    best_of_n: bool = False
-    min_group: int | None = None
-    dedup: Literal["none", "exact", "near"] = "none"
-    dedup_scope: Literal["task", "all"] = "task"
-    near_threshold: float = 0.8
-    decontaminate: tuple[str, ...] = ()
-    ngram: int = 13
-    max_per_task: int | None = None
-    balance: Literal["none", "env", "task_name", "task"] = "none"
-    cap_by: CapBy = "score"
-    seed: int = 0
-
-    @property
-    def uses_scores(self) -> bool:
-        """Does a rule need scores? (Caps by score take attempts without one last.)"""
-        numbers = (self.min_score, self.max_score, self.above, self.below, self.min_spread, self.min_gap, self.top_k)
-        return any(number is not None for number in numbers) or self.best_of_n or self.drop_equal
-
-    @property
-    def thresholds(self) -> list[tuple[str, float]]:
-        """(operator, value) of each bound on the score."""
-        pairs = ((">=", self.min_score), (">", self.above), ("<=", self.max_score), ("<", self.below))
-        return [(op, value) for op, value in pairs if value is not None]
 
 
 Ranges = dict[str, tuple[float, float]]

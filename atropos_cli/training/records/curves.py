@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +13,7 @@ from statistics import fmean
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.stats.charts import Chart, Line
+from atropos_cli.stats.page import page as whole_page
 from atropos_cli.stats.svg import COLORS, escape, figure, number
 from atropos_cli.training.records.metrics import Values, read_metrics, series
 
@@ -141,23 +139,17 @@ def page(
     remarks: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The whole page: no scripts, nothing loaded from anywhere, every text escaped."""
-    style = files("atropos_cli.analysis").joinpath("page.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     told = "".join(
         f"<li><b>{escape(kind)}:</b> {escape(', '.join(texts))}</li>" for kind, texts in (remarks or {}).items()
     )
     remarked = f'<ul class="remarks">{told}</ul>' if told else ""
     steps = [step for step, values in rows if any(not name.startswith("eval/") for name in values)]
     count = f"{steps[-1] if steps else 0} optimiser step{'' if steps and steps[-1] == 1 else 's'}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{escape(title)}</h1><p>{count}</p></header>\n"
-        f'<section>{_cards(rows)}<div class="charts">{"".join(map(figure, charts))}</div>{remarked}{_table(rows)}'
-        "</section>\n</body>\n</html>\n"
+    drawings = "".join(map(figure, charts))
+    return whole_page(
+        title,
+        f"<h1>{escape(title)}</h1><p>{count}</p>",
+        f'<section>{_cards(rows)}<div class="charts">{drawings}</div>{remarked}{_table(rows)}</section>',
     )
 
 

@@ -23,7 +23,8 @@ from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox
 from atropos_code.suite import Suite
 
-from atropos_cli.sdk import Task, accept_isolation
+from atropos_cli.sdk import Task
+from atropos_cli.sdk.isolation import accept_isolation
 
 LIMITS = Limits(timeout_s=8.0)
 OTHERS = """

@@ -13,7 +13,8 @@ import pytest
 from atropos_intern_bootcamp import scoring
 from atropos_intern_bootcamp.environment import BootcampEnvironment
 
-from atropos_cli.sdk import ConfigError, DataError, Task, WorkerError, WorkerTimeout, assistant
+from atropos_cli.sdk import ConfigError, DataError, Task, assistant
+from atropos_cli.sdk.isolation import WorkerError, WorkerTimeout
 from atropos_cli.testing import make_rollout
 
 GOOD = ("Sumsbootcamp", "Wordsbootcamp")

@@ -15,7 +15,8 @@ from atropos_judge.errors import NoVerdict, OutOfScale
 from atropos_judge.judge import judge, make_judge
 from judge_support import GOOD_OR_BAD, Done, case, flags, judge_at, make_rollout, make_task
 
-from atropos_cli.sdk import ConfigError, FatalBackendError, RequestRejected, TransientBackendError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import FatalBackendError, RequestRejected, TransientBackendError
 from atropos_cli.testing.mock_server import MockServer, RecordedRequest
 from atropos_cli.testing.rewards import RewardContract
 

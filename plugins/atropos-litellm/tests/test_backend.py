@@ -14,9 +14,9 @@ from atropos_litellm.backend import LitellmBackend, LitellmConfig
 from atropos_litellm.errors import _said
 from litellm_support import CALL, Provider
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import ConfigError, system, user
+from atropos_cli.sdk.backends import (
     BackendError,
-    ConfigError,
     ContextOverflow,
     FatalBackendError,
     GenerateRequest,
@@ -25,8 +25,6 @@ from atropos_cli.sdk import (
     Sampling,
     ServerUnavailable,
     TransientBackendError,
-    system,
-    user,
 )
 
 pytest.importorskip("litellm")

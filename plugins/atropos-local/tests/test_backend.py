@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import TokenSpan, user
+from atropos_cli.sdk.backends import (
     BackendError,
     ContextOverflow,
     FatalBackendError,
@@ -18,9 +19,7 @@ from atropos_cli.sdk import (
     InferenceBackend,
     RequestRejected,
     Sampling,
-    TokenSpan,
     TransientBackendError,
-    user,
 )
 from atropos_cli.testing.backends import BackendContract
 

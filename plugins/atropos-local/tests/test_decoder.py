@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from atropos_local.decoder import Decoder
 
-from atropos_cli.sdk import FatalBackendError
+from atropos_cli.sdk.backends import FatalBackendError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -80,7 +80,7 @@ def open_models(home: Path, endpoint: str, *models: str) -> list[str]:
     """Open each model in a fresh process; one line each: its first greedy ids, or the error and its hint."""
     code = """
         import asyncio, sys
-        from atropos_cli.sdk import BackendError, GenerateRequest, Sampling
+        from atropos_cli.sdk.backends import BackendError, GenerateRequest, Sampling
         from atropos_local.backend import LocalBackend, LocalConfig
 
         async def one(model):

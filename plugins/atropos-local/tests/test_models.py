@@ -16,7 +16,9 @@ from atropos_local.runtime import pick_threads
 
 from atropos_cli.models import sources
 from atropos_cli.models.sources import SMOLLM2_HUB
-from atropos_cli.sdk import ConfigError, FatalBackendError, cpu_count, wait_passively
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import FatalBackendError
+from atropos_cli.sdk.models import cpu_count, wait_passively
 
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "/no/such.gguf", "~/nothing", "a b", "model.gguf", "a/b/c"])
@@ -220,7 +222,7 @@ def test_an_error_is_named_by_what_it_was(raised: Exception, said: str) -> None:
     import torch
     from atropos_local.models import _place
 
-    from atropos_cli.sdk import ModelSource
+    from atropos_cli.sdk.models import ModelSource
 
     class Model(torch.nn.Linear):
         def to(self, *args: Any, **options: Any) -> Any:

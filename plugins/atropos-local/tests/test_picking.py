@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import GenerateRequest, RequestRejected, Sampling, TokenSpan, user
+from atropos_cli.sdk import TokenSpan, user
+from atropos_cli.sdk.backends import GenerateRequest, RequestRejected, Sampling
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

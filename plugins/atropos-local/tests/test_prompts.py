@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import (
-    FatalBackendError,
-    FunctionCall,
-    Message,
-    Prompts,
-    RequestRejected,
-    StopText,
-    TokenSpan,
-    ToolCall,
-    assistant,
-    system,
-    user,
-)
+from atropos_cli.sdk import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.sdk.backends import FatalBackendError, RequestRejected
+from atropos_cli.sdk.models import Prompts, StopText
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.model

@@ -7,7 +7,7 @@ import math
 import pytest
 from atropos_local.sampling import Choice, _truncate, choose, stream
 
-from atropos_cli.sdk import Sampling
+from atropos_cli.sdk.backends import Sampling
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.model

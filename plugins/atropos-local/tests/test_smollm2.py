@@ -16,7 +16,8 @@ from atropos_local.models import resolve
 from atropos_cli.models import gguf_cache
 from atropos_cli.models.gguf_header import read_header
 from atropos_cli.models.sources import SMOLLM2_TEMPLATE
-from atropos_cli.sdk import FatalBackendError, GenerateRequest, Sampling, assistant, system, user
+from atropos_cli.sdk import assistant, system, user
+from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, Sampling
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import FatalBackendError, GenerateRequest, Sampling, user
+from atropos_cli.sdk import user
+from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, Sampling
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

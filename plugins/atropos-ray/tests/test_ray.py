@@ -19,7 +19,7 @@ import pytest
 from atropos_ray.launcher import RayConfig, RayLauncher
 from atropos_ray.shard import NotShared, ShardLost, carry_out
 
-from atropos_cli.sdk import JobSpec, LaunchError
+from atropos_cli.sdk.launchers import JobSpec, LaunchError
 
 # Seeded by task and seed, so that the replies do not depend on who asks when.
 GEN = (

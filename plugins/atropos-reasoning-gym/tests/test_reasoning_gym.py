@@ -18,7 +18,8 @@ from atropos_reasoning_gym.environment import ReasoningGymEnvironment
 from atropos_reasoning_gym.families import EXECUTING, GOLD_ELSEWHERE
 from atropos_reasoning_gym.sieve import why_refused
 
-from atropos_cli.sdk import ConfigError, Task, WorkerError, WorkerTimeout, assistant
+from atropos_cli.sdk import ConfigError, Task, assistant
+from atropos_cli.sdk.isolation import WorkerError, WorkerTimeout
 from atropos_cli.testing import make_rollout
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -12,7 +12,7 @@ from atropos_textworld.analysis.counting import BINS, NAMES, ByName, Distinct, O
 from atropos_textworld.analysis.reading import Game, game_of, reply_of
 from atropos_textworld.plugin import atropos_analyze
 
-from atropos_cli.sdk import AnalysisTable, AnalyzedGroup, AnalyzedRollout
+from atropos_cli.sdk.analysis import AnalysisTable, AnalyzedGroup, AnalyzedRollout
 
 FULL = (
     "<think>{}</think><memory>The key is here.</memory>"

@@ -21,17 +21,8 @@ from atropos_textworld.policies.choices import last_observation, prediction, ran
 from atropos_textworld.policies.table import TABLE, Table, conversation_key
 from atropos_textworld.replies import find_command
 
-from atropos_cli.sdk import (
-    FatalBackendError,
-    GenerateRequest,
-    Message,
-    RequestRejected,
-    TokenSpan,
-    assistant,
-    parse_tool_calls,
-    system,
-    user,
-)
+from atropos_cli.sdk import Message, TokenSpan, assistant, parse_tool_calls, system, user
+from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, RequestRejected
 from atropos_cli.testing import BackendContract
 
 RULES = system("The game knows these commands: dial NUMBER on THING, insert THING into THING, look, open THING.")

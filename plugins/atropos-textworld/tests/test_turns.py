@@ -17,15 +17,8 @@ from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.rollout.advantages import grpo_advantage
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.rollout.runner import run_gen
-from atropos_cli.sdk import (
-    BackendError,
-    ContextOverflow,
-    FatalBackendError,
-    Message,
-    RequestRejected,
-    ScoredGroup,
-    token_sequences,
-)
+from atropos_cli.sdk import Message, ScoredGroup, token_sequences
+from atropos_cli.sdk.backends import BackendError, ContextOverflow, FatalBackendError, RequestRejected
 from atropos_cli.testing.mock_server import MockServer
 
 GAME = {"group_by": "turn", "game_type": "quest-fetch", "difficulty": "easy", "max_steps": 4, "processes": 1}

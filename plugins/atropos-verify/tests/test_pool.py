@@ -192,7 +192,7 @@ def test_sympy_evaluates_only_what_can_do_nothing() -> None:
     """Numbers of a LaTeX text become sympy's by its parser, which is eval(): there the text is looked at."""
     from atropos_verify import worker
 
-    from atropos_cli.sdk import guard_file
+    from atropos_cli.sdk.isolation import guard_file
 
     harmless = ["4", "2 + 2", "sqrt(16)", "8 * x / (2 * x)"]
     hostile = [

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from vllm_support import CONTEXT, byte_tokenizer, greedy_by_torch, logprobs_by_torch, small_llama
 
-from atropos_cli.sdk import (
-    ConfigError,
+from atropos_cli.sdk import ConfigError, user
+from atropos_cli.sdk.backends import (
     ContextOverflow,
     FatalBackendError,
     GenerateRequest,
     InferenceBackend,
     RequestRejected,
     Sampling,
-    user,
 )
 from atropos_cli.testing import BackendContract
 

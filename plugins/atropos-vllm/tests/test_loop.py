@@ -10,7 +10,7 @@ import pytest
 from atropos_vllm.loop import EngineLoop, Job
 from atropos_vllm.results import Sample
 
-from atropos_cli.sdk import BackendError, FatalBackendError, RequestRejected
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, RequestRejected
 
 
 class Counting:

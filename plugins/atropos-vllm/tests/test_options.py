@@ -9,7 +9,8 @@ import pytest
 from atropos_vllm.options import VllmConfig, check_known, engine_arguments, sampling_arguments, tempered
 from atropos_vllm.results import read_output
 
-from atropos_cli.sdk import BackendError, ConfigError, Sampling
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import BackendError, Sampling
 
 
 def test_options_become_the_engines_arguments() -> None:

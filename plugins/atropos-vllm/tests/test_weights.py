@@ -9,7 +9,7 @@ import pytest
 from atropos_vllm.weights import clean_name, named_weights
 from vllm_support import SIZES, small_llama
 
-from atropos_cli.sdk import FatalBackendError
+from atropos_cli.sdk.backends import FatalBackendError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

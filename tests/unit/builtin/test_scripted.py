@@ -19,22 +19,15 @@ from atropos_cli.builtin.scripted import (
     encode_reply,
     token_logprobs,
 )
-from atropos_cli.sdk import (
+from atropos_cli.sdk import ConfigError, FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.sdk.backends import (
     Completion,
-    ConfigError,
     ContextOverflow,
     FatalBackendError,
-    FunctionCall,
     GenerateRequest,
     Generation,
-    Message,
     RateLimited,
     RequestRejected,
-    TokenSpan,
-    ToolCall,
-    assistant,
-    system,
-    user,
 )
 
 

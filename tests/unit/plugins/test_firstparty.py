@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from atropos_cli.cli.app import COMMANDS
 from atropos_cli.plugins import firstparty
 from atropos_cli.plugins.discovery import load_registry
 from atropos_cli.plugins.spec import KINDS
@@ -39,7 +40,17 @@ def test_every_requirement_is_a_distribution_of_this_repository_with_that_extra(
         name, _, extra = requirement.rstrip("]").partition("[")
         assert name in PROJECTS, requirement
         assert not extra or extra in PROJECTS[name]["optional-dependencies"], requirement
-    assert {firstparty.distribution(item) for item in firstparty.COMPONENTS.values()} == PROJECTS.keys()
+    with_commands = {command.dist for command in COMMANDS.values()} - {""}
+    assert {firstparty.distribution(item) for item in firstparty.COMPONENTS.values()} | with_commands == PROJECTS.keys()
+
+
+def test_commands_of_our_distributions_are_the_ones_that_they_register() -> None:
+    registered = {
+        (name, dist)
+        for dist, project in PROJECTS.items()
+        for name in project["entry-points"].get("atropos.commands", ())
+    }
+    assert registered == {(name, command.dist) for name, command in COMMANDS.items() if command.dist}
 
 
 def test_components_that_need_an_extra_name_it() -> None:

@@ -14,21 +14,8 @@ from atropos_cli.domain.plan import Execution, Plan
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.rollout.runner import run_gen
-from atropos_cli.sdk import (
-    Completion,
-    Environment,
-    Episode,
-    GenerateRequest,
-    Generation,
-    InferenceBackend,
-    Message,
-    Rollout,
-    Task,
-    TaskStream,
-    TokenSpan,
-    reward,
-    user,
-)
+from atropos_cli.sdk import Environment, Episode, Message, Rollout, Task, TaskStream, TokenSpan, reward, user
+from atropos_cli.sdk.backends import Completion, GenerateRequest, Generation, InferenceBackend
 
 
 @reward

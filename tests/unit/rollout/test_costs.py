@@ -18,7 +18,8 @@ from atropos_cli.domain.prices import Price, PriceTable, TokenUsage
 from atropos_cli.errors import ConfigError, RateLimited, RequestRejected, TransientBackendError
 from atropos_cli.ports.backend import GenerateRequest
 from atropos_cli.rollout.costs import FILE, CostLimit, Ledger, most_of, total
-from atropos_cli.sdk import Generation, Sampling, user
+from atropos_cli.sdk import user
+from atropos_cli.sdk.backends import Generation, Sampling
 
 PRICES = {"currency": "EUR", "fake-*": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "reasoning": 10.0}}
 BACKEND = {"name": "fake", "dist": "tests"}

@@ -9,7 +9,8 @@ import pytest
 
 from atropos_cli.domain.rollout import Rollout, token_sequences
 from atropos_cli.errors import FatalBackendError
-from atropos_cli.sdk import Capabilities, Episode, SingleTurn, Task, TokenSpan
+from atropos_cli.sdk import Episode, SingleTurn, Task, TokenSpan
+from atropos_cli.sdk.backends import Capabilities
 
 from .support import Adding, Bench, Counting, say
 

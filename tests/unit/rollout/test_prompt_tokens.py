@@ -8,7 +8,8 @@ import pytest
 
 from atropos_cli.domain.rollout import token_sequences
 from atropos_cli.rollout.tokens import known_ids, with_prompt
-from atropos_cli.sdk import Completion, Generation, Message, Rollout, TokenSequence, TokenSpan, assistant, user
+from atropos_cli.sdk import Message, Rollout, TokenSequence, TokenSpan, assistant, user
+from atropos_cli.sdk.backends import Completion, Generation
 
 
 def generation(prompt: Sequence[int] | None, *replies: Sequence[int]) -> Generation:

@@ -16,7 +16,8 @@ from support import Bench, CountingEnvironment, right, say, with_tokens
 from atropos_cli.errors import DataError
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.rollout.replycache import FILE, ReplyCache
-from atropos_cli.sdk import Message, RateLimited, Sampling, user
+from atropos_cli.sdk import Message, user
+from atropos_cli.sdk.backends import RateLimited, Sampling
 
 ABOUT = {"model": "m"}
 

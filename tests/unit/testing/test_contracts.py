@@ -13,13 +13,10 @@ from pydantic import ConfigDict
 from atropos_cli.builtin.rewards import contains_answer, exact_match, numeric_match
 from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
 from atropos_cli.sdk import (
-    Completion,
     Config,
     Environment,
     Episode,
     Field,
-    Generation,
-    InferenceBackend,
     Reward,
     Task,
     TaskStream,
@@ -29,6 +26,7 @@ from atropos_cli.sdk import (
     reward,
     user,
 )
+from atropos_cli.sdk.backends import Completion, Generation, InferenceBackend
 from atropos_cli.testing import BackendContract, EnvironmentContract, RewardContract
 
 

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
+from atropos_view.page import parts
 
-from atropos_cli.cli.view import parts
 from atropos_cli.datasets.convert.samples import normal
 from atropos_cli.io.thinkform import normal_thinking
 from atropos_cli.text import thinking

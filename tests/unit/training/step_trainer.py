@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import Config, DataError, Field, Trainer, TrainPlan, TrainResult
+from atropos_cli.sdk import Config, DataError, Field
+from atropos_cli.sdk.training import Trainer, TrainPlan, TrainResult
 
 
 class StepsConfig(Config):

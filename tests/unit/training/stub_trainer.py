@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.sdk.training import Trainer, TrainerError, TrainPlan, TrainResult
 
 
 class StubConfig(Config):

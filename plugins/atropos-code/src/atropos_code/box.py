@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from atropos_cli.sdk import bubblewrap_command, readable_paths
+from atropos_cli.sdk.isolation import bubblewrap_command, readable_paths
 from atropos_code.errors import SandboxError
 from atropos_code.inside import watch, zygote
 

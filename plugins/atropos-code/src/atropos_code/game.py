@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 from atropos_cli.sdk import (
-    Completion,
     Field,
     GroupContext,
     JsonDict,
@@ -25,6 +24,7 @@ from atropos_cli.sdk import (
     system,
     user,
 )
+from atropos_cli.sdk.backends import Completion
 from atropos_code import judging, prediction
 from atropos_code.extract import extract_code, extract_output
 from atropos_code.freeform import request

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atropos_cli.sdk import is_machine_root, own_user_id
+from atropos_cli.sdk.isolation import is_machine_root, own_user_id
 from atropos_code.box import Box, BoxLost, Mode, Way, memory_files, private_folder
 from atropos_code.errors import SandboxError
 

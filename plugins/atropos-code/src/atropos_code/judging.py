@@ -15,7 +15,8 @@ import threading
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from atropos_cli.sdk import DataError, Task, stored_isolation
+from atropos_cli.sdk import DataError, Task
+from atropos_cli.sdk.isolation import stored_isolation
 from atropos_code.extract import extract_code
 from atropos_code.outcomes import RUN_S, TESTS_S, Limits, RunResult
 from atropos_code.sandbox import shared_sandbox

@@ -8,18 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from atropos_cli.sdk import (
-    Config,
-    ConfigError,
-    DataError,
-    Environment,
-    Episode,
-    Field,
-    JsonDict,
-    Message,
-    Task,
-    accept_isolation,
-)
+from atropos_cli.sdk import Config, ConfigError, DataError, Environment, Episode, Field, JsonDict, Message, Task
+from atropos_cli.sdk.isolation import accept_isolation
 from atropos_code import judging
 from atropos_code.rewards import code_tests, code_tests_levels
 from atropos_code.rows import Row, read_rows

@@ -28,10 +28,10 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     assistant,
-    is_remote,
     system,
     user,
 )
+from atropos_cli.sdk.data import is_remote
 from atropos_datasets.choices import lettered
 from atropos_datasets.config import DatasetConfig
 from atropos_datasets.hub import fetch_hub, open_hub, open_saved

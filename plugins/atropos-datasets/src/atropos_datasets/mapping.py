@@ -13,16 +13,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from atropos_cli.sdk import (
-    PROMPT_PARTS,
-    ConfigError,
-    DataError,
-    JsonDict,
-    Message,
-    OverTime,
-    time_limit,
-    whole_prompt,
-)
+from atropos_cli.sdk import ConfigError, DataError, JsonDict, Message, OverTime, time_limit
+from atropos_cli.sdk.data import PROMPT_PARTS, whole_prompt
 from atropos_datasets.choices import gold_index, options_of, positional, shuffled
 from atropos_datasets.config import DatasetConfig
 from atropos_datasets.rows import Rows

@@ -19,7 +19,8 @@ from typing import IO, Any, NoReturn, Protocol
 
 from pydantic_core import from_json
 
-from atropos_cli.sdk import DataError, JsonDict, clean_text, local_copy
+from atropos_cli.sdk import DataError, JsonDict, clean_text
+from atropos_cli.sdk.data import local_copy
 
 _CHUNK = 1 << 20
 _BATCH = 1000

@@ -23,16 +23,14 @@ from atropos_cli.sdk import (
     DataError,
     Environment,
     Episode,
-    IsolatedWorker,
     JsonDict,
     Message,
     Task,
     TaskStream,
-    WorkerError,
-    accept_isolation,
     system,
     user,
 )
+from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
 from atropos_intern_bootcamp.config import BootcampConfig
 from atropos_intern_bootcamp.scoring import Verdict, intern_bootcamp, judge, worker_for
 

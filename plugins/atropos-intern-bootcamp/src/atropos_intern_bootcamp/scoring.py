@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import (
-    DataError,
-    IsolatedWorker,
-    Rollout,
-    Task,
-    WorkerError,
-    WorkerSpec,
-    reward,
-    shared_worker,
-    split_thinking,
-    stored_isolation,
-    thought_text,
-)
+from atropos_cli.sdk import DataError, Rollout, Task, reward, split_thinking, thought_text
+from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, WorkerSpec, shared_worker, stored_isolation
 
 MOST_CHARACTERS = 200_000
 FORMAT_MARK = 0.125

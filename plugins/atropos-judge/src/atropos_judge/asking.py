@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import Message
+from atropos_cli.sdk.backends import (
     BackendError,
     Completion,
     FatalBackendError,
     GenerateRequest,
     InferenceBackend,
-    Message,
     RateLimited,
     Sampling,
     TransientBackendError,

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator, model_validator
 
-from atropos_cli.sdk import Config, Field, JsonDict, make_backend
+from atropos_cli.sdk import Config, Field, JsonDict
+from atropos_cli.sdk.backends import make_backend
 from atropos_judge.prompts import BUILT_IN, NEEDED
 from atropos_judge.scale import Scale
 

@@ -7,17 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from atropos_cli.sdk import (
-    Completion,
-    FunctionCall,
-    Generation,
-    Message,
-    TokenUsage,
-    ToolCall,
-    TransientBackendError,
-    clean_text,
-    finish_of,
-)
+from atropos_cli.sdk import FunctionCall, Message, ToolCall, clean_text
+from atropos_cli.sdk.backends import Completion, Generation, TokenUsage, TransientBackendError, finish_of
 
 
 def read_answer(answer: Any, library: Any, *, n: int) -> Generation:

@@ -14,21 +14,16 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.sdk.backends import (
     Capabilities,
-    Config,
-    ConfigError,
     FatalBackendError,
-    Field,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
     Price,
-    learn_secret,
-    learn_url_secret,
-    names_a_secret,
 )
+from atropos_cli.sdk.secrets import learn_secret, learn_url_secret, names_a_secret
 from atropos_litellm.answers import read_answer
 from atropos_litellm.errors import classify
 from atropos_litellm.library import litellm

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk.backends import (
     BackendError,
     ContextOverflow,
     FatalBackendError,
@@ -24,9 +24,9 @@ from atropos_cli.sdk import (
     RequestRejected,
     ServerUnavailable,
     TransientBackendError,
-    redacted,
     too_much,
 )
+from atropos_cli.sdk.secrets import redacted
 
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance|billing", re.IGNORECASE)
 _LONGEST = 400

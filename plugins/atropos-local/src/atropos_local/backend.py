@@ -15,26 +15,16 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, clean_text
+from atropos_cli.sdk.backends import (
     Capabilities,
-    Config,
-    ConfigError,
     FatalBackendError,
-    Field,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
-    ModelSource,
-    Prompts,
     RequestRejected,
-    StopText,
-    TokenLimits,
-    clean_text,
-    completion_of,
-    end_ids,
-    wait_passively,
 )
+from atropos_cli.sdk.models import ModelSource, Prompts, StopText, TokenLimits, completion_of, end_ids, wait_passively
 
 from . import REQUIRES
 from .batching import Batch, GenerateJob, ScoreJob

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import BackendError, StopText
+from atropos_cli.sdk.backends import BackendError
+from atropos_cli.sdk.models import StopText
 
 from .decoder import CHUNK_TOKENS, Decoder
 from .picking import Picks

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import FatalBackendError
+from atropos_cli.sdk.backends import FatalBackendError
 
 from .rows import RowCache
 

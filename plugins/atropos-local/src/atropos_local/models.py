@@ -1,4 +1,4 @@
-"""From a model's name (see sdk.find_model) to a loaded model and tokenizer.
+"""From a model's name (see sdk.models.find_model) to a loaded model and tokenizer.
 
 Everything that goes wrong here ends the run, so it is a FatalBackendError that says what to do.
 """
@@ -14,15 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from atropos_cli.sdk import (
-    ConfigError,
-    FatalBackendError,
-    ModelSource,
-    find_model,
-    gguf_header,
-    load_gguf,
-    loading_model,
-)
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import FatalBackendError
+from atropos_cli.sdk.models import ModelSource, find_model, gguf_header, load_gguf, loading_model
 
 from .runtime import is_memory_error
 

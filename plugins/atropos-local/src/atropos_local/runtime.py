@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atropos_cli.sdk import FatalBackendError, cpu_count
+from atropos_cli.sdk.backends import FatalBackendError
+from atropos_cli.sdk.models import cpu_count
 
 if TYPE_CHECKING:
     import torch

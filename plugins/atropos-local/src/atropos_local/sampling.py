@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from atropos_cli.sdk import Sampling
+from atropos_cli.sdk.backends import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 
-from atropos_cli.sdk import BackendError, FatalBackendError, TransientBackendError
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, TransientBackendError
 
 from .batching import Batch, GenerateJob, Row, ScoreJob, fail
 from .rows import CacheLost

@@ -15,7 +15,7 @@ import time
 
 from atropos_local.backend import LocalBackend, LocalConfig
 
-from atropos_cli.sdk import GenerateRequest, Sampling
+from atropos_cli.sdk.backends import GenerateRequest, Sampling
 
 PROMPT, NEW, TURNS, REPLY = 500, 64, 6, 32
 

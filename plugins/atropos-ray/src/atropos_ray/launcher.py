@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import Config, Field, JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
+from atropos_cli.sdk import Config, Field
+from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
 from atropos_ray.shard import LOG, NotShared, ShardLost, carry_out
 
 _TICK = 0.2

@@ -22,17 +22,15 @@ from atropos_cli.sdk import (
     DataError,
     Environment,
     Episode,
-    IsolatedWorker,
     JsonDict,
     Message,
     PluginError,
     Task,
     TaskStream,
-    WorkerError,
-    accept_isolation,
     system,
     user,
 )
+from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
 from atropos_reasoning_gym.config import ReasoningGymConfig, split_weight
 from atropos_reasoning_gym.families import GOLD_ELSEWHERE
 from atropos_reasoning_gym.scoring import (

@@ -8,19 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import (
-    DataError,
-    IsolatedWorker,
-    PluginError,
-    Rollout,
-    Task,
-    WorkerError,
-    WorkerSpec,
-    reward,
-    shared_worker,
-    split_thinking,
-    stored_isolation,
-)
+from atropos_cli.sdk import DataError, PluginError, Rollout, Task, reward, split_thinking
+from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, WorkerSpec, shared_worker, stored_isolation
 from atropos_reasoning_gym.families import EXECUTING
 from atropos_reasoning_gym.sieve import why_refused
 

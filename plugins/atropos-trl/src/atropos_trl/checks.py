@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, JsonDict, TrainContext, TrainPlan
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.training import TrainContext, TrainPlan
 
 from .common import checkpoints
 from .common.machine import free_disk, free_memory, human

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, TrainerError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.training import TrainerError
 
 from .checks import check_constant
 from .common.seeding import same_random_state

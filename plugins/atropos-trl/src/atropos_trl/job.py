@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from atropos_cli.sdk import TrainContext, TrainPlan
+from atropos_cli.sdk.training import TrainContext, TrainPlan
 
 from .config import TrlConfig
 from .loop import Hooks

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from atropos_cli.sdk import AtroposError, TrainContext, TrainerError, TrainPlan
+from atropos_cli.sdk import AtroposError
+from atropos_cli.sdk.training import TrainContext, TrainerError, TrainPlan
 
 from .common import checkpoints
 from .common.seeding import same_random_state

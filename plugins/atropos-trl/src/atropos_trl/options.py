@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from atropos_cli.sdk import ConfigError, TrainPlan
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.training import TrainPlan
 
 from .config import TrlConfig
 

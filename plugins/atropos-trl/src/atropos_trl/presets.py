@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from atropos_cli.sdk import ConfigError, TrainPlan
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.training import TrainPlan
 
 from .config import AlgorithmName, TrlConfig
 from .options import ARITHMETIC, generations, temperature

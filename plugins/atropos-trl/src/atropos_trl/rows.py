@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atropos_cli.sdk import Rollout, ScoredGroup, TokenSequence, TrainerError, token_sequences
+from atropos_cli.sdk import Rollout, ScoredGroup, TokenSequence, token_sequences
+from atropos_cli.sdk.training import TrainerError
 
 NATIVE = "--trainer native trains on such groups"
 MOST_SPLIT = 0.1

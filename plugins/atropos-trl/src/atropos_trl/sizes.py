@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atropos_cli.sdk import ConfigError, JsonDict, TrainPlan
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.training import TrainPlan
 
 from .config import TrlConfig
 from .options import generations

@@ -12,16 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import (
-    ConfigError,
-    JsonDict,
-    TrainContext,
-    Trainer,
-    TrainerError,
-    TrainPlan,
-    TrainResult,
-    wait_passively,
-)
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.models import wait_passively
+from atropos_cli.sdk.training import TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
 
 from . import REQUIRES, building, checks, options
 from .common import checkpoints, models

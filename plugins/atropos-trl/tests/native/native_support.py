@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import ComponentRef, Message, Rollout, ScoredGroup, Task, TokenSpan, TrainPlan, user
+from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, user
+from atropos_cli.sdk.runs import ComponentRef
+from atropos_cli.sdk.training import TrainPlan
 
 WORDS = ["<pad>", "</s>", *"0123456789", "+", "=", "A", "B", "C", "D", "E", "F", "G"]
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from native_support import Folder, make_groups, make_plan, rollout, span, train
 
-from atropos_cli.sdk import ScoredGroup, Task, TrainerError, user
+from atropos_cli.sdk import ScoredGroup, Task, user
+from atropos_cli.sdk.training import TrainerError
 
 
 def by_hand(model: Any, sequences: list[dict[str, Any]], norm: float) -> tuple[float, float]:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from native_support import Folder, make_groups, make_plan, train
 
-from atropos_cli.sdk import ComponentRef, ConfigError, DataError, Plan, RewardRef, Sampling, TrainerError
+from atropos_cli.sdk import ConfigError, DataError
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
+from atropos_cli.sdk.training import TrainerError
 
 CONFIG = {"learning_rate": 0.003, "old_policy": "current"}
 

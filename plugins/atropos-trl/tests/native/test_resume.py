@@ -15,7 +15,8 @@ import pytest
 import torch
 from native_support import Folder, make_groups, make_plan, train
 
-from atropos_cli.sdk import ConfigError, DataError, TrainerError
+from atropos_cli.sdk import ConfigError, DataError
+from atropos_cli.sdk.training import TrainerError
 
 CONFIG = {"algorithm": "grpo", "learning_rate": 0.003, "old_policy": "current", "num_iterations": 2, "beta": 0.01}
 STEPS = 12

@@ -15,7 +15,8 @@ from atropos_trl.presets import ALGORITHMS, resolve
 from atropos_trl.sizes import batch_sizes
 from trl_support import make_plan, make_trainer
 
-from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
+from atropos_cli.sdk import AtroposError, ConfigError
+from atropos_cli.sdk.training import TrainPlan
 
 ENV = "arithmetic"
 

@@ -12,7 +12,9 @@ import pytest
 from trl_losses import Given
 from trl_support import make_plan, make_tiny, make_trainer, metrics, run
 
-from atropos_cli.sdk import ConfigError, DataError, RewardRef, TrainerError, TrainPlan
+from atropos_cli.sdk import ConfigError, DataError
+from atropos_cli.sdk.runs import RewardRef
+from atropos_cli.sdk.training import TrainerError, TrainPlan
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")

@@ -11,7 +11,8 @@ import case_tables
 import pytest
 from trl_support import make_plan, metrics, run
 
-from atropos_cli.sdk import ConfigError, TrainerError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.training import TrainerError
 from atropos_cli.testing.mock_server import MockServer
 
 pytest.importorskip("torch")
@@ -168,7 +169,7 @@ def test_lora_ends_in_merged_weights(small: Path, env_file: str, tmp_path: Path)
 
 def test_stored_prompts_with_a_reward(small: Path, tmp_path: Path) -> None:
     """--data and --reward: TRL generates, the run's rewards score."""
-    from atropos_cli.sdk import RewardRef
+    from atropos_cli.sdk.runs import RewardRef
 
     file = tmp_path / "rewards.py"
     file.write_text(

@@ -15,7 +15,8 @@ from trl_support import make_plan, make_trainer
 
 from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.console.session import Session
-from atropos_cli.sdk import AtroposError, ConfigError, TrainPlan
+from atropos_cli.sdk import AtroposError, ConfigError
+from atropos_cli.sdk.training import TrainPlan
 from atropos_cli.training.build import build_train_plan
 
 ENV = "arithmetic"

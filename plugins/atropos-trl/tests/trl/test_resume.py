@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from trl_support import make_plan, make_trainer, metrics, run
 
-from atropos_cli.sdk import DataError, TrainerError, TrainPlan
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.training import TrainerError, TrainPlan
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -28,7 +29,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from trl_support import run
-from atropos_cli.sdk import TrainPlan
+from atropos_cli.sdk.training import TrainPlan
 result = run(TrainPlan.model_validate_json(sys.argv[2]), Path(sys.argv[3]), resume=sys.argv[4] == "resume")
 print(result.stopped)
 """

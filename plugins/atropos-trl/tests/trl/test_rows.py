@@ -8,7 +8,8 @@ import pytest
 from atropos_trl.native.rows import rows_of
 from atropos_trl.rows import Batch, batch_of
 
-from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, TrainerError, user
+from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, user
+from atropos_cli.sdk.training import TrainerError
 
 
 def rollout(number: int, *spans: tuple[str, TokenSpan], reward: float | None = 1.0, **fields: Any) -> Rollout:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.rollout.report import SilentWatcher
-from atropos_cli.sdk import ComponentRef, Plan, RewardRef, Sampling, TrainPlan
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
+from atropos_cli.sdk.training import TrainPlan
 
 WORDS = ["x", "</s>", *"0123456789", *"abcdefgh"]
 DIGITS = {str(n) for n in range(10)}

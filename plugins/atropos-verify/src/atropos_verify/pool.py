@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atropos_cli.sdk import ConfigError, PluginError, guard_file
+from atropos_cli.sdk import ConfigError, PluginError
+from atropos_cli.sdk.isolation import guard_file
 from atropos_verify.errors import GoldError, VerifierCrashed, VerifierError, VerifierMemory, VerifierTimeout
 
 T = TypeVar("T")

@@ -18,17 +18,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.backends import (
     Capabilities,
-    ConfigError,
     FatalBackendError,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    JsonDict,
+    RequestRejected,
+)
+from atropos_cli.sdk.models import (
     ModelSource,
     Prompts,
-    RequestRejected,
     StopText,
     TokenLimits,
     completion_of,

@@ -18,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import BackendError, ConfigError, FatalBackendError, RequestRejected, wait_passively
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, RequestRejected
+from atropos_cli.sdk.models import wait_passively
 
 from .options import VllmConfig, check_known, engine_arguments
 from .results import Sample, read_output

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from atropos_cli.sdk import BackendError, FatalBackendError
+from atropos_cli.sdk.backends import BackendError, FatalBackendError
 
 from .results import Sample
 

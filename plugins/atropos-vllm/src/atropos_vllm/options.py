@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from atropos_cli.sdk import Config, ConfigError, Field, Sampling
+from atropos_cli.sdk import Config, ConfigError, Field
+from atropos_cli.sdk.backends import Sampling
 
 ALONE_SHARE, BESIDE_SHARE = 0.9, 0.3
 """Of the GPU's memory: without and with a trainer beside the engine."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atropos_cli.sdk import BackendError
+from atropos_cli.sdk.backends import BackendError
 
 
 @dataclass(frozen=True, slots=True)

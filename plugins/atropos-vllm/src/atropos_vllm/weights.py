@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import FatalBackendError
+from atropos_cli.sdk.backends import FatalBackendError
 
 if TYPE_CHECKING:
     from torch import Tensor

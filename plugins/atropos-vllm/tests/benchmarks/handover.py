@@ -21,7 +21,8 @@ TEXT = "A farmer has 17 sheep, buys 5 and sells 8. Explain step by step how many
 async def rounds(backend: Any, model: Any, args: argparse.Namespace) -> dict[str, float]:
     import torch
 
-    from atropos_cli.sdk import GenerateRequest, Sampling, user
+    from atropos_cli.sdk import user
+    from atropos_cli.sdk.backends import GenerateRequest, Sampling
 
     sampling = Sampling(max_tokens=args.tokens)
     requests = [
@@ -59,7 +60,7 @@ def main() -> None:
     args = parser.parse_args()
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from atropos_cli.sdk import make_backend
+    from atropos_cli.sdk.backends import make_backend
 
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     backends = {

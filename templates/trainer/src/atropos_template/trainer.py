@@ -6,18 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import (
-    Config,
-    Field,
-    JsonDict,
-    ScoredGroup,
-    TokenSequence,
-    TrainContext,
-    Trainer,
-    TrainPlan,
-    TrainResult,
-    token_sequences,
-)
+from atropos_cli.sdk import Config, Field, JsonDict, ScoredGroup, TokenSequence, token_sequences
+from atropos_cli.sdk.training import TrainContext, Trainer, TrainPlan, TrainResult
 
 
 class TemplateNameConfig(Config):

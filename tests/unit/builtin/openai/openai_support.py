@@ -9,7 +9,8 @@ from typing import Any
 import case_tables
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
-from atropos_cli.sdk import GenerateRequest, Sampling, user
+from atropos_cli.sdk import user
+from atropos_cli.sdk.backends import GenerateRequest, Sampling
 from atropos_cli.testing.mock_server import MockServer
 
 

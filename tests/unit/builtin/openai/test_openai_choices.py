@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.builtin.openai.choices import ChoiceAsker
-from atropos_cli.sdk import FatalBackendError
+from atropos_cli.sdk.backends import FatalBackendError
 from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, opened

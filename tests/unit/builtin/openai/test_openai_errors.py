@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.builtin.openai.errors import Asked, classify, code_inside, error_words, read_error, retry_after
-from atropos_cli.sdk import (
+from atropos_cli.sdk.backends import (
     BackendError,
     ContextOverflow,
     FatalBackendError,

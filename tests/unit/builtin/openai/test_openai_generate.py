@@ -10,21 +10,16 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import FunctionCall, Message, ToolCall, assistant, system, user
+from atropos_cli.sdk.backends import (
     BackendError,
     ContextOverflow,
     FatalBackendError,
-    FunctionCall,
-    Message,
     RateLimited,
     RequestRejected,
     Sampling,
     ServerUnavailable,
-    ToolCall,
     TransientBackendError,
-    assistant,
-    system,
-    user,
 )
 from atropos_cli.testing.mock_server import MockServer
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from atropos_cli.builtin.openai.http import HttpClient
-from atropos_cli.sdk import FatalBackendError, ServerUnavailable, TransientBackendError
+from atropos_cli.sdk.backends import FatalBackendError, ServerUnavailable, TransientBackendError
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

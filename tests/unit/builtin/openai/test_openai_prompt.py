@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from atropos_cli.builtin.openai.prompt import make_render
-from atropos_cli.sdk import ConfigError, FatalBackendError, RequestRejected
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import FatalBackendError, RequestRejected
 from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, opened

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.builtin.scripted import token_logprobs
-from atropos_cli.sdk import ContextOverflow, FatalBackendError, RequestRejected, TransientBackendError
+from atropos_cli.sdk.backends import ContextOverflow, FatalBackendError, RequestRejected, TransientBackendError
 from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import opened

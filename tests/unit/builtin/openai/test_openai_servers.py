@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
-from atropos_cli.sdk import (
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.backends import (
     BackendError,
-    ConfigError,
     FatalBackendError,
     GenerateRequest,
     ServerUnavailable,

@@ -10,7 +10,7 @@ import pytest
 from records_support import case_files, row, write_rows
 
 from atropos_cli.datasets.filter.filtering import FilterJob, FilterReport, run_filter
-from atropos_cli.datasets.filter.rules import FilterSpec
+from atropos_cli.datasets.filter.spec import FilterSpec
 from atropos_cli.errors import DataError
 from atropos_cli.io.readers import ReadLog
 from atropos_cli.io.sources import find_sources

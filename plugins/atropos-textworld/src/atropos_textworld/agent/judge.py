@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from atropos_cli.sdk import AtroposError, FatalBackendError, GroupContext, RolloutFailure
+from atropos_cli.sdk import AtroposError, GroupContext, RolloutFailure
+from atropos_cli.sdk.backends import FatalBackendError
 from atropos_textworld.agent.latro import answer_logprob, with_truncation
 from atropos_textworld.agent.options import AgentOptions
 from atropos_textworld.agent.scorer_server import ScorerServer

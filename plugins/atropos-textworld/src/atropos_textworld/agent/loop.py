@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Sequence
 
 from atropos_cli.sdk import (
     AtroposError,
-    ContextOverflow,
-    Generation,
     GroupContext,
     Message,
     Rollout,
@@ -25,6 +23,7 @@ from atropos_cli.sdk import (
     system,
     user,
 )
+from atropos_cli.sdk.backends import ContextOverflow, Generation
 from atropos_textworld import prompts
 from atropos_textworld.agent.credit import total
 from atropos_textworld.agent.history import History

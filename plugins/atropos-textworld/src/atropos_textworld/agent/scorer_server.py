@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from atropos_cli.sdk import InferenceBackend, TransientBackendError, make_backend
+from atropos_cli.sdk.backends import InferenceBackend, TransientBackendError, make_backend
 
 TRIES = 5
 FIRST_PAUSE = 0.5

@@ -6,18 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atropos_cli.sdk import (
-    Completion,
-    Generation,
-    JsonDict,
-    Message,
-    Rollout,
-    RolloutFailure,
-    Task,
-    TokenSpan,
-    Usage,
-    stop_reason_of,
-)
+from atropos_cli.sdk import JsonDict, Message, Rollout, RolloutFailure, Task, TokenSpan, Usage, stop_reason_of
+from atropos_cli.sdk.backends import Completion, Generation
 from atropos_textworld.agent.credit import discounted_returns
 from atropos_textworld.agent.memory import Hit
 from atropos_textworld.agent.reply import AgentReply

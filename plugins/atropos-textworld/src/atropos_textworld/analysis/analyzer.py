@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk.analysis import (
     AnalysisTable,
     AnalyzedGroup,
     AnalyzedRollout,

@@ -6,7 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 
-from atropos_cli.sdk import Moments
+from atropos_cli.sdk.analysis import Moments
 from atropos_textworld.analysis.reading import Game
 
 BINS = 20

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atropos_cli.sdk import AnalyzedRollout, split_thinking, thought_text
+from atropos_cli.sdk import split_thinking, thought_text
+from atropos_cli.sdk.analysis import AnalyzedRollout
 from atropos_textworld.agent.blocks import extract_memory
 
 _LONGEST_TEXT = 200_000

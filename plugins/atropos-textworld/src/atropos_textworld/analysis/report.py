@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from atropos_cli.sdk import AnalysisTable, Chart, Line, Moments, Series, histogram
+from atropos_cli.sdk.analysis import AnalysisTable, Chart, Line, Moments, Series, histogram
 from atropos_textworld.analysis.counting import ByName, Outcomes
 from atropos_textworld.games.spec import DIFFICULTIES
 

@@ -11,18 +11,15 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from atropos_cli.sdk import (
+from atropos_cli.sdk import Config, Field, Message, TokenSpan
+from atropos_cli.sdk.backends import (
     Capabilities,
     Completion,
-    Config,
     FatalBackendError,
-    Field,
     GenerateRequest,
     Generation,
     InferenceBackend,
-    Message,
     RequestRejected,
-    TokenSpan,
 )
 from atropos_textworld.policies.choices import random_command, reply
 from atropos_textworld.policies.table import TABLE, State, conversation_key

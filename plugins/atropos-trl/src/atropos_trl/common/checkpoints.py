@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import DataError, TrainerError
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.training import TrainerError
 
 from .machine import free_disk, human
 

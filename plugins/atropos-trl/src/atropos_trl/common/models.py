@@ -1,4 +1,4 @@
-"""From a model's name (see sdk.find_model) to weights and tokenizer ready to train.
+"""From a model's name (see sdk.models.find_model) to weights and tokenizer ready to train.
 
 Weights are fp32 (mixed precision keeps bf16 to the activations), so that small learning rates still move them.
 """
@@ -13,16 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import (
-    ConfigError,
-    JsonDict,
-    ModelSource,
-    TrainerError,
-    find_model,
-    gguf_folder,
-    gguf_header,
-    loading_model,
-)
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.models import ModelSource, find_model, gguf_folder, gguf_header, loading_model
+from atropos_cli.sdk.training import TrainerError
 
 
 @dataclass(frozen=True)

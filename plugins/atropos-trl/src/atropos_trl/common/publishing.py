@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.sdk import TrainerError
+from atropos_cli.sdk.training import TrainerError
 
 from .models import quiet
 

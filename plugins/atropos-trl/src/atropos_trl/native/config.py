@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict, TrainPlan
+from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.sdk.training import TrainPlan
 from atropos_trl import checks
 from atropos_trl.common import models
 from atropos_trl.config import AlgorithmName

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from atropos_cli.sdk import DataError, ScoredGroup, TrainerError, token_sequences
+from atropos_cli.sdk import DataError, ScoredGroup, token_sequences
+from atropos_cli.sdk.training import TrainerError
 from atropos_trl.rows import check_prompts
 
 if TYPE_CHECKING:

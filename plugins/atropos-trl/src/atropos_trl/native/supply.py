@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from atropos_cli.sdk import ScoredGroup, TrainContext, TrainerError
+from atropos_cli.sdk import ScoredGroup
+from atropos_cli.sdk.training import TrainContext, TrainerError
 
 
 class Supply:

@@ -13,17 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import (
-    AtroposError,
-    JsonDict,
-    ScoredGroup,
-    TrainContext,
-    Trainer,
-    TrainerError,
-    TrainPlan,
-    TrainResult,
-    wait_passively,
-)
+from atropos_cli.sdk import AtroposError, JsonDict, ScoredGroup
+from atropos_cli.sdk.models import wait_passively
+from atropos_cli.sdk.training import TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
 from atropos_trl import checks
 from atropos_trl.common import checkpoints, machine, models
 from atropos_trl.common.publishing import publish

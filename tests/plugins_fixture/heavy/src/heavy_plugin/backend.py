@@ -2,7 +2,8 @@
 
 import torch
 
-from atropos_cli.sdk import Completion, GenerateRequest, Generation, InferenceBackend, assistant
+from atropos_cli.sdk import assistant
+from atropos_cli.sdk.backends import Completion, GenerateRequest, Generation, InferenceBackend
 
 
 class HeavyBackend(InferenceBackend):

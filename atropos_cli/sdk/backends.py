@@ -1,0 +1,46 @@
+"""Backends: what an inference backend implements, and the errors it raises."""
+
+from __future__ import annotations
+
+from atropos_cli.config.dotenv import from_dotenv
+from atropos_cli.domain.finish import finish_of, is_known
+from atropos_cli.domain.plan import Sampling
+from atropos_cli.domain.prices import Price, TokenUsage
+from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
+from atropos_cli.errors import (
+    BackendError,
+    ContextOverflow,
+    FatalBackendError,
+    RateLimited,
+    RequestRejected,
+    ServerUnavailable,
+    TransientBackendError,
+)
+from atropos_cli.plugins.backends import make_backend
+from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
+from atropos_cli.text.overflow import too_much
+
+__all__ = [
+    "BackendError",
+    "Capabilities",
+    "Completion",
+    "ContextOverflow",
+    "FatalBackendError",
+    "GenerateRequest",
+    "Generation",
+    "InferenceBackend",
+    "Price",
+    "RateLimited",
+    "RequestRejected",
+    "Sampling",
+    "ServerUnavailable",
+    "TokenUsage",
+    "TransientBackendError",
+    "finish_of",
+    "from_dotenv",
+    "ids_fault",
+    "is_known",
+    "logprobs_fault",
+    "make_backend",
+    "too_much",
+]

@@ -1,0 +1,20 @@
+"""Trainers: what one implements, and the plan that it is given."""
+
+from __future__ import annotations
+
+from atropos_cli.domain.finish import finish_in
+from atropos_cli.domain.tokendata import is_binary
+from atropos_cli.domain.training import EvalSuite, TrainPlan
+from atropos_cli.errors import TrainerError
+from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
+
+__all__ = [
+    "EvalSuite",
+    "TrainContext",
+    "TrainPlan",
+    "TrainResult",
+    "Trainer",
+    "TrainerError",
+    "finish_in",
+    "is_binary",
+]

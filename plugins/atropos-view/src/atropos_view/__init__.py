@@ -1,0 +1,1 @@
+"""Commands that show what runs hold: `atropos view` and `atropos analyze`."""

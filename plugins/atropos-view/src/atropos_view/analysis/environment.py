@@ -1,0 +1,189 @@
+"""Statistics of one environment, record by record. Rewards of two environments never meet here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from atropos_cli.sdk import split_thinking
+from atropos_cli.sdk.analysis import Correlation, Moments, Series, Threshold, expected_best_of_k
+from atropos_cli.sdk.data import FORMATS, Attempt, Record, is_value
+from atropos_view.analysis.differences import Differences
+from atropos_view.analysis.groups import GroupTally, Retention
+from atropos_view.analysis.plugged import Plugged
+
+NAMES = 200
+"""Names of rewards, metrics, kinds of task, or turns that are told apart; what comes later is counted as others."""
+
+OTHERS = "(others)"
+
+
+class Table(dict[Any, Any]):
+    """Statistics by name, up to NAMES names."""
+
+    def __init__(self, kind: type[Moments]) -> None:
+        super().__init__()
+        self._kind = kind
+        self.left_out = 0
+
+    def add(self, name: Any, value: float) -> None:
+        found = self.get(name)
+        if found is None:
+            if len(self) >= NAMES:
+                self.left_out += 1
+                return
+            found = self[name] = self._kind()
+        found.add(value)
+
+    def as_json(self) -> dict[str, Any]:
+        return {str(name): moments.as_json() for name, moments in self.items()}
+
+
+class Environment:
+    """Everything that is counted for one environment."""
+
+    def __init__(self, name: str, thresholds: Sequence[Threshold]) -> None:
+        self.name = name
+        self.records = 0
+        self.attempts = 0
+        self.scored = 0
+        self.failed = 0
+        self.non_finite = 0
+        self.truncated = 0
+        self.failures: Counter[str] = Counter()
+        self.stop_reasons: Counter[str] = Counter()
+        self.finish_reasons: Counter[str] = Counter()
+        self.replies: Counter[str] = Counter()
+        self.labels: Counter[str] = Counter()
+        self.own_fields: Counter[str] = Counter()
+        self.reward = Series()
+        self.rewards = Table(Series)
+        self.metrics = Table(Series)
+        self.task_names = Table(Moments)
+        self.characters = Series()
+        self.tokens = Series()
+        self.turns = Series()
+        self.length_and_reward = Correlation()
+        self.groups = GroupTally()
+        self.group_size: Counter[int] = Counter()
+        self.retention = [Retention(threshold) for threshold in thresholds]
+        self.best_of: dict[int, Moments] = {}
+        self.turn_rewards = Table(Moments)
+        self.lost_groups = 0
+        self.lost_rollouts = 0
+        self.turn_groups = 0
+        self.row_tasks = 0
+        self.differences = Differences()
+        self.plugged: Plugged | None = None
+
+    def add(self, record: Record) -> None:
+        """A record and its attempts."""
+        self.records += 1
+        self.turn_groups += record.turn is not None
+        self.non_finite += len(record.non_finite)
+        rewards: list[float] = []
+        for attempt in record.attempts:
+            self._attempt(record, attempt)
+            if attempt.score is not None and attempt.failure is None:
+                rewards.append(attempt.score)
+        if is_group(record):
+            self.group_size[len(record.attempts)] += 1
+            self.add_group(rewards)
+        else:
+            for kept in self.retention:
+                for reward in rewards:
+                    kept.add_row(reward)
+        if record.turn is not None and rewards:
+            self.turn_rewards.add(record.turn, sum(rewards) / len(rewards))
+
+    def lose(self, record: Record) -> None:
+        """A task whose groups were never written, since all of it failed."""
+        self.lost_groups += 1
+        self.lost_rollouts += len(record.attempts)
+        for attempt in record.attempts:
+            self._failure(attempt.failure or {})
+
+    def add_row_task(self, scored: int, worst: float | None, best: float | None) -> None:
+        """A task whose attempts stood in rows of their own: they make a group."""
+        self.row_tasks += 1
+        if best is None or worst is None:
+            return
+        self.groups.add(scored, worst, best)
+        for kept in self.retention:
+            kept.add_best(best)
+
+    def add_group(self, rewards: Sequence[float]) -> None:
+        """The rewards of a group, for the statistics over groups."""
+        if not rewards:
+            return
+        self.groups.add(len(rewards), min(rewards), max(rewards))
+        for kept in self.retention:
+            kept.add(sum(map(kept.threshold.reached, rewards)), len(rewards))
+        k = 1
+        while k <= len(rewards):
+            self.best_of.setdefault(k, Moments()).add(expected_best_of_k(rewards, k))
+            k *= 2
+
+    def _attempt(self, record: Record, attempt: Attempt) -> None:
+        self.attempts += 1
+        if attempt.stop_reason is not None:
+            self.stop_reasons[_name(attempt.stop_reason, self.stop_reasons)] += 1
+        if attempt.finish_reason is not None:
+            self.finish_reasons[_name(attempt.finish_reason, self.finish_reasons)] += 1
+        if attempt.truncated:
+            self.truncated += 1
+        if attempt.label is not None:
+            self.labels[attempt.label] += 1
+        if attempt.failure is not None:
+            self.failed += 1
+            self._failure(attempt.failure)
+        else:
+            self._lengths(attempt)
+            if attempt.score is not None:
+                self.scored += 1
+                self.reward.add(attempt.score)
+                if record.task_name is not None:
+                    self.task_names.add(record.task_name, attempt.score)
+        for name, value in attempt.rewards.items():
+            if is_value(value):
+                self.rewards.add(name, value)
+        metrics = attempt.raw.get("metrics")
+        if isinstance(metrics, dict):
+            for name, value in metrics.items():
+                if is_value(value):
+                    self.metrics.add(name, float(value))
+
+    def _failure(self, failure: dict[str, Any]) -> None:
+        reason = f"{failure.get('stage', '?')}:{failure.get('type', '?')}"
+        self.failures[_name(reason, self.failures)] += 1
+
+    def _lengths(self, attempt: Attempt) -> None:
+        """Lengths and the look of the reply, of attempts that did not fail."""
+        text = attempt.completion_text
+        self.characters.add(len(text))
+        if attempt.score is not None:
+            self.length_and_reward.add(len(text), attempt.score)
+        tokens = attempt.completion_tokens
+        if tokens is not None:
+            self.tokens.add(tokens)
+        self.turns.add(sum(message["role"] == "assistant" for message in attempt.completion))
+        reply = attempt.reply
+        last = attempt.text
+        if reply is None or (not last and not reply.get("tool_calls")):
+            if attempt.messages:
+                self.replies["empty"] += 1
+            return
+        if not reply.get("tool_calls") and "<tool_call>" in last:
+            self.replies["tool_call_in_text"] += 1
+        if split_thinking(last)[1] is None:
+            self.replies["unclosed_thinking"] += 1
+
+
+def is_group(record: Record) -> bool:
+    """Does the record itself hold a group? Rows of one attempt are grouped by their task."""
+    return FORMATS[record.format].group or len(record.attempts) > 1
+
+
+def _name(name: str, counter: Counter[str]) -> str:
+    return name if name in counter or len(counter) < NAMES else OTHERS

@@ -1,0 +1,21 @@
+"""What an analysis is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from atropos_cli.sdk.analysis import SuccessRule, Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """ks: None for 1, 2, 4, ... up to the number of attempts. top: tasks listed from either end.
+
+    count_failed: failed attempts count as attempts without success in pass@k, instead of being left out.
+    """
+
+    success: SuccessRule = field(default_factory=SuccessRule)
+    thresholds: tuple[Threshold, ...] = (Threshold(0.0, ">"), Threshold(0.5), Threshold(1.0))
+    ks: tuple[int, ...] | None = None
+    top: int = 5
+    count_failed: bool = False
