@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.config.pairs import put_once
+from atropos_cli.config.pairs import put_once, variable
 from atropos_cli.console.session import Session
 from atropos_cli.errors import UsageError
 from atropos_cli.ports.launcher import Launcher
 from atropos_cli.redaction import looks_secret
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 
 
@@ -42,16 +40,6 @@ def make_launcher(
     made = make_config(cls.Config, {**options, **said}, owner=owner, env_prefix=f"ATROPOS_{name.upper()}__")
     launcher: Launcher = cls(made)
     return launcher
-
-
-def variable(text: str) -> tuple[str, str | None]:
-    """(name, value) of --env NAME=VALUE; value None for NAME alone, which must be set here. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not _VARIABLE.fullmatch(name):
-        raise UsageError(f"--env {name!r} is not NAME or NAME=VALUE")
-    if not equals and name not in os.environ:
-        raise UsageError(f"--env {name}: the variable is not set here", hint=f"export {name}=..., or drop it")
-    return name, value if equals else None
 
 
 def variables(given: Sequence[str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ def truthy(name: str) -> bool:
 class Session:
     """One per call of main(); hangs on the context as `ctx.obj`.
 
+    check_command: raises UsageError for the name of a command that atropos does not have.
     take: where the plan of a run goes when it is not to be carried out here; None: the command carries it out.
     """
 
@@ -38,6 +39,7 @@ class Session:
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
         self.out = Output(output_level(words))
         self.program = ProgramSettings()
+        self.check_command: Callable[[str], None] = lambda name: None
         self.take: Callable[[Any], None] | None = None
         self._warned = self._fresh = False
         self._log_level: str | None = None

@@ -15,7 +15,6 @@ from atropos_cli.ports.launcher import (
     LauncherCapabilities,
     LauncherCommands,
 )
-from atropos_cli.resources import slurm_templates
 
 __all__ = [
     "Component",
@@ -34,5 +33,4 @@ __all__ = [
     "only_here",
     "parse_memory",
     "parse_time",
-    "slurm_templates",
 ]

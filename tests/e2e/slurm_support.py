@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_slurm.launcher import SlurmLauncher
 
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.jobs.folder import write_job
 from atropos_cli.jobs.store import remember

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.lazy import Command, command_of
-from atropos_cli.cli.options import ConfigOption, Flag, JsonOption, entries_of
+from atropos_cli.cli.options import entries_of
 from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
 from atropos_cli.config.serving import LAUNCH, LaunchSettings, launch_bucket
+from atropos_cli.console.commands import ConfigOption, Flag, JsonOption
 from atropos_cli.console.ending import again, counted, end
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, LaunchError, UsageError

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from atropos_cli.errors import ConfigError, LaunchError, UsageError
-from atropos_cli.streams import data_fd, data_stream, give_back_stdout
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.commands import data_fd, data_stream, give_back_stdout
+from atropos_cli.sdk.launchers import LaunchError
 
 NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
 _END = "ATROPOS_REQUEST"
@@ -33,8 +34,8 @@ if [ -z "$py" ]; then
 fi
 case $py in '~/'*) py=$HOME/${{py#??}} ;; esac
 command -v "$py" >/dev/null 2>&1 || {{ printf '%s\\n' "$py" >&2; exit {no_python}; }}
-"$py" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("atropos_cli") is None)' || {{ printf '%s\\n' "$py" >&2; exit {no_atropos}; }}
-exec "$py" -m atropos_cli.cli.remote <<'{end}'
+"$py" -c 'import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ["atropos_cli", "atropos_tmux"]))' || {{ printf '%s\\n' "$py" >&2; exit {no_atropos}; }}
+exec "$py" -m atropos_tmux.remote <<'{end}'
 {request}
 {end}
 """  # noqa: E501 (a line of a shell script)
@@ -109,7 +110,7 @@ class Remote:
         if code == NO_ATROPOS:
             return LaunchError(
                 f"{last} on {self.host} has no atropos",
-                hint="--remote-python PATH of an environment that has it, or pip install atropos-cli there",
+                hint="--remote-python PATH of an environment that has it, or pip install atropos-tmux there",
             )
         return LaunchError(f"ssh to {self.host} failed: {last or 'it said nothing'}", hint=_hint(words, self.host))
 

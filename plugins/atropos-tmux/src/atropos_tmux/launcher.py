@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.builtin.tmux import pane
-from atropos_cli.builtin.tmux.client import Tmux, job_environment, session_name
 from atropos_cli.sdk import Config, Field
 from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LaunchError
+from atropos_tmux import pane
+from atropos_tmux.client import Tmux, job_environment, session_name
 
 _START_TIMEOUT = 20.0
 

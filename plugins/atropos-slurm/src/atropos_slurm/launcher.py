@@ -10,12 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from atropos_cli.builtin.slurm import client, reasons
-from atropos_cli.builtin.slurm.client import JobRecord
-from atropos_cli.builtin.slurm.config import SlurmConfig, check_option
-from atropos_cli.builtin.slurm.container import adapted
-from atropos_cli.builtin.slurm.examples import examples
-from atropos_cli.builtin.slurm.script import Ready, ready, render
 from atropos_cli.sdk.launchers import (
     JobPlan,
     JobSpec,
@@ -26,6 +20,12 @@ from atropos_cli.sdk.launchers import (
     LaunchError,
     only_here,
 )
+from atropos_slurm import client, reasons
+from atropos_slurm.client import JobRecord
+from atropos_slurm.config import SlurmConfig, check_option
+from atropos_slurm.container import adapted
+from atropos_slurm.examples import examples
+from atropos_slurm.script import Ready, ready, render
 
 SCRIPT = "job.sbatch"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")

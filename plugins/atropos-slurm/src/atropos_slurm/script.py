@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atropos_cli.builtin.slurm.config import SlurmConfig
-from atropos_cli.builtin.slurm.values import array_text, path_pattern, quoted, time_text
 from atropos_cli.sdk import ConfigError
-from atropos_cli.sdk.launchers import JobSpec, Resources, job_name, parse_memory, parse_time, slurm_templates
+from atropos_cli.sdk.launchers import JobSpec, Resources, job_name, parse_memory, parse_time
+from atropos_slurm.config import SlurmConfig
+from atropos_slurm.values import array_text, path_pattern, quoted, time_text
 
-TEMPLATE = "job.sbatch.j2"
+TEMPLATE = Path(__file__).with_name("job.sbatch.j2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def render(job: Ready, template: str | None = None) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - a shell script, and every value is quoted for it
     )
-    path = Path(template).expanduser() if template else slurm_templates() / TEMPLATE
+    path = Path(template).expanduser() if template else TEMPLATE
     values: Mapping[str, object] = {
         "directives": [
             f"--{key}" + (f"={quoted(value, f'sbatch option {key}')}" if value else "")
@@ -123,9 +123,7 @@ def render(job: Ready, template: str | None = None) -> str:
             f"template {path} cannot be read: {error.strerror}", hint="see slurm.profiles.NAME"
         ) from error
     except jinja2.TemplateError as error:
-        raise ConfigError(
-            f"template {path}: {error}", hint=f"compare it with {slurm_templates() / TEMPLATE}"
-        ) from error
+        raise ConfigError(f"template {path}: {error}", hint=f"compare it with {TEMPLATE}") from error
     if not text.startswith("#!"):
         raise ConfigError(f"template {path} does not begin with #!", hint="its first line must be #!/bin/bash")
     return text.replace("\r\n", "\n").rstrip("\n") + "\n"

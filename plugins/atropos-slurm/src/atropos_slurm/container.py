@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from atropos_cli.builtin.slurm.config import Container, SlurmConfig
 from atropos_cli.sdk.data import home
 from atropos_cli.sdk.launchers import Component, JobPlan
+from atropos_slurm.config import Container, SlurmConfig
 
 
 def adapted(plan: JobPlan, profile: SlurmConfig, folder: Path) -> JobPlan:

@@ -13,22 +13,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.launchers import variable
-from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.resolve import check_known
-from atropos_cli.config.pairs import put_once
-from atropos_cli.console.commands import JsonOption
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session, session_of
-from atropos_cli.errors import ExitCode, UsageError
-from atropos_cli.paths import home
-from atropos_cli.streams import data_stream, give_back_stdout
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.commands import (
+    ExitCode,
+    JsonOption,
+    Session,
+    counted,
+    data_stream,
+    end,
+    give_back_stdout,
+    put_once,
+    session_of,
+    shell,
+    variable,
+)
+from atropos_cli.sdk.data import home
+from atropos_cli.sdk.launchers import JobSpec
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.ssh import Remote
-    from atropos_cli.ports.launcher import JobSpec
+    from atropos_tmux.ssh import Remote
 
-app = new_app(help="Run commands in tmux: they go on after logout and keep their log and exit code.")
+app = typer.Typer(help="Run commands in tmux: they go on after logout and keep their log and exit code.")
 PLACE = "Where"
 
 HostOption = Annotated[
@@ -110,7 +115,7 @@ def run(
         _require_terminal()
     remote = _remote(host, remote_python, ssh_config)
     if remote is None:
-        check_command(words)
+        check_command(session, words)
         job = _job(socket, name, words, cwd, given)
         return _start(session, socket, job, attach=attach, dry_run=dry_run, as_json=as_json)
     if name is None and attach:
@@ -263,11 +268,11 @@ def _following(job: str, state: str, socket: str) -> str:
     return shell("tmux", "logs", *(["-f"] if state == "running" else []), job, *_at(socket))
 
 
-def check_command(words: list[str]) -> None:
+def check_command(session: Session, words: list[str]) -> None:
     """Is it a command of this program that can run without a terminal? Raises UsageError."""
     if words[0] == "tmux":
         raise UsageError("a tmux job cannot be another atropos tmux")
-    check_known(words[0])
+    session.check_command(words[0])
 
 
 def exit_code(code: int) -> ExitCode:
@@ -276,18 +281,19 @@ def exit_code(code: int) -> ExitCode:
 
 
 def _launcher(socket: str, grace: float = 60.0) -> Any:
-    from atropos_cli.builtin.tmux.launcher import TmuxConfig, TmuxLauncher
-    from atropos_cli.rollout.planner import make_config
+    from pydantic import ValidationError
 
-    options = {"socket": socket, "grace": grace}
-    config = make_config(TmuxConfig, options, owner="launcher 'tmux'", env_prefix="ATROPOS_TMUX__")
-    assert isinstance(config, TmuxConfig)
-    return TmuxLauncher(config)
+    from atropos_tmux.launcher import TmuxConfig, TmuxLauncher
+
+    try:
+        return TmuxLauncher(TmuxConfig(socket=socket, grace=grace))
+    except ValidationError as error:
+        reasons = "; ".join(f"{item['loc'][0]}: {item['msg']}, got {item['input']!r}" for item in error.errors())
+        raise ConfigError(f"launcher 'tmux': {reasons}") from error
 
 
 def _job(socket: str, name: str | None, words: list[str], cwd: str | None, env: dict[str, str]) -> JobSpec:
-    from atropos_cli.builtin.tmux.client import session_name
-    from atropos_cli.ports.launcher import JobSpec
+    from atropos_tmux.client import session_name
 
     launcher = _launcher(socket)
     if name is None:
@@ -341,7 +347,7 @@ def _variables(given: list[str]) -> dict[str, str]:
 
 
 def _remote(host: str | None, python: str | None, config: Path | None) -> Remote | None:
-    from atropos_cli.cli.ssh import Remote
+    from atropos_tmux.ssh import Remote
 
     return None if host is None else Remote(host, python, config)
 
@@ -357,7 +363,7 @@ def _require_terminal() -> None:
 
 
 def _attach_here(launcher: Any, name: str) -> None:
-    from atropos_cli.builtin.tmux.client import session_name
+    from atropos_tmux.client import session_name
 
     argv = launcher.tmux.attach_command(session_name(name))
     give_back_stdout()
@@ -365,7 +371,7 @@ def _attach_here(launcher: Any, name: str) -> None:
 
 
 def _attach_there(remote: Remote, socket: str, name: str) -> None:
-    from atropos_cli.builtin.tmux.client import session_name
+    from atropos_tmux.client import session_name
 
     _launcher(socket)  # checks the socket's name, which stands in the line below
     remote.execute(f"tmux -L {socket} attach-session -t '={session_name(name)}'")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from atropos_slurm import reasons
+from atropos_slurm.client import _from_sacct, _from_scontrol, clean_environment, job_id_of, state_of
+from atropos_slurm.values import time_text
 
-from atropos_cli.builtin.slurm import reasons
-from atropos_cli.builtin.slurm.client import _from_sacct, _from_scontrol, clean_environment, job_id_of, state_of
-from atropos_cli.builtin.slurm.values import time_text
 from atropos_cli.config.sizes import job_name, parse_memory, parse_time
 from atropos_cli.errors import LaunchError, UsageError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 import threading
 import time
@@ -15,16 +16,14 @@ from pathlib import Path
 
 
 def serve() -> int:
-    """Read the request and run it; returns the exit code."""
+    """Read the request and become the program that it asks for; returns an exit code when that cannot be."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     request = json.loads(sys.stdin.read())
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.environ.update(request["env"])
-    from atropos_cli.cli.app import run
-    from atropos_cli.console.output import Output
-    from atropos_cli.errors import ExitCode
+    from atropos_cli.sdk.commands import ExitCode, Output
 
     if request["cwd"] is not None:
         try:
@@ -32,7 +31,9 @@ def serve() -> int:
         except (OSError, RuntimeError) as error:
             Output().error(f"the working directory {request['cwd']} cannot be used: {error}", "--cwd DIR")
             return ExitCode.LAUNCH
-    return run(request["args"])
+    sys.argv = ["atropos", *request["args"]]
+    runpy.run_module("atropos_cli", run_name="__main__")
+    return ExitCode.OK
 
 
 def _end_with_parent(parent: int) -> None:

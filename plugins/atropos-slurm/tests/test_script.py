@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_slurm.config import Container, SlurmConfig
+from atropos_slurm.launcher import SlurmLauncher
+from atropos_slurm.script import ready, render
 
-from atropos_cli.builtin.slurm.config import Container, SlurmConfig
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
-from atropos_cli.builtin.slurm.script import ready, render
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.ports.launcher import JobSpec
 
@@ -147,7 +147,8 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_containers() -> None:
-    from atropos_cli.builtin.slurm.container import contained
+    from atropos_slurm.container import contained
+
     from atropos_cli.domain.job import Component
 
     server = Component(name="server0", role="service", argv=("vllm", "serve", "M"))
