@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,15 @@ class JobSpec(Frozen):
             return self.command
         job = Path(self.run) / JOB_FILE
         return ("run", str(job if job.exists() else self.run))
+
+    def parts(self) -> list[tuple[Path, list[str]]]:
+        """(folder, argv) of each process to be started: one for each shard of a run, else the job alone."""
+        folder, program = Path(self.run).absolute(), [sys.executable, "-m", "atropos_cli"]
+        count = self.resources.get("shards")
+        if not isinstance(count, int):
+            return [(folder, [*program, *self.words()])]
+        shards = [folder / "shards" / str(number) for number in range(count)]
+        return [(shard, [*program, "run", str(shard)]) for shard in shards]
 
 
 class JobStatus(Frozen):
