@@ -156,19 +156,17 @@ def build_command(
                     f"{of_backend} has no option --{flag.replace('_', '-')}",
                     hint="drop it, or choose another --backend (atropos plugins list)",
                 )
-        own = {key: given[key] for key in extra}
         found = () if picked is None else picked.entries
         resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
         if full and picked is not None and picked.note is not None:
             session.out.note(picked.note)
         patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
-        elsewhere = session.take is not None
-        if picked is not None and picked.must_answer and not (patient or looks or elsewhere):
+        if picked is not None and picked.must_answer and not (patient or looks or session.take is not None):
             check_default_server(registry, picked.backend, gen_settings(resolved).model)
+        own = {key: given[key] for key in extra}
         return action(Chosen(session, registration, environment, resolved, name), **own)
 
-    parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
-    set_signature(call, parameters)
+    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()])
     doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
     command = command_of(
         call,
