@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """The folder "templates" or "slurm_templates". Raises FileNotFoundError when the installation lacks it."""
+    """A folder of the product, "templates". Raises FileNotFoundError when the installation lacks it."""
     for candidate in (_PACKAGE / f"_{name}", _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
@@ -18,8 +18,3 @@ def folder(name: str) -> Path:
 def laptop_preset() -> Path:
     """The settings of a training that names neither model, environment nor data."""
     return folder("templates") / "laptop.toml"
-
-
-def slurm_templates() -> Path:
-    """The folder of the batch script templates."""
-    return folder("slurm_templates")

@@ -54,22 +54,6 @@ def atropos_register_rewards() -> Iterator[ComponentSpec]:
 
 
 @hookimpl
-def atropos_register_launchers() -> Iterator[ComponentSpec]:
-    yield ComponentSpec(
-        "launcher",
-        "tmux",
-        "atropos_cli.builtin.tmux.launcher:TmuxLauncher",
-        summary="A tmux session on this machine: goes on after logout.",
-    )
-    yield ComponentSpec(
-        "launcher",
-        "slurm",
-        "atropos_cli.builtin.slurm.launcher:SlurmLauncher",
-        summary="Jobs of a SLURM cluster, on one node or many.",
-    )
-
-
-@hookimpl
 def atropos_register_templates() -> Iterator[ComponentSpec]:
     from atropos_cli import resources
 

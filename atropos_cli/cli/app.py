@@ -53,10 +53,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
     "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
     "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
-    "slurm": LazyCommand(f"{_COMMANDS}.slurm:app", "Run commands as SLURM jobs, with their inference servers.", JOBS),
-    "tmux": LazyCommand(
-        f"{_COMMANDS}.tmux:app", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS
-    ),
+    "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
+    "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
+    "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),
     "pipeline": LazyCommand(f"{_COMMANDS}.pipeline:app", "Carry out steps that depend on each other.", JOBS),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
@@ -103,10 +102,17 @@ def root_group() -> Any:
     return group
 
 
+def _check_command(name: str) -> None:
+    from atropos_cli.cli.resolve import check_known
+
+    check_known(name)
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     from_dotenv = dotenv.load()
     session = Session(args)
+    session.check_command = _check_command
     redaction.begin(args=args)
     plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
     try:

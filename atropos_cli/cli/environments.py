@@ -19,6 +19,7 @@ from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.console.commands import entries_of, set_signature
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
+from atropos_cli.jobs.order import is_planner
 
 if TYPE_CHECKING:
     from atropos_cli.cli.backends import Unnamed
@@ -167,8 +168,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
         options = {} if use.own is None or use.looks else {"options": resolved.models[use.own.name]}
         return use.action(Chosen(session, registration, environment, resolved, name), **options, **switches)
 
-    parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
-    set_signature(call, parameters)
+    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()])
     doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
     command = command_of(
         call,
@@ -179,6 +179,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
         epilog=FOOTER if use.full else None,
         context_settings={"token_normalize_func": _dashes},
     )
+    command.makes_plan = is_planner(use.action)
     add_common(command)
     return command
 

@@ -1,19 +1,29 @@
-"""What `run`, `slurm` and the launch commands share: carry out a job plan, show it, follow its logs."""
+"""What the commands about jobs share: carry out a job plan, show and submit a job, wait for it, say how it stands."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from atropos_cli.cli.runs import flattened
 from atropos_cli.console.ending import again, end, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode
+from atropos_cli.errors import ExitCode, LaunchError
 from atropos_cli.streams import data_stream
+
+if TYPE_CHECKING:
+    from atropos_cli.console.output import Output
+    from atropos_cli.jobs.prepare import Prepared
+    from atropos_cli.jobs.store import Submitted
+    from atropos_cli.ports.launcher import Launcher
 
 
 class Placement(StrEnum):
@@ -66,3 +76,94 @@ def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = Fals
     data_stream().flush()
     # Not ours to translate: the code of a user's program is any number.
     raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """The command group that a user called: `job`, or the name of a launcher, in whose terms hints are given."""
+
+    words: tuple[str, ...] = ("job",)
+
+    def line(self, *words: str | Path) -> str:
+        """A command of this group, for a shell."""
+        return shell(*self.words, *words)
+
+
+def show(out: Output, launcher: Launcher, prepared: Prepared, *, as_json: bool) -> int:
+    """Print what would be written and called, and what the cluster says of it."""
+    for doubt in launcher.doubts(prepared.spec):
+        out.warning(doubt, "work on a disk that all nodes share, or name one by --folder")
+    script, call = launcher.render(prepared.spec), launcher.call(prepared.spec)
+    verdict: str | None = None
+    failure: LaunchError | None = None
+    try:
+        verdict = launcher.verdict(prepared.spec)
+    except LaunchError as error:
+        failure = error
+    run = None if prepared.run is None else prepared.run.plan.model_dump(mode="json")
+    if as_json:
+        found = {"script": script, "plan": prepared.plan.model_dump(mode="json"), "run": run, "call": call}
+        found["folders"] = [str(prepared.folder)]
+        out.json({**found, "test_only": verdict or (failure.message if failure else None)})
+    else:
+        out.data(f"# folders: {prepared.folder}\n# the job\n{script}")
+        out.data(f"# {prepared.folder / 'job.json'}\n{prepared.plan.model_dump_json(indent=2)}\n")
+        if run is not None:
+            out.data(f"# {prepared.folder / 'plan.json'}\n{json.dumps(run, indent=2, ensure_ascii=False)}\n")
+        if call:
+            out.data(f"# call\n{shlex.join(call)}")
+        if launcher.asks is not None:
+            out.data(f"# {launcher.asks}: {verdict or failure or launcher.asks.split()[0] + ' is not on this machine'}")
+    if failure is not None:
+        raise failure
+    return ExitCode.OK
+
+
+def print_submitted(out: Output, job: Submitted, launcher: Launcher, face: Face, *, as_json: bool) -> None:
+    """A job was submitted: its id is the output."""
+    if as_json:
+        found = {"id": job.id, "name": job.name, "folder": str(job.folder)}
+        call = launcher.call(job.spec)
+        out.json({**found, **({"script": call[-1]} if call else {})})
+        return
+    out.note(f"folder {job.folder}")
+    for words in ("status", "cancel"):
+        out.note(f"  {face.line(words, job.id)}")
+    end(out, f"job {job.id}", face.line("logs", "-f", job.id), data=True)
+
+
+def wait_for(out: Output, launcher: Launcher, job: Submitted, face: Face, *, as_json: bool) -> int:
+    """Until the job has ended; exits with its code."""
+    from atropos_cli.jobs.follow import watch
+
+    found = watch(job, launcher, out.note)
+    if as_json:
+        out.json(found)
+    if found["state"] == "finished":
+        return ExitCode.OK
+    reason = found["reason"] or "no reason known"
+    out.error(f"job {job.id} {found['state']}: {reason}", face.line("logs", job.id))
+    raise typer.Exit(found["exit_code"] or ExitCode.LAUNCH)
+
+
+def print_status(out: Output, found: dict[str, Any]) -> None:
+    """A job's view as text."""
+    keys = ("id", "name", "folder", "state", "reason", "exit_code", "rollout", "slurm_state", "nodes", "run_time")
+    shown = (*keys, *sorted(found.keys() - {*keys, "merged", "components", "shards", "hopeless"}), "merged")
+    out.details({key: str(found[key]) for key in shown if found.get(key) not in (None, "")})
+    rows = []
+    for item in found.get("components", []):
+        code = "" if item["code"] is None else f" ({item['code']})"
+        address = ", ".join(f"{item['host']}:{port}" for port in item["ports"].values())
+        rows.append((item["name"], item["state"] + code, item["node"] or "-", address or "-"))
+    out.table(rows, header=("component", "state", "node", "address"))
+    shards = [
+        (
+            str(item["shard"]),
+            item["state"],
+            "-" if item["exit_code"] is None else str(item["exit_code"]),
+            item["reason"] or "",
+        )
+        for item in found.get("shards", [])
+    ]
+    out.table(shards, header=("shard", "state", "code", "reason"))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, LaunchError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import JobPlan
-    from atropos_cli.serving.record import ServerRecord
 
 _POLL = 1.0
 
@@ -30,37 +29,34 @@ class Batch:
 
 def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_run: bool, as_json: bool) -> str | None:
     """Submit the servers' job; its id, or None for a dry run, which prints it."""
-    from atropos_cli.builtin.slurm.values import job_name, parse_time
-    from atropos_cli.cli.commands.slurm import make_launcher
-    from atropos_cli.cli.slurmjobs import Prepared
-    from atropos_cli.cli.slurmsubmit import show, submit_prepared
+    from atropos_cli.cli.jobs import show
+    from atropos_cli.cli.launchers import make_launcher
+    from atropos_cli.config.sizes import job_name, parse_time
     from atropos_cli.domain.job import Resources
-    from atropos_cli.ports.launcher import JobSpec
+    from atropos_cli.jobs import prepare as jobs
 
-    launcher = make_launcher(session, batch.profile, batch.config)
+    launcher = make_launcher(session, "slurm", (), batch.profile, batch.config)
     resources = Resources(
         nodes=batch.nodes,
         gpus_per_node=batch.gpus,
         time_s=None if batch.time is None else parse_time(batch.time),
     )
-    profile: Any = launcher.config
-    changed = {"resources": resources, "name": job_name(plan.name), "interface": profile.interface, "expose": True}
-    full = plan.replace(**changed, env={**profile.env, **plan.env})
-    spec = JobSpec(name=full.name, run=str(folder), cwd=plan.cwd, resources=resources.model_dump(mode="json"))
-    prepared = Prepared(full, spec, folder)
-    launcher.render(spec)
+    full = launcher.adapt(plan.replace(resources=resources, name=job_name(plan.name), expose=True), folder)
+    prepared = jobs.Prepared(full, jobs.spec_of(full, folder), folder)
+    launcher.render(prepared.spec)
     if dry_run:
         show(session.out, launcher, prepared, as_json=as_json)
         return None
-    return submit_prepared(launcher, prepared).id
+    return jobs.submit(prepared, launcher)
 
 
 def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
     """Wait until the job's servers are ready; Ctrl-C leaves the job in the queue."""
-    from atropos_cli.cli.commands.slurm import make_launcher
+    from atropos_cli.cli.launchers import make_launcher
     from atropos_cli.cli.servers import announce, failure
-    from atropos_cli.cli.slurmview import find, view
     from atropos_cli.jobs.folder import read_job
+    from atropos_cli.jobs.status import view
+    from atropos_cli.jobs.store import read_submitted
     from atropos_cli.serving.hold import capabilities
     from atropos_cli.serving.state import read_server, write_record
 
@@ -77,7 +73,7 @@ def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
             return ExitCode.OK
         if record.state in ("failed", "stopped"):
             raise failure(folder, record)
-        job = view(find(str(folder)), make_launcher(session, None, None))
+        job = view(read_submitted(folder), make_launcher(session, "slurm"))
         if job["state"] in ("failed", "cancelled", "finished", "lost"):
             raise LaunchError(
                 f"job {record.job_id} {job['state']}: {job['reason'] or 'no reason known'}",
@@ -88,11 +84,3 @@ def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
             shown = text
             session.out.note(text)
         time.sleep(_POLL)
-
-
-def stop(session: Session, record: ServerRecord) -> None:
-    """Cancel the job and wait for its end."""
-    from atropos_cli.cli.commands.slurm import make_launcher
-
-    assert record.job_id is not None
-    make_launcher(session, None, None).cancel(record.job_id)

@@ -226,6 +226,10 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
         command: Any = typer.main.get_command(loaded)
     elif hasattr(loaded, "make_context"):
         command = loaded
+    elif hasattr(loaded, "launcher"):
+        from atropos_cli.cli.commands.job import launcher_group
+
+        command = launcher_group(loaded.launcher, loaded.help)
     elif callable(loaded):
         command = _plain_command(loaded, name=name)
     else:

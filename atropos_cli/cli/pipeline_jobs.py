@@ -1,7 +1,8 @@
-"""`atropos pipeline run --on slurm`: each step a job that waits for those before it.
+"""`atropos pipeline run --on LAUNCHER`: each step a job that waits for those before it, or the whole one job.
 
-A job is `atropos pipeline step FOLDER NAME`, so a step is carried out and recorded as it would be here. The
-cluster cancels a job whose predecessor has failed.
+The job of a step is `atropos pipeline step FOLDER NAME`, so a step is carried out and recorded as it would be here.
+The launcher cancels a job whose predecessor has failed. A launcher whose jobs cannot wait for each other gets one
+job, which carries out the steps in order.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.habits import glance
+from atropos_cli.cli.joborders import Serve, Wanted, make_order, model_of
+from atropos_cli.cli.jobs import Face, print_submitted
+from atropos_cli.cli.launchers import make_launcher, native_options
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.builtin.slurm.launcher import SlurmLauncher
-    from atropos_cli.cli.slurmjobs import Request, Serve
     from atropos_cli.domain.pipeline import Pipeline, ReadyStep
+    from atropos_cli.ports.launcher import Launcher
 
 _KEYS = ("nodes", "gpus_per_node", "cpus", "mem", "time", "signal_before", "requeue", "serve", "sbatch")
 _SERVE_KEYS = ("engine", "model", "tp", "dp", "python", "options")
@@ -32,23 +34,27 @@ class StepJob:
     """The job of a step, and the steps of this submission it waits for."""
 
     step: str
-    request: Request
+    words: tuple[str, ...]
+    wanted: Wanted
     after: tuple[str, ...]
 
 
-def step_jobs(pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[str]) -> list[StepJob]:
-    """The jobs of the steps that must be carried out, in order. Raises ConfigError for what a step asks for."""
-    from atropos_cli.builtin.slurm.values import job_name
-    from atropos_cli.cli.slurmjobs import Request
+def step_jobs(
+    pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[str], launcher: Launcher | None = None
+) -> list[StepJob]:
+    """The jobs of the steps that must be carried out, in order. Raises ConfigError for what a step asks for.
+
+    launcher: checks options in its own terms; None where there is none that could.
+    """
+    from atropos_cli.config.sizes import job_name
     from atropos_cli.domain.job import Resources
     from atropos_cli.pipeline.records import step_folder
 
-    wanted = {step.name for step in steps}
+    names = {step.name for step in steps}
     jobs = []
     for step in steps:
-        values, options = resources_of(step)
-        request = Request(
-            words=("pipeline", "step", pipeline.folder, step.name, *(["--anew"] if step.name in again else [])),
+        values, options = resources_of(step, launcher)
+        wanted = Wanted(
             resources=Resources.model_validate(values),
             name=job_name(f"{pipeline.name}-{step.name}"),
             folder=step_folder(pipeline, step.name) / "job",
@@ -56,27 +62,53 @@ def step_jobs(pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[
             options=options,
             cwd=Path(pipeline.cwd),
         )
-        jobs.append(StepJob(step.name, request, tuple(name for name in step.after if name in wanted)))
+        words = ("pipeline", "step", pipeline.folder, step.name, *(["--anew"] if step.name in again else []))
+        jobs.append(StepJob(step.name, words, wanted, tuple(name for name in step.after if name in names)))
     return jobs
 
 
-def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], *, profile: str | None, as_json: bool) -> int:
+def checker(session: Session) -> Launcher | None:
+    """A launcher that can check `sbatch = {...}` of a step, wherever the pipeline runs; None where it is missing."""
+    for item in session.registry.registrations("launcher"):
+        if item.name == "slurm":
+            cls: Any = item.load()
+            found: Launcher = cls(cls.Config())
+            return found
+    return None
+
+
+def submit_whole(
+    session: Session, pipeline: Pipeline, words: Sequence[str], launcher: Launcher, *, as_json: bool
+) -> int:
+    """The whole pipeline as one job."""
+    from atropos_cli.config.sizes import job_name
+    from atropos_cli.domain.job import Resources
+    from atropos_cli.jobs import prepare as jobs
+    from atropos_cli.jobs.store import read_submitted
+
+    folder = Path(pipeline.folder).absolute()
+    place = folder.with_name(f"{folder.name}.job")  # its folder may hold nothing else when a pipeline begins
+    wanted = Wanted(resources=Resources(), name=job_name(pipeline.name), folder=place)
+    jobs.submit(jobs.prepare(make_order(session, words, wanted, example=""), launcher), launcher)
+    print_submitted(session.out, read_submitted(place), launcher, Face(), as_json=as_json)
+    return ExitCode.OK
+
+
+def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], launcher: Launcher, *, as_json: bool) -> int:
     """Submit the steps and print their job ids. When one is refused, those before it are cancelled again."""
     from dataclasses import replace
 
-    from atropos_cli.cli.commands.slurm import make_launcher
-    from atropos_cli.cli.slurmjobs import prepare
-    from atropos_cli.cli.slurmsubmit import submit_prepared
+    from atropos_cli.jobs.prepare import prepare
+    from atropos_cli.jobs.prepare import submit as submit_job
     from atropos_cli.pipeline.records import write_pipeline
 
-    launcher = make_launcher(session, profile, None)
     _refuse_queued(session, pipeline, jobs)
     write_pipeline(pipeline)
     ids: dict[str, str] = {}
     for job in jobs:
-        request = replace(job.request, after=tuple(ids[name] for name in job.after))
+        wanted = replace(job.wanted, after=tuple(ids[name] for name in job.after))
         try:
-            ids[job.step] = submit_prepared(launcher, prepare(request, launcher.config)).id
+            ids[job.step] = submit_job(prepare(make_order(session, job.words, wanted, example=""), launcher), launcher)
         except AtroposError as error:
             left = _cancel(launcher, ids)
             told = f"; still queued: {', '.join(left)}" if left else "; no step is left in the queue"
@@ -90,16 +122,14 @@ def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], *, pro
     return ExitCode.OK
 
 
-def show(session: Session, jobs: Sequence[StepJob], *, profile: str | None, as_json: bool) -> int:
+def show(session: Session, jobs: Sequence[StepJob], launcher: Launcher, *, as_json: bool) -> int:
     """Print what would be submitted: scripts, plans and calls."""
-    from atropos_cli.cli.commands.slurm import make_launcher
-    from atropos_cli.cli.slurmjobs import prepare
+    from atropos_cli.jobs.prepare import prepare
 
-    launcher = make_launcher(session, profile, None)
     rows = []
     for job in jobs:
-        prepared = prepare(job.request, launcher.config)
-        script, call = launcher.render(prepared.spec), launcher.command(prepared.spec)
+        prepared = prepare(make_order(session, job.words, job.wanted, example=""), launcher)
+        script, call = launcher.render(prepared.spec), launcher.call(prepared.spec)
         plan = prepared.plan.model_dump(mode="json")
         rows.append({"step": job.step, "after": job.after, "script": script, "call": call, "plan": plan})
         if not as_json:
@@ -112,23 +142,21 @@ def show(session: Session, jobs: Sequence[StepJob], *, profile: str | None, as_j
 
 def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """(job id, state) of the steps whose jobs the cluster knows."""
-    from atropos_cli.builtin.slurm.launcher import SUBMITTED
-    from atropos_cli.cli.commands.slurm import make_launcher
-    from atropos_cli.cli.slurmview import read_submitted
+    from atropos_cli.jobs.store import SUBMITTED, read_submitted
     from atropos_cli.pipeline.records import step_folder
 
     found: dict[str, tuple[str, str]] = {}
-    launcher = None
+    launchers: dict[str, Launcher] = {}
     for step in pipeline.steps:
         folder = step_folder(pipeline, step.name) / "job"
         if not (folder / SUBMITTED).exists():
             continue
-        job_id = read_submitted(folder).id
-        launcher = launcher or make_launcher(session, None, None)
+        job = read_submitted(folder)
         try:
-            found[step.name] = (job_id, launcher.status(job_id).state)
-        except LaunchError:  # no SLURM on this machine
-            found[step.name] = (job_id, "unknown")
+            launcher = launchers.setdefault(job.launcher, make_launcher(session, job.launcher))
+            found[step.name] = (job.id, launcher.status(job.id).state)
+        except AtroposError:  # the launcher, or its cluster, is not on this machine
+            found[step.name] = (job.id, "unknown")
     return found
 
 
@@ -137,18 +165,15 @@ def _refuse_queued(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob]
     wanted = {job.step for job in jobs}
     for name, (job_id, state) in queued(session, pipeline).items():
         if name in wanted and state in ("pending", "running"):
-            raise LaunchError(
-                f"step {name!r} is {state} already, as job {job_id}", hint=f"atropos slurm cancel {job_id}"
-            )
+            raise LaunchError(f"step {name!r} is {state} already, as job {job_id}", hint=f"atropos job cancel {job_id}")
 
 
-def resources_of(step: ReadyStep) -> tuple[dict[str, Any], dict[str, str]]:
+def resources_of(step: ReadyStep, launcher: Launcher | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """What a step asks of a cluster, and its free options of sbatch. Raises ConfigError with the step's name."""
     from pydantic import ValidationError
 
-    from atropos_cli.builtin.slurm.values import parse_memory, parse_time
-    from atropos_cli.cli import slurmjobs
     from atropos_cli.cli.failure import validation_text
+    from atropos_cli.config.sizes import parse_memory, parse_time
     from atropos_cli.domain.job import Resources
 
     given: dict[str, Any] = dict(step.resources)
@@ -167,7 +192,8 @@ def resources_of(step: ReadyStep) -> tuple[dict[str, Any], dict[str, str]]:
             if key in given:
                 values[name] = parse_time(str(given[key]))
         Resources.model_validate(values)
-        options = slurmjobs.options([f"{key}={value}" if value != "" else key for key, value in sbatch.items()])
+        words = [f"{key}={value}" if value != "" else key for key, value in sbatch.items()]
+        options = {} if launcher is None else native_options(launcher, words)
     except ValidationError as error:
         raise ConfigError(f"{where}: {validation_text(error)}") from error
     except UsageError as error:
@@ -177,8 +203,6 @@ def resources_of(step: ReadyStep) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _serve(step: ReadyStep) -> Serve | None:
     """The servers of a step: serve = "vllm", or a table with more about them."""
-    from atropos_cli.cli.slurmjobs import Serve
-
     given = step.resources.get("serve")
     if given is None:
         return None
@@ -187,8 +211,7 @@ def _serve(step: ReadyStep) -> Serve | None:
     _check_keys(table, _SERVE_KEYS, where)
     if table.get("engine") not in ("sglang", "vllm"):
         raise ConfigError(f"{where}: engine must be sglang or vllm, got {table.get('engine')!r}")
-    models = glance(step.command, "model")
-    model = table.get("model") or (models[-1] if models else None)
+    model = table.get("model") or model_of(step.command)
     if not isinstance(model, str):
         raise ConfigError(f"{where}: no model is named", hint="give the command a --model, or serve a model")
     sizes = {key: table.get(key) for key in ("tp", "dp")}
@@ -209,7 +232,7 @@ def _check_keys(given: Collection[str], known: Sequence[str], where: str) -> Non
             raise ConfigError(f"{where}: unknown key {key!r}", hint=hint)
 
 
-def _cancel(launcher: SlurmLauncher, ids: Mapping[str, str]) -> list[str]:
+def _cancel(launcher: Launcher, ids: Mapping[str, str]) -> list[str]:
     """Cancel jobs, the last first; those that could not be."""
     left = []
     for name, job_id in reversed(list(ids.items())):

@@ -247,11 +247,11 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
 
 def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
     """Cancel the batch job of a server that runs or waits."""
-    from atropos_cli.cli.launchslurm import stop
+    from atropos_cli.cli.launchers import make_launcher
     from atropos_cli.serving.state import server_folder, write_record
 
-    if record.state in ("starting", "ready"):
-        stop(session, record)
+    if record.state in ("starting", "ready") and record.job_id is not None:
+        make_launcher(session, "slurm").cancel(record.job_id)
         record = record.replace(state="stopped")
         write_record(server_folder(record.name), record)
     if as_json:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atropos_cli.cli.runs import resuming
-from atropos_cli.config.pairs import put_once
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
@@ -29,26 +27,13 @@ class Elsewhere:
     shards: int
 
 
-def make_launcher(session: Session, name: str, given: Sequence[str]) -> Launcher:
-    """The launcher with options given as KEY=VALUE. Raises UsageError for one that cannot spread a run."""
-    from atropos_cli.rollout.planner import make_config
-
-    options: dict[str, Any] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--on-option {text!r} is not KEY=VALUE")
-        put_once(options, key, value, "--on-option")
-    registration = session.registry.find("launcher", name)
-    cls = registration.load()
-    if not cls.spreads:
+def check_spreads(launcher: Launcher) -> None:
+    """Raises UsageError for a launcher that cannot carry a run out in shards."""
+    if not launcher.capabilities.shards:
         raise UsageError(
-            f"launcher {name!r} cannot carry out a run in shards",
-            hint=f"atropos {name} starts whole commands" if name in ("tmux", "slurm") else None,
+            f"launcher {launcher.name!r} cannot carry out a run in shards",
+            hint=f"atropos job submit --on {launcher.name} starts whole commands",
         )
-    prefix = f"ATROPOS_{name.upper()}__"
-    launcher: Launcher = cls(make_config(cls.Config, options, owner=f"launcher {name!r}", env_prefix=prefix))
-    return launcher
 
 
 def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:

@@ -23,6 +23,7 @@ from atropos_cli.cli.rewards import reward_buckets, reward_flags
 from atropos_cli.config import commands
 from atropos_cli.config.settings import TrainSettings
 from atropos_cli.console.session import Session
+from atropos_cli.jobs.order import is_planner
 
 if TYPE_CHECKING:
     from atropos_cli.config.resolve import Resolved
@@ -117,6 +118,7 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
         epilog=FOOTER,
         context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     )
+    command.makes_plan = is_planner(action)
     add_common(command)
     return command
 

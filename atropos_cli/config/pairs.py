@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Any, TypeVar
 
 from atropos_cli.errors import UsageError
 
 T = TypeVar("T")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def put_once(found: dict[str, T], name: str, value: T, option: str) -> None:
@@ -27,3 +30,13 @@ def json_once(text: str, option: str) -> Any:
         return found
 
     return json.loads(text, object_pairs_hook=entered)
+
+
+def variable(text: str) -> tuple[str, str | None]:
+    """(name, value) of --env NAME=VALUE; value None for NAME alone, which must be set here. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not _VARIABLE.fullmatch(name):
+        raise UsageError(f"--env {name!r} is not NAME or NAME=VALUE")
+    if not equals and name not in os.environ:
+        raise UsageError(f"--env {name}: the variable is not set here", hint=f"export {name}=..., or drop it")
+    return name, value if equals else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.config.program import ProgramSettings
 from atropos_cli.console.logs import output_level, set_level
-from atropos_cli.console.output import Output
+from atropos_cli.console.output import QUIET, VERBOSE, Output
 
 if TYPE_CHECKING:
     import typer
@@ -24,7 +24,11 @@ def truthy(name: str) -> bool:
 
 
 class Session:
-    """One per call of main(); hangs on the context as `ctx.obj`."""
+    """One per call of main(); hangs on the context as `ctx.obj`.
+
+    check_command: raises UsageError for the name of a command that atropos does not have.
+    take: where the plan of a run goes when it is not to be carried out here; None: the command carries it out.
+    """
 
     def __init__(self, args: Sequence[str] = ()) -> None:
         # These switches are wanted before the options of the innermost command are parsed, which may be made from
@@ -35,6 +39,8 @@ class Session:
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")
         self.out = Output(output_level(words))
         self.program = ProgramSettings()
+        self.check_command: Callable[[str], None] = lambda name: None
+        self.take: Callable[[Any], None] | None = None
         self._warned = self._fresh = False
         self._log_level: str | None = None
 
@@ -56,6 +62,14 @@ class Session:
                 if self.debug and failure.traceback:
                     self.out.trace(failure.traceback)
         return registry
+
+    @property
+    def switches(self) -> list[str]:
+        """The switches that another call of the program needs to speak like this one."""
+        words = {"--debug": self.debug, "--strict-plugins": self.strict}
+        words |= {"--quiet": self.out.level == QUIET, "--verbose": self.out.level == VERBOSE}
+        level = [] if self._log_level is None else ["--log-level", self._log_level]
+        return [*(word for word, given in words.items() if given), *level]
 
     def examine_plugins(self) -> None:
         """For commands that list broken plugins themselves: look at each anew, and warn of none."""

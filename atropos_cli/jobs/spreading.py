@@ -12,8 +12,10 @@ from pathlib import Path
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.domain.training import TrainPlan
 from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import write_orders
+from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import check_same_plan, read_plan
 from atropos_cli.jobs.shards import merge_shards, shard_folder
 
@@ -46,8 +48,14 @@ def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{place} cannot be made: {error.strerror}", hint="give another --output") from error
-        data = {"digest": own.digest, **own.model_dump(mode="json")}
-        write_orders(place / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        store_plan(own, place)
+
+
+def store_plan(plan: Plan | TrainPlan, folder: Path) -> None:
+    """Write plan.json, which `atropos run` carries out there. Raises ConfigError when a secret would stand in it."""
+    make_folder(folder)
+    data = {"digest": plan.digest, **plan.model_dump(mode="json")}
+    write_orders(folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def join_shards(folder: Path, count: int) -> RunSummary:

@@ -63,7 +63,25 @@ def check_component(kind: Kind, name: str, component: Any, *, origin: str) -> An
             f"{kind} {name!r} of {origin}: class {component.__name__} has no name",
             hint=f"add name = {_suggested_name(name, component)!r} to the class",
         )
+    if kind == "launcher":
+        _check_launcher(name, component, origin)
     return component
+
+
+def _check_launcher(name: str, component: Any, origin: str) -> None:
+    """Its capabilities are what the commands go by."""
+    able = component.capabilities
+    if type(able).__name__ != "LauncherCapabilities":
+        raise PluginError(
+            f"launcher {name!r} of {origin}: capabilities of {component.__name__} are not LauncherCapabilities: "
+            f"found {found(able)}",
+            hint="capabilities = LauncherCapabilities(shards=True), from atropos_cli.sdk.launchers",
+        )
+    if not (able.submit or able.shards):
+        raise PluginError(
+            f"launcher {name!r} of {origin}: {component.__name__} can neither submit jobs nor carry out shards",
+            hint="let its capabilities say submit=True or shards=True",
+        )
 
 
 def to_spec(kind: Kind, item: Any) -> ComponentSpec:

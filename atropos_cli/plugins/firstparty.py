@@ -52,7 +52,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-vllm[vllm]": ("vllm",),
     },
     "trainer": {"atropos-trl[train]": ("native", "trl")},
-    "launcher": {"atropos-ray[ray]": ("ray",)},
+    "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }
 _IN_PROCESS = "a model in this process: --backend local"

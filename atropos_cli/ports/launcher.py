@@ -1,14 +1,18 @@
-"""Launchers: where a plan runs (here, in tmux, on a cluster)."""
+"""Launchers: where jobs run (here, in tmux, on a cluster). A launcher is a plugin like a backend."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.job import JOB_FILE, JobPlan
 from atropos_cli.ports.backend import NoOptions
 
 JobState = Literal["pending", "running", "finished", "failed", "cancelled", "unknown"]
@@ -31,23 +35,61 @@ class JobSpec(Frozen):
     after: tuple[str, ...] = ()
     options: dict[str, str] = Field(default_factory=dict)
 
+    def words(self) -> tuple[str, ...]:
+        """The arguments of atropos that carry the job out on this machine, whatever node of a cluster it is."""
+        if self.command:
+            return self.command
+        job = Path(self.run) / JOB_FILE
+        return ("run", str(job if job.exists() else self.run))
+
+    def parts(self) -> list[tuple[Path, list[str]]]:
+        """(folder, argv) of each process to be started: one for each shard of a run, else the job alone."""
+        folder, program = Path(self.run).absolute(), [sys.executable, "-m", "atropos_cli"]
+        count = self.resources.get("shards")
+        if not isinstance(count, int):
+            return [(folder, [*program, *self.words()])]
+        shards = [folder / "shards" / str(number) for number in range(count)]
+        return [(shard, [*program, "run", str(shard)]) for shard in shards]
+
 
 class JobStatus(Frozen):
+    """How a job stands. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown."""
+
     id: str
     state: JobState
     exit_code: int | None = None
     reason: str | None = None
+    hopeless: bool = False
+    detail: dict[str, str] = Field(default_factory=dict)
+
+
+class LauncherCapabilities(Frozen):
+    """What a launcher can do.
+
+    submit: start a job that goes on without us; another process can ask for it by its id.
+    shards: carry out one run in resources["shards"] parts; each <run>/shards/I holds a plan.json.
+    arrays: start resources["array"] tasks of one job, each of which finds its shard by SLURM_ARRAY_TASK_ID.
+    nodes: give one job several nodes. dependencies: start a job when others have succeeded (JobSpec.after).
+    services: run a job's servers on the nodes of its own.
+    """
+
+    submit: bool = True
+    shards: bool = False
+    arrays: bool = False
+    nodes: bool = False
+    dependencies: bool = False
+    services: bool = False
 
 
 class Launcher(ABC):
     """Starts jobs and tells how they are. render() is pure: same job, same text.
 
-    spreads: can it carry out a run in shards? Then resources["shards"] is their number, and each
-    <run>/shards/I holds a plan.json of its own.
+    asks: the program and option by which `verdict` asks before a job is submitted, for messages.
     """
 
     name: ClassVar[str]
-    spreads: ClassVar[bool] = False
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities()
+    asks: ClassVar[str | None] = None
     Config: ClassVar[type[BaseModel]] = NoOptions
 
     def __init__(self, config: Any) -> None:
@@ -72,3 +114,54 @@ class Launcher(ABC):
     @abstractmethod
     def cancel(self, job_id: str) -> None:
         """Stop the job and everything it started."""
+
+    # What follows has an answer that fits most launchers.
+
+    def adapt(self, plan: JobPlan, folder: Path) -> JobPlan:
+        """The plan with what this launcher adds to every job: variables, containers, a network interface."""
+        return plan
+
+    def check_option(self, key: str) -> None:
+        """May this key stand in JobSpec.options? Raises ValueError that says why not."""
+        raise ValueError(f"launcher {self.name!r} takes no options of this kind")
+
+    def call(self, job: JobSpec) -> list[str]:
+        """The command that submits the job, where there is one to show."""
+        return []
+
+    def doubts(self, job: JobSpec) -> list[str]:
+        """What may keep the job from working and can be seen from here."""
+        return []
+
+    def verdict(self, job: JobSpec) -> str | None:
+        """What the cluster says to the job before it is submitted. Raises LaunchError with its reason why not."""
+        return None
+
+    def tasks(self, job_id: str, count: int) -> Mapping[int, JobStatus]:
+        """The tasks of an array by their index, as far as the launcher knows them."""
+        return {}
+
+    def output(self, job: JobSpec, job_id: str, task: int | None = None) -> Path | None:
+        """The file with what the job itself prints (the supervisor of its programs); None: see `logs`."""
+        return None
+
+    @classmethod
+    def examples(cls) -> tuple[str, ...]:
+        """Command lines that fit this machine, for a user who gave no command."""
+        return (f"atropos job submit --on {cls.name} -- gen ENV --limit 100 --output runs/play",)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherCommands:
+    """What an entry point of group `atropos.commands` may name besides a typer.Typer: the commands of
+    `atropos job` for one launcher, as a group of its own.
+
+        commands = LauncherCommands("slurm", "Run atropos commands as SLURM jobs.")
+    """
+
+    launcher: str
+    help: str
+
+    def __call__(self) -> None:
+        """Commands are callable."""
+        raise TypeError("a LauncherCommands is not called; it is an entry point of atropos.commands")

@@ -94,10 +94,7 @@ _MOVED = {
     ),
     "secrets": "learn_secret learn_url_secret looks_secret names_a_secret redacted redacted_bytes",
     "training": "EvalSuite TrainContext TrainPlan TrainResult Trainer TrainerError finish_in is_binary",
-    "launchers": (
-        "Component Frozen JobPlan JobSpec JobState JobStatus LaunchError Launcher Resources Warmup only_here "
-        "slurm_templates"
-    ),
+    "launchers": "Component Frozen JobPlan JobSpec JobState JobStatus LaunchError Launcher Resources Warmup only_here",
     "outputs": "GroupFile SAMPLE_COLUMNS TrackedRun Tracker Writer ZstGroupFile data_stream encode_group",
     "isolation": (
         "IsolatedWorker WorkerCrashed WorkerError WorkerMemory WorkerSpec WorkerTimeout accept_isolation "

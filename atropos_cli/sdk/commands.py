@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.config.pairs import put_once, variable
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import (
     FORMAT,
@@ -22,11 +23,12 @@ from atropos_cli.console.dataio import (
     ticking,
     write_rejects,
 )
-from atropos_cli.console.ending import end, shell
+from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import safe_name
 from atropos_cli.console.output import Output
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode
+from atropos_cli.streams import data_fd, data_stream, give_back_stdout
 
 __all__ = [
     "FORMAT",
@@ -43,9 +45,14 @@ __all__ = [
     "Reading",
     "Session",
     "SplitOptions",
+    "counted",
+    "data_fd",
+    "data_stream",
     "end",
+    "give_back_stdout",
     "keep_inputs",
     "option",
+    "put_once",
     "read_inputs",
     "read_lines",
     "safe_name",
@@ -54,6 +61,7 @@ __all__ = [
     "shell",
     "target_of",
     "ticking",
+    "variable",
     "with_flags",
     "write_rejects",
 ]

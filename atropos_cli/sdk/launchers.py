@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from atropos_cli.config.sizes import job_name, parse_memory, parse_time
 from atropos_cli.domain.base import Frozen
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.errors import LaunchError
 from atropos_cli.io.lock import file_lock
 from atropos_cli.paths import only_here, replacing
-from atropos_cli.ports.launcher import JobSpec, JobState, JobStatus, Launcher
-from atropos_cli.resources import slurm_templates
+from atropos_cli.ports.launcher import (
+    JobSpec,
+    JobState,
+    JobStatus,
+    Launcher,
+    LauncherCapabilities,
+    LauncherCommands,
+)
 
 __all__ = [
     "Component",
@@ -19,10 +26,14 @@ __all__ = [
     "JobStatus",
     "LaunchError",
     "Launcher",
+    "LauncherCapabilities",
+    "LauncherCommands",
     "Resources",
     "Warmup",
     "file_lock",
+    "job_name",
     "only_here",
+    "parse_memory",
+    "parse_time",
     "replacing",
-    "slurm_templates",
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from atropos_cli.testing.backends import BackendContract
     from atropos_cli.testing.environments import EnvironmentContract
     from atropos_cli.testing.helpers import STRANGE_REPLIES, make_rollout, run_environment
+    from atropos_cli.testing.launchers import LauncherContract
     from atropos_cli.testing.rewards import RewardContract
     from atropos_cli.testing.trainers import TrainerContract, tiny_model
 
@@ -25,6 +26,7 @@ __all__ = [
     "STRANGE_REPLIES",
     "BackendContract",
     "EnvironmentContract",
+    "LauncherContract",
     "RewardContract",
     "TrainerContract",
     "make_rollout",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "BackendContract": "backends",
     "EnvironmentContract": "environments",
+    "LauncherContract": "launchers",
     "RewardContract": "rewards",
     "STRANGE_REPLIES": "helpers",
     "TrainerContract": "trainers",

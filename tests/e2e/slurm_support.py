@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_slurm.launcher import SlurmLauncher
 
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.jobs.folder import write_job
+from atropos_cli.jobs.store import remember
 from atropos_cli.ports.launcher import JobSpec
 
 from . import slurm_cluster
@@ -114,7 +115,10 @@ def start(folder: Path, *components: Component, nodes: int = 2, **settings: Any)
     plan = JobPlan(atropos_version="0", name="test", components=components, resources=resources, grace=5, **settings)
     write_job(plan, folder)
     spec = JobSpec(name="test", run=str(folder), cwd=str(folder), resources=resources.model_dump(mode="json"))
-    return SlurmLauncher(SlurmLauncher.Config()).submit(spec)
+    launcher = SlurmLauncher(SlurmLauncher.Config())
+    job_id = launcher.submit(spec)
+    remember(folder, job_id, spec, launcher)
+    return job_id
 
 
 def record(folder: Path) -> dict[str, Any]:

@@ -49,6 +49,26 @@ def test_one_gen_job(place: Path, cli: Any) -> None:
     assert [item["state"] for item in cli("slurm", "list", "--json").json] == ["finished"]
 
 
+def test_a_queued_job_does_what_was_submitted(place: Path, cluster: Cluster, cli: Any) -> None:
+    """What is changed in atropos.toml while a job waits does not change it: neither a plan, nor options of words."""
+    config = place / "atropos.toml"
+    config.write_text("limit = 2\ngroup_size = 3\n")
+    play = (*GEN[:6], "--output", "run")
+    count = ("eval", *GEN[1:6], "--output", "counted")
+    jobs = [
+        cli("slurm", "submit", "--json", "--sbatch", "hold", "--time", "10m", "--", *words).json["id"]
+        for words in (play, count)
+    ]
+    config.write_text("limit = 5\ngroup_size = 4\n[sampling]\ntemperature = 0.5\n")
+    for job in jobs:
+        cluster.output("scontrol", "release", job)
+    assert [cluster.wait(job, 90)["JobState"] for job in jobs] == ["COMPLETED"] * 2
+    assert [len(rollouts) for rollouts in groups(place / "run").values()] == [3, 3]
+    assert len(groups(place / "counted")) == 2
+    plan = json.loads((place / "run" / "plan.json").read_text())
+    assert (plan["limit"], plan["group_size"], plan["sampling"]["temperature"]) == (2, 3, 1.0)
+
+
 def test_a_failing_command_gives_its_own_code(place: Path, cli: Any) -> None:
     words = ("eval", "./sums.py:Sums", "--backend", "scripted", "--no-such-option", "1")
     refused = cli("slurm", "submit", "--", *words)

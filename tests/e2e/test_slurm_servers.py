@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_slurm.launcher import SlurmLauncher
 
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.domain.job import JobPlan, Resources
 from atropos_cli.jobs.folder import write_job
 from atropos_cli.ports.launcher import JobSpec

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_tmux.client import Tmux, job_environment, session_name
+from atropos_tmux.launcher import TmuxConfig, TmuxLauncher
 
-from atropos_cli.builtin.tmux.client import Tmux, job_environment, session_name
-from atropos_cli.builtin.tmux.launcher import TmuxConfig, TmuxLauncher
 from atropos_cli.errors import LaunchError
 from atropos_cli.ports.launcher import JobSpec
 

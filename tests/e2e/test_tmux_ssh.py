@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_tmux.ssh import Remote
 
-from atropos_cli.cli.ssh import Remote
 from atropos_cli.errors import LaunchError, UsageError
 
 from .tmux_support import SOCKET, Sshd, command_lines, on_a_terminal, processes_with, ssh_server, tmux_server, wait_for
@@ -33,7 +33,7 @@ def far(cli: Callable[..., Any], sshd: Sshd) -> Callable[..., Any]:
 
 def far_side(home: str) -> set[int]:
     """The far side's programs of this test."""
-    return {*processes_with("atropos_cli.cli.remote")}.intersection(processes_with(home))
+    return {*processes_with("atropos_tmux.remote")}.intersection(processes_with(home))
 
 
 def test_a_run_on_another_machine(far: Callable[..., Any], sshd: Sshd, tmp_path: Path) -> None:

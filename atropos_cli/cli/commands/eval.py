@@ -15,6 +15,7 @@ from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.jobs.order import PlannedRun, makes_plan
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
@@ -49,6 +50,7 @@ class EvalOptions(CommandOptions):
 OWN = command_bucket("eval", EvalOptions)
 
 
+@makes_plan
 def evaluate_environment(
     chosen: Chosen, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
@@ -63,6 +65,9 @@ def evaluate_environment(
     earlier = read_evaluation(options.baseline) if options.baseline is not None else None
     names: list[str | None] = list(options.models) if options.models else [chosen.settings.model]
     plans = [_plan(chosen, model, samples) for model in names]
+    if chosen.session.take is not None:
+        chosen.session.take(PlannedRun(plans[0], complete=False))
+        return ExitCode.OK
     if options.dry_run:
         for plan in plans:
             print_plan(plan, chosen.session.out, as_json=as_json)

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.cli.environments import Chosen, Use, environment_app
+from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.cli.spread import Elsewhere, job_of, make_launcher, spread
+from atropos_cli.cli.spread import Elsewhere, check_spreads, job_of, spread
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
+from atropos_cli.config.problems import DEFAULT
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.names import default_run_folder
-from atropos_cli.errors import UsageError
+from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.jobs.order import PlannedRun, makes_plan
 
 OUTPUT, ELSEWHERE = "Output", "Elsewhere"
 
@@ -41,6 +44,7 @@ class GenOptions(CommandOptions):
 OWN = command_bucket("gen", GenOptions)
 
 
+@makes_plan
 def gen(chosen: Chosen, *, options: GenOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Generate scored groups."""
     from atropos_cli.rollout.planner import build_plan
@@ -55,10 +59,16 @@ def gen(chosen: Chosen, *, options: GenOptions, as_json: JsonOption = False, con
     if to_stdout and as_json and not options.dry_run:
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a run folder")
     plan = build_plan(chosen.settings, chosen.given_name, chosen.options, chosen.session.registry)
+    if chosen.session.take is not None:
+        own_drain = chosen.resolved.origin("settings", ("execution", "drain")) != DEFAULT
+        target = None if output is None else Path(output)
+        chosen.session.take(PlannedRun(plan, target, overwrite=options.overwrite, own_drain=own_drain))
+        return ExitCode.OK
     if options.on is not None:
         if to_stdout or options.overwrite or plan.execution.shard is not None:
             raise UsageError("--on goes neither with -o -, nor with --overwrite or --shard", hint="drop one of them")
         launcher = make_launcher(chosen.session, options.on, options.on_options)
+        check_spreads(launcher)
         target = Path(output) if output else default_run_folder(chosen.environment.name)
         if not options.dry_run:
             place = Elsewhere(launcher, options.shards)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.lazy import Command, command_of
-from atropos_cli.cli.options import ConfigOption, Flag, JsonOption, entries_of
+from atropos_cli.cli.options import entries_of
 from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
 from atropos_cli.config.serving import LAUNCH, LaunchSettings, launch_bucket
+from atropos_cli.console.commands import ConfigOption, Flag, JsonOption
 from atropos_cli.console.ending import again, counted, end
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
@@ -338,15 +339,15 @@ def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> Non
 
 def _in_tmux(session: Session, call: Given, *, wait: bool) -> int:
     """Run the noted server in the foreground of a tmux session."""
-    from atropos_cli.builtin.tmux.launcher import TmuxLauncher
     from atropos_cli.cli import servers
+    from atropos_cli.cli.launchers import make_launcher
     from atropos_cli.ports.launcher import JobSpec
 
     plan, _ = prepare(session, call)
     folder, record = note(call, plan, "tmux")
     command = (f"launch-{call.engine}", "--held", str(folder))
     job = JobSpec(name=f"server-{plan.name}", run=str(folder), command=command, cwd=str(Path.cwd()))
-    launcher = TmuxLauncher()
+    launcher = make_launcher(session, "tmux")
     number = launcher.submit(job)
     session.out.note(f"atropos tmux attach {number} shows it")
     if not wait:

@@ -30,7 +30,9 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="TEMPLATE", help="environment, reward, trainer, or a plugin's template.", show_default=False
+            metavar="TEMPLATE",
+            help="environment, reward, trainer, launcher, or a plugin's template.",
+            show_default=False,
         ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new component.", show_default=False)],

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from atropos_cli.cli import pipeline_jobs
-from atropos_cli.cli.commands.tmux import start_here
-from atropos_cli.cli.inner import all_commands
+from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.options import JsonOption
+from atropos_cli.cli.resolve import all_commands, first_mistake
+from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import again, counted, end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of
@@ -23,18 +21,14 @@ from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.pipeline import Pipeline, ReadyStep
+    from atropos_cli.ports.launcher import Launcher
 
 app = new_app(help="Carry out steps of atropos commands that depend on each other.")
-_NO_STEPS = frozenset({"pipeline", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
+_NO_STEPS = frozenset({"pipeline", "job", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
 _NOWHERE = Path("PIPELINE")
 
 
-class Place(StrEnum):
-    """Where a pipeline is carried out."""
-
-    local = "local"
-    tmux = "tmux"
-    slurm = "slurm"
+_HERE = "local"
 
 
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on: finished steps are left alone.")]
@@ -70,8 +64,8 @@ def run(
     resume: ResumeOption = False,
     redo: RedoOption = None,
     on: Annotated[
-        Place, typer.Option("--on", help="Here; in a tmux session; or each step as a job of SLURM.")
-    ] = Place.local,
+        str, typer.Option("--on", metavar="LAUNCHER", help="Here (local), or as jobs: tmux, slurm, ...")
+    ] = _HERE,
     profile: ProfileOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, print the steps, and stop.")] = False,
     as_json: JsonOption = False,
@@ -79,7 +73,7 @@ def run(
     """Carry out a pipeline here, a step at a time; stops at the first step that fails.
 
     The exit code is that of the step that failed. To go on: the same command with --resume. With --on slurm
-    every step is a job that waits for those before it, and the command returns at once.
+    every step is a job that waits for those before it; with --on tmux one job carries out all. Both return at once.
     """
     from atropos_cli.pipeline.runner import prepare, run_here
 
@@ -87,22 +81,24 @@ def run(
     if (resume or redo) and output is None:
         raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
     pipeline = _open(file, output)
-    check_arguments(session, pipeline)
+    check_arguments(pipeline)
     steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo or ())
-    jobs = pipeline_jobs.step_jobs(pipeline, steps, again)  # checks the resources, wherever it will run
-    if on is Place.slurm and dry_run:
-        return pipeline_jobs.show(session, jobs, profile=profile, as_json=as_json)
-    if on is Place.slurm:
-        return pipeline_jobs.submit(session, pipeline, jobs, profile=profile, as_json=as_json)
-    if profile is not None:
+    launcher = None if on == _HERE else make_launcher(session, on, (), profile)
+    if launcher is None and profile is not None:
         raise UsageError("--profile is for --on slurm", hint="drop it, or add --on slurm")
+    asked = launcher or pipeline_jobs.checker(session)
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, asked)  # checks the resources, wherever it will run
+    if launcher is not None and launcher.capabilities.dependencies:
+        if dry_run:
+            return pipeline_jobs.show(session, jobs, launcher, as_json=as_json)
+        return pipeline_jobs.submit(session, pipeline, jobs, launcher, as_json=as_json)
     if dry_run:
         print_steps(session, pipeline, steps, as_json=as_json)
         return ExitCode.OK
-    if on is Place.tmux:
+    if launcher is not None:
         words = ["pipeline", "run", str(file), "--output", pipeline.folder, *(["--resume"] if resume else [])]
         words += [word for name in redo or () for word in ("--redo", name)]
-        return start_here(session, words, as_json=as_json)
+        return pipeline_jobs.submit_whole(session, pipeline, words, launcher, as_json=as_json)
     if resume:
         for step in pipeline.steps:
             if step not in steps:
@@ -164,18 +160,23 @@ def step(
 
 
 def submit_file(
-    session: Session, file: Path, folder: Path | None, *, profile: str | None, dry_run: bool, as_json: bool
+    session: Session, file: Path, folder: Path | None, launcher: Launcher, *, dry_run: bool, as_json: bool
 ) -> int:
-    """A new pipeline as jobs of SLURM, for `atropos slurm submit FILE`."""
+    """A new pipeline as jobs, for `atropos job submit FILE`."""
     from atropos_cli.pipeline.runner import prepare
 
     pipeline = _open(file, folder)
-    check_arguments(session, pipeline)
+    check_arguments(pipeline)
     steps, again = prepare(pipeline, resume=False)
-    jobs = pipeline_jobs.step_jobs(pipeline, steps, again)
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, launcher)
+    if not launcher.capabilities.dependencies:
+        raise UsageError(
+            f"launcher {launcher.name!r} cannot let jobs wait for each other",
+            hint=f"atropos pipeline run {file} --on {launcher.name} carries all steps out in one job",
+        )
     if dry_run:
-        return pipeline_jobs.show(session, jobs, profile=profile, as_json=as_json)
-    return pipeline_jobs.submit(session, pipeline, jobs, profile=profile, as_json=as_json)
+        return pipeline_jobs.show(session, jobs, launcher, as_json=as_json)
+    return pipeline_jobs.submit(session, pipeline, jobs, launcher, as_json=as_json)
 
 
 def step_commands() -> list[str]:
@@ -183,36 +184,13 @@ def step_commands() -> list[str]:
     return [name for name in all_commands() if name not in _NO_STEPS]
 
 
-def check_arguments(session: Session, pipeline: Pipeline) -> None:
+def check_arguments(pipeline: Pipeline) -> None:
     """Parse the arguments of every step without running it, so that a misspelt option is found before the first.
 
     Raises UsageError with the first mistake of each step.
     """
-    from atropos_cli.cli.app import root_group
-    from atropos_cli.cli.failure import explained
-
-    root, wrong = root_group(), []
-    for step in pipeline.steps:
-        before = {name: os.environ.get(name) for name in step.env}
-        os.environ.update(step.env)
-        try:
-            command, name, rest = root, "atropos", list(step.command)
-            context = command.make_context(name, [*rest], obj=session, resilient_parsing=True)
-            while hasattr(command, "resolve_command"):
-                name, command, rest = command.resolve_command(context, rest)
-                group = hasattr(command, "resolve_command")
-                context = command.make_context(name, [*rest], parent=context, resilient_parsing=group)
-        except typer.Exit:
-            wrong.append(f"{step.name}: its arguments ask for help only")
-        except Exception as error:  # noqa: BLE001 (the parser's errors have no common public class)
-            message, hint = explained(error)
-            wrong.append(f"{step.name}: {message}" + (f" ({hint})" if hint else ""))
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+    found = {step.name: first_mistake(step.command, step.env) for step in pipeline.steps}
+    wrong = [f"{name}: {mistake}" for name, mistake in found.items() if mistake is not None]
     if len(wrong) == 1:
         raise UsageError(f"step {wrong[0]}")
     if wrong:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +18,7 @@ from atropos_cli.redaction import MARK
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import ComponentRef, Plan
+    from atropos_cli.training.run import Begin
 
 
 def run(
@@ -26,13 +29,22 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew instead of going on with what is there.")
     ] = False,
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option("--base-url", metavar="URL", show_default=False, help="Servers, instead of the plan's."),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=1, help="Processes of a training on this host.")
+    ] = 1,
+    output: Annotated[Path | None, typer.Option("--output", hidden=True, help="The run's folder.")] = None,
+    begin: Annotated[str | None, typer.Option("--begin", hidden=True, help="new, resume or overwrite.")] = None,
     on: Annotated[
         Placement, typer.Option("--on", help="Where the components of a job run: here, or as steps of this SLURM job.")
     ] = Placement.local,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Carry out a plan.json in its folder, or a job.json; a run that was begun there is gone on with."""
+    """Carry out a plan.json in its folder, or a job.json; an unfinished run there is resumed."""
     from atropos_cli.io.rundir import read_plan
 
     session = session_of(ctx)
@@ -45,9 +57,10 @@ def run(
         if overwrite:
             raise UsageError("--overwrite is for runs; a job begins anew by itself")
         return carry_out_job(path, session, on=on.value, dry_run=dry_run, as_json=as_json)
-    command = command_of_plan(path)
-    if command == "train":
-        return _train(path, session, overwrite=overwrite, dry_run=dry_run, as_json=as_json)
+    if command_of_plan(path) == "train":
+        how: Any = begin or ("overwrite" if overwrite else "resume")
+        place = _Place(output or path.parent, tuple(base_url or ()), processes, how)
+        return _train(path, session, place, dry_run=dry_run, as_json=as_json)
     found = read_plan(path)
     if MARK in found.model_dump_json():
         raise DataError(
@@ -55,6 +68,7 @@ def run(
             hint="give the first command again, with --resume",
         )
     warn_of_other_versions(found, session)
+    found = found.replace(backend=_served(found.backend, tuple(base_url or ())))
     if dry_run:
         print_plan(found, session.out, as_json=as_json)
         return 0
@@ -68,19 +82,51 @@ def command_of_plan(path: Path) -> str:
     return stored_command(path) or "gen"
 
 
-def _train(path: Path, session: Session, *, overwrite: bool, dry_run: bool, as_json: bool) -> int:
-    from atropos_cli.cli.commands.train import carry_out_training, print_train_plan
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where and how a training is carried out."""
+
+    folder: Path
+    urls: tuple[str, ...]
+    processes: int
+    begin: Begin
+
+
+def _train(path: Path, session: Session, place: _Place, *, dry_run: bool, as_json: bool) -> int:
+    from atropos_cli.cli.commands.train import carry_out_training, on_processes, print_train_plan
     from atropos_cli.training.build import derived, make_trainer
+    from atropos_cli.training.processes import World
     from atropos_cli.training.run import read_train_plan
 
     plan = read_train_plan(path)
+    if plan.rollouts is not None:
+        plan = plan.replace(
+            rollouts=plan.rollouts.replace(backend=_served(plan.rollouts.backend, place.urls)),
+            suites=tuple(
+                suite.replace(plan=suite.plan.replace(backend=_served(suite.plan.backend, place.urls)))
+                for suite in plan.suites
+            ),
+        )
     _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)
     if dry_run:
         print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
         return 0
-    return carry_out_training(
-        plan, trainer, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite
-    )
+    world = World.here(place.processes)
+    if path.parent != place.folder:  # one of several processes: the folder is where the run is resumed
+        processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        session.args = ("run", str(place.folder), *(("--processes", processes) if processes != "1" else ()))
+    if world.size > 1:
+        os.environ["WORLD_SIZE"] = str(world.size)
+        return on_processes(plan, trainer, place.folder, session, world, place.begin, as_json=as_json)
+    return carry_out_training(plan, trainer, place.folder, session, as_json=as_json, begin=place.begin)
+
+
+def _served(backend: ComponentRef, urls: tuple[str, ...]) -> ComponentRef:
+    """The backend with the addresses of servers that were not known when the plan was made."""
+    if not urls or "base_url" not in backend.config:
+        return backend
+    served: ComponentRef = backend.replace(config={**backend.config, "base_url": list(urls)})
+    return served
 
 
 def warn_of_other_versions(plan: Plan, session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of
-from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.errors import ExitCode, RunExists, UsageError
+from atropos_cli.jobs.order import PlannedRun, makes_plan
 
 if TYPE_CHECKING:
     from atropos_cli.domain.training import TrainPlan
     from atropos_cli.ports.trainer import Trainer, TrainResult
+    from atropos_cli.training.processes import World
+    from atropos_cli.training.run import Begin
 
 METHODS = {
     "grpo": "Train on groups: live ones of an environment (--env), or of stored prompts (--data) with rewards.",
@@ -26,12 +30,12 @@ METHODS = {
 }
 
 
+@makes_plan
 def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Train."""
     from atropos_cli.training.build import build_train_plan, derived
-    from atropos_cli.training.processes import Launch, World
+    from atropos_cli.training.processes import World
     from atropos_cli.training.ranks import rank, world_size
-    from atropos_cli.training.run import check_there_is_a_run
 
     options = chosen.train
     output, resume = options.output, options.resume
@@ -50,6 +54,10 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
         chosen.options,
         session.registry,
     )
+    if session.take is not None:
+        session.take(PlannedRun(plan, output, overwrite=options.overwrite, processes=options.processes))
+        derived(trainer, plan)  # complains of data that is not there
+        return ExitCode.OK
     if options.dry_run and rank():
         return ExitCode.OK
     if options.dry_run:
@@ -58,27 +66,30 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
     if output is None and world_size() > 1 and (world.size == 1 or world.hosts > 1):
         raise UsageError("several processes need one run folder", hint="add --output runs/NAME")
     folder = output or default_run_folder(f"train-{chosen.method}")
+    begin: Begin = "overwrite" if options.overwrite else "resume" if resume else "new"
     if world.size > 1:
-        trainer.check(plan)
-        if resume:
-            check_there_is_a_run(folder)
-        return Launch(world, _for_each(session.args, folder, given=output is not None), session.out.note).run()
-    return carry_out_training(
-        plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=options.overwrite
-    )
+        return on_processes(plan, trainer, folder, session, world, begin, as_json=as_json)
+    return carry_out_training(plan, trainer, folder, session, as_json=as_json, begin=begin)
 
 
-def _for_each(args: tuple[str, ...], folder: Path, *, given: bool) -> list[str]:
-    """The words of each process: those of this one, for one process, all into one folder."""
-    words: list[str] = []
-    source = iter(args)
-    for word in source:
-        if word == "--processes":
-            next(source, None)
-        elif not word.startswith("--processes="):
-            words.append(word)
-    words += ["--processes", "1"]  # a file or a variable may ask for more
-    return words if given else [*words, "--output", str(folder)]
+def on_processes(
+    plan: TrainPlan, trainer: Trainer, folder: Path, session: Session, world: World, begin: Begin, *, as_json: bool
+) -> ExitCode:
+    """Train on several processes: each carries out the same stored plan, in one folder."""
+    from atropos_cli.io.rundir import holds_training
+    from atropos_cli.training.processes import Launch
+    from atropos_cli.training.run import check_there_is_a_run
+
+    trainer.check(plan)
+    if begin == "resume":
+        check_there_is_a_run(folder)
+    elif begin == "new" and holds_training(folder):
+        raise RunExists(f"{folder} already holds a run", hint="--resume goes on with it, --overwrite replaces it")
+    with tempfile.NamedTemporaryFile("w", prefix="atropos-", suffix=".json") as file:
+        file.write(plan.model_dump_json())
+        file.flush()
+        words = ["run", file.name, "--output", str(folder), "--begin", begin, *(["--json"] if as_json else [])]
+        return Launch(world, [*words, *session.switches], session.out.note).run()
 
 
 def print_train_plan(plan: TrainPlan, found: dict[str, Any], session: Session, *, as_json: bool) -> None:
@@ -97,8 +108,7 @@ def carry_out_training(
     session: Session,
     *,
     as_json: bool = False,
-    resume: bool = False,
-    overwrite: bool = False,
+    begin: Begin = "new",
 ) -> int:
     """Train by the plan, say how it went, return the exit code."""
     from atropos_cli.cli.trainprogress import TrainReporter, train_headline
@@ -113,7 +123,7 @@ def carry_out_training(
             trainer,
             folder=folder,
             registry=session.registry,
-            begin="overwrite" if overwrite else "resume" if resume else "new",
+            begin=begin,
             watcher=reporter,
         )
     finally:
@@ -121,7 +131,7 @@ def carry_out_training(
     if rank():  # rank 0 says how it went, and its exit code is the run's
         return ExitCode.OK
     asked, still = folder, ""
-    if result.stopped is not None and (folder := where_it_stands(folder, overwrite=overwrite)) != asked:
+    if result.stopped is not None and (folder := where_it_stands(folder, overwrite=begin == "overwrite")) != asked:
         still = f" ({asked} is still the old run)"
     if as_json:
         session.out.json({"run": str(folder), **result.model_dump(mode="json")})

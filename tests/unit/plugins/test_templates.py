@@ -12,7 +12,7 @@ import pytest
 from atropos_cli.plugins.scaffold import instantiate
 from atropos_cli.resources import folder
 
-NAMES = {"environment": "my-sums", "reward": "word-share", "trainer": "imitate-best"}
+NAMES = {"environment": "my-sums", "launcher": "plain-shell", "reward": "word-share", "trainer": "imitate-best"}
 
 
 def test_every_template_has_a_case_here():

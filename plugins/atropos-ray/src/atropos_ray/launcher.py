@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from atropos_cli.sdk import Config, Field
-from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
 from atropos_ray.shard import LOG, NotShared, ShardLost, carry_out
 
 _TICK = 0.2
@@ -35,7 +35,7 @@ class RayLauncher(Launcher):
 
     name: ClassVar[str] = "ray"
     Config: ClassVar[type[RayConfig]] = RayConfig
-    spreads: ClassVar[bool] = True
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(submit=False, shards=True)
 
     def __init__(self, config: RayConfig | None = None) -> None:
         super().__init__(config or RayConfig())

@@ -1,1 +1,0 @@
-"""The tmux launcher: jobs in sessions of a tmux server of our own."""

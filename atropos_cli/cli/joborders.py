@@ -1,0 +1,155 @@
+"""From options and the words of a command to an Order: the command resolved here, its servers planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from atropos_cli.cli.resolve import check_known, frozen_config, parsed, planned
+from atropos_cli.console.ending import without_option
+from atropos_cli.console.session import Session
+from atropos_cli.errors import ConfigError, UsageError
+from atropos_cli.jobs.order import Order, PlannedRun
+from atropos_cli.jobs.prepare import world_variables
+
+if TYPE_CHECKING:
+    from atropos_cli.domain.job import Resources
+
+_REFUSED = frozenset({"job", "slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
+_DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
+"""Stands for servers whose addresses are known when the job runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Servers to start beside the command. extra: options for the engine, verbatim."""
+
+    engine: Literal["sglang", "vllm"]
+    model: str | None = None
+    tp: int | None = None
+    dp: int | None = None
+    python: str | None = None
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job is to be, besides its command; see Order. check: refuse a command that cannot run."""
+
+    resources: Resources
+    serve: Serve | None = None
+    check: bool = True
+    name: str | None = None
+    folder: Path | None = None
+    after: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    start_timeout: float = 1800.0
+    max_requeues: int = 10
+    cwd: Path = field(default_factory=Path.cwd)
+
+
+def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str) -> Order:
+    """Resolve the command as it would be carried out now. Raises UsageError, ConfigError."""
+    words = tuple(command[1:] if command and command[0] == "atropos" else command)
+    if not words or words[0].startswith("-"):
+        raise UsageError("give the command to run", hint=example)
+    check_known(words[0])
+    if words[0] in _REFUSED:
+        raise UsageError(f"atropos {words[0]} is no command for a batch job")
+    serve, served = wanted.serve, tuple[str, ...]()
+    if serve is not None:
+        words, serve = _with_model(words, serve)
+        served = _DUMMY_URL
+    nodes = 1 if words[0] != "train" else wanted.resources.nodes
+    env = {**wanted.env, **world_variables(nodes)}
+    run: PlannedRun | None = None
+    try:
+        run = planned((*words, *served), env, wanted.cwd, check=wanted.check)
+    except Exception as error:  # noqa: BLE001 (the parser's errors have no common public class)
+        _cannot_run(session, error, check=wanted.check)
+    order = Order(
+        words=words,
+        resources=wanted.resources,
+        run=run,
+        frozen=None if run is not None and run.complete else _frozen(words),
+        name=wanted.name,
+        folder=wanted.folder,
+        after=wanted.after,
+        env=wanted.env,
+        options=wanted.options,
+        start_timeout=wanted.start_timeout,
+        max_requeues=wanted.max_requeues,
+        cwd=wanted.cwd,
+    )
+    order = replace(order, words=tuple(without_option(words, "--config")[0])) if order.frozen is not None else order
+    return order if serve is None else _served(session, order, serve)
+
+
+def _frozen(words: Sequence[str]) -> dict[str, object]:
+    configs = without_option(words, "--config")[1]
+    return frozen_config(Path(configs[-1]) if configs else None)
+
+
+def _cannot_run(session: Session, error: Exception, *, check: bool) -> None:
+    """The command does not come to a plan: refuse it, or let it be resolved where the job starts."""
+    from atropos_cli.cli.failure import explained
+
+    message, hint = ("it asks for help only", None) if isinstance(error, typer.Exit) else explained(error)
+    if check:
+        more = f"\nhint: {hint}" if hint else ""
+        raise ConfigError(f"the command cannot run: {message}{more}", hint="--no-check submits it all the same")
+    session.out.note(f"not checked, and resolved when the job starts: {message}")
+
+
+def model_of(words: Sequence[str]) -> str | None:
+    """The model that a command names, read by its own parser."""
+    try:
+        found = parsed((*words, *_DUMMY_URL)).value("--model")
+    except Exception:  # noqa: BLE001 - a command that takes no model, or that cannot be parsed: said elsewhere
+        return None
+    return None if found is None else str(found)
+
+
+def _with_model(words: tuple[str, ...], serve: Serve) -> tuple[tuple[str, ...], Serve]:
+    """The command and its servers, with the same model. Raises UsageError where neither names one."""
+    if any(word.partition("=")[0] in ("--base-url", "--base_url") for word in words):
+        raise UsageError("--serve starts the servers that --base-url would name", hint="drop one of them")
+    own = model_of(words)
+    asked = serve.model or own
+    if asked is None:
+        raise UsageError(f"--serve {serve.engine} needs a model", hint="--model MODEL, there or for the command")
+    takes = own is None and words[0] != "pipeline"
+    return (*words, "--model", asked) if takes else words, replace(serve, model=asked)
+
+
+def _served(session: Session, order: Order, serve: Serve) -> Order:
+    """The order with the servers as components of its job."""
+    from atropos_cli.config.serving import LaunchSettings
+    from atropos_cli.serving.platforms import Platform, detect
+    from atropos_cli.serving.prepare import engine_program, look_up
+    from atropos_cli.serving.servers import ServerRequest, plan_servers
+
+    gpus = order.resources.gpus_per_node
+    servers = plan_servers(
+        ServerRequest(
+            engine=serve.engine,
+            model=serve.model or "",
+            settings=LaunchSettings(tp=serve.tp, dp=serve.dp),
+            extra=serve.extra,
+            nodes=order.resources.nodes,
+            gpus_per_node=gpus,
+            # The GPUs are those of the compute nodes, which may be of any kind; without GPUs it is a CPU job.
+            platform=Platform("gpu") if gpus else Platform("cpu", memory=detect().memory),
+            info=look_up(serve.model or "", offline=False, ask_hub=False),
+            program=engine_program(serve.engine, serve.python) if serve.python else None,
+        )
+    )
+    for note in servers.notes:
+        session.out.note(note)
+    urls = tuple(f"http://{{endpoint:{item.name}}}/v1" for item in servers.heads)
+    return replace(order, servers=tuple(servers.components), urls=urls)

@@ -1,0 +1,85 @@
+"""Wait for a job and read what it prints: each change of its state, each new line of a log, never for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.errors import LaunchError
+from atropos_cli.jobs.status import ENDED, view
+from atropos_cli.jobs.store import Submitted
+from atropos_cli.ports.launcher import Launcher
+
+_FIRST, _SLOWEST = 0.5, 10.0
+_UNKNOWN_FOR = 60.0
+_POLL = 0.5
+
+
+def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dict[str, Any]:
+    """The job's view after its end.
+
+    Raises LaunchError for a job that will never start, and for one that nobody knows for a minute.
+    """
+    pause, shown = _FIRST, ""
+    known = time.monotonic()
+    while True:
+        found = view(job, launcher)
+        state, reason = found["state"], found["reason"]
+        text = f"{state}" + (f", {reason}" if reason else "")
+        if text != shown:
+            shown, pause = text, _FIRST
+            say(f"job {job.id}: {text}")
+        if state in ENDED:
+            return found
+        if found.get("hopeless"):
+            raise LaunchError(f"job {job.id} will never start: {reason}", hint=f"atropos job cancel {job.id}")
+        if state != "unknown":
+            known = time.monotonic()
+        elif time.monotonic() - known > _UNKNOWN_FOR:
+            raise LaunchError(f"the state of job {job.id} is not known", hint=f"look into {job.folder}")
+        time.sleep(pause)
+        pause = min(pause * 1.3, _SLOWEST)
+
+
+def log_names(job: Submitted, shard: int | None) -> list[str]:
+    """The components that have a log."""
+    return sorted(path.stem for path in (_place(job, shard) / "logs" / "latest").glob("*.log"))
+
+
+def log_path(job: Submitted, component: str, shard: int | None) -> Path:
+    """The log of a component."""
+    return _place(job, shard) / "logs" / "latest" / f"{component}.log"
+
+
+def _place(job: Submitted, shard: int | None) -> Path:
+    return job.folder if shard is None else job.folder / "shards" / str(shard)
+
+
+def lines(path: Path, job: Submitted, launcher: Launcher) -> Iterator[str]:
+    """The lines of a log as they come, over all attempts from now on, until the job has ended."""
+    asked = time.monotonic()
+    state = ""
+    current: Path | None = None
+    position = 0
+    while True:
+        over = state in ENDED
+        real = path.resolve() if path.exists() else None
+        if real is not None:
+            if real != current:
+                current, position = real, 0
+            with real.open("rb") as file:
+                file.seek(position)
+                data = file.read()
+            whole = len(data) if over else data.rfind(b"\n") + 1
+            position += whole
+            yield from data[:whole].decode(errors="replace").splitlines()
+        if over:
+            return
+        if time.monotonic() - asked > 2 or not state:
+            asked = time.monotonic()
+            state = str(view(job, launcher)["state"])
+            if state in ENDED:
+                continue
+        time.sleep(_POLL)

@@ -1,0 +1,127 @@
+"""atropos on another machine over ssh: one request in, its output and exit code back.
+
+What is to be done travels as JSON inside a script on ssh's standard input, so nothing of it stands on a command
+line, here or there, and no shell reads it. ssh never asks anything (BatchMode).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.commands import data_fd, data_stream, give_back_stdout
+from atropos_cli.sdk.launchers import LaunchError
+
+NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
+_END = "ATROPOS_REQUEST"
+
+# The interpreter: the one given, else the one of the `atropos` on PATH, else python3.
+_SCRIPT = """\
+py={python}
+if [ -z "$py" ]; then
+  if found=$(command -v atropos) && IFS= read -r line <"$found"; then
+    case $line in '#!'*' '*) ;; '#!'*python*) py=${{line#??}} ;; esac
+  fi
+  [ -n "$py" ] || py=python3
+fi
+case $py in '~/'*) py=$HOME/${{py#??}} ;; esac
+command -v "$py" >/dev/null 2>&1 || {{ printf '%s\\n' "$py" >&2; exit {no_python}; }}
+"$py" -c 'import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ["atropos_cli", "atropos_tmux"]))' || {{ printf '%s\\n' "$py" >&2; exit {no_atropos}; }}
+exec "$py" -m atropos_tmux.remote <<'{end}'
+{request}
+{end}
+"""  # noqa: E501 (a line of a shell script)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A machine to run on. host as ssh takes it; python: the interpreter there that has atropos."""
+
+    host: str
+    python: str | None = None
+    config: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.host or self.host.startswith("-") or any(not char.isprintable() for char in self.host):
+            raise UsageError(f"{self.host!r} is not a host", hint="give user@host, or a name of ~/.ssh/config")
+        if self.config is not None and not self.config.is_file():
+            raise ConfigError(f"there is no ssh configuration file {self.config}")
+
+    def ssh(self, *options: str) -> list[str]:
+        """The ssh command up to the host. Raises LaunchError without ssh."""
+        path = shutil.which("ssh")
+        if path is None:
+            raise LaunchError(
+                "ssh is not installed here", hint="install it, for example: apt-get install openssh-client"
+            )
+        file = [] if self.config is None else ["-F", str(self.config)]
+        return [path, *file, "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", *options, "--", self.host]
+
+    def script(self, args: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> str:
+        """What the far side's sh reads. The request is one line of ASCII JSON, which cannot end the here-document."""
+        return _SCRIPT.format(
+            python=shlex.quote(self.python or ""),
+            no_python=NO_PYTHON,
+            no_atropos=NO_ATROPOS,
+            end=_END,
+            request=json.dumps({"args": list(args), "cwd": cwd, "env": dict(env or {})}),
+        )
+
+    def run(self, args: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> int:
+        """Run an atropos command there; its stdout and stderr are ours. Returns its exit code.
+
+        Raises LaunchError when ssh or the far side's set-up fails.
+        """
+        data_stream().flush()
+        command = [*self.ssh("-T"), "exec sh -s"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=data_fd(), stderr=subprocess.PIPE)  # noqa: S603 (no shell)
+        try:
+            _, errors = child.communicate(self.script(args, cwd=cwd, env=env).encode())
+        except BaseException:
+            child.kill()
+            raise
+        words = errors.decode("utf-8", "replace").strip()
+        if child.returncode in (NO_PYTHON, NO_ATROPOS, SSH_FAILED):
+            raise self._failure(child.returncode, words)
+        if words:
+            print(words, file=sys.stderr)  # noqa: T201 (the far side's messages, as they are)
+        return child.returncode
+
+    def execute(self, command: str) -> None:
+        """Become an ssh with a terminal that runs a fixed command. Does not return."""
+        argv = [*self.ssh("-t"), command]
+        give_back_stdout()
+        os.execv(argv[0], argv)  # noqa: S606
+
+    def _failure(self, code: int, words: str) -> LaunchError:
+        last = words.splitlines()[-1] if words else ""
+        if code == NO_PYTHON:
+            return LaunchError(
+                f"{self.host} has no {last}", hint="--remote-python PATH, the interpreter there that has atropos"
+            )
+        if code == NO_ATROPOS:
+            return LaunchError(
+                f"{last} on {self.host} has no atropos",
+                hint="--remote-python PATH of an environment that has it, or pip install atropos-tmux there",
+            )
+        return LaunchError(f"ssh to {self.host} failed: {last or 'it said nothing'}", hint=_hint(words, self.host))
+
+
+def _hint(words: str, host: str) -> str | None:
+    if "Host key verification failed" in words or "REMOTE HOST IDENTIFICATION" in words:
+        return f"connect once by hand and compare its fingerprint: ssh {host}"
+    if "Permission denied" in words:
+        return f"ssh must work without a password: ssh-copy-id {host}, or an ssh-agent with the key"
+    if "resolve hostname" in words:
+        return "check the host's name, or name it in ~/.ssh/config"
+    if "refused" in words or "timed out" in words:
+        return "is the machine up, and sshd on that port? a port is given in ~/.ssh/config"
+    return None
