@@ -26,6 +26,7 @@ TITLES = {
     "config": "Secrets",
     "paths": "Paths and streams",
     "streams": "Paths and streams",
+    "network": "Network",
     "resources": "Templates",
     "errors": "Errors",
     "timelimit": "Errors",
