@@ -115,7 +115,7 @@ def style_sheet() -> str:
 
 def document(charts: Sequence[Chart], heading: str) -> str:
     """An SVG file of the charts, up to three in a row, each with its title and the names of its lines."""
-    panels = [panel for chart in charts if (panel := _panel(chart))[0]]
+    panels = [(parts, height) for parts, height in map(_panel, charts) if parts]
     columns = max(1, min(3, len(panels)))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     parts: list[str] = []

@@ -37,7 +37,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path, install: Callable[..., Any],
     code, modules, text = modules_after(tmp_path, *args)
     assert code == 0
     assert text
-    light = ("pydantic", "pydantic_core", "pydantic_settings", "httpx", "rich", "pluggy", "yaml", "asyncio")
+    light = ("pydantic", "pydantic_core", "pydantic_settings", "httpx", "aiohttp", "rich", "pluggy", "yaml", "asyncio")
     assert not modules & {*HEAVY, *light, "loud_plugin", "atropos_cli.sdk", "atropos_cli.builtin"}
     assert not any(
         name.startswith(("atropos_cli.cli.commands.", "atropos_cli.rollout", "atropos_cli.domain")) for name in modules

@@ -155,7 +155,8 @@ class HttpClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._explained(error, timeout) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
-        if self.proxy and not self.secure and headers.get("content-type", "").startswith("text/html"):
+        page = headers.get("content-type", "").startswith("text/html")
+        if page and self.proxy and not self.secure and (response.status in (200, 403, 407) or response.status >= 500):
             raise self._proxy_said(response.status, response.reason or "a page in HTML")
         return HttpResponse(response.status, headers, content)
 

@@ -384,5 +384,5 @@ def test_manifests_do_not_bring_in_what_their_components_need(site):
         "assert registry.backend_for_model('Heavy-Model').qualified == 'atropos-fixture-heavy/heavy'",
         site.folder,
     )
-    assert not loaded & {"torch", "transformers", "datasets", "wandb", "vllm", "numpy", "httpx"}
+    assert not loaded & {"torch", "transformers", "datasets", "wandb", "vllm", "numpy", "httpx", "aiohttp"}
     assert not loaded & {"heavy_plugin", "heavy_plugin.backend", "good_plugin", "good_plugin.letters"}

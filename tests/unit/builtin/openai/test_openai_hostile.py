@@ -285,6 +285,19 @@ async def test_a_page_of_a_proxy_is_named_as_the_proxys(
     assert ("USER:PASSWORD" if status.startswith(b"407") else "no_proxy=gpu-7.invalid") in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("status", [b"200 OK", b"302 Found", b"429 Too Many Requests"])
+async def test_a_page_in_place_of_an_answer(status: bytes, behind: Callable[[str], None]) -> None:
+    """A proxy's page to log in is named as such; what says enough by its status is left to the backend."""
+    head = b"Content-Type: text/html\r\nLocation: /login\r\nContent-Length: 4\r\n\r\n<p/>"
+    async with serving(saying(b"HTTP/1.1 %s\r\n" % status + head)) as proxy:
+        behind(proxy)
+        if status.startswith(b"200"):
+            with pytest.raises(FatalBackendError, match=f"the proxy {proxy} answered 200 in place of gpu-7"):
+                await ask("http://gpu-7.invalid:8000")
+        else:
+            assert await ask("http://gpu-7.invalid:8000") == b"<p/>"
+
+
 async def test_a_proxy_gets_its_password_and_the_server_does_not(behind: Callable[[str], None]) -> None:
     heads: list[bytes] = []
 
