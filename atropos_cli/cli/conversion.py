@@ -6,9 +6,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.console import dataio
@@ -22,77 +20,10 @@ from atropos_cli.paths import home, shell_file
 if TYPE_CHECKING:
     from atropos_cli.cli.sharing import Sharing
     from atropos_cli.datasets.convert.rendering import Rendering
+    from atropos_cli.datasets.convert.spec import TemplateOptions
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
-
-CHOICE, TEXTS, LENGTH = "Which attempts", "Messages and templates", "Length"
-
-
-def option(*names: str, panel: str, text: str, **more: Any) -> Any:
-    """An option in a section of the help."""
-    more.setdefault("show_default", False)
-    return typer.Option(*names, rich_help_panel=panel, help=text, **more)
-
-
-InputFormatOption = Annotated[
-    str,
-    typer.Option(
-        "--input-format",
-        metavar="NAME",
-        rich_help_panel=dataio.READING,
-        help="Format of the rows read: native, atropos, sharegpt, messages, preference, completion, solutions, "
-        "taubench, text; auto looks at each row.",
-    ),
-]
-GroupOption = Annotated[
-    bool, option("--group", panel=CHOICE, text="Join rows of one attempt into groups by task, or by prompt.")
-]
-KeepTruncatedOption = Annotated[
-    bool, option("--keep-truncated", panel=CHOICE, text="Take attempts that were cut off or filtered, too.")
-]
-ThinkingOption = Annotated[
-    str,
-    option(
-        "--thinking",
-        panel=TEXTS,
-        metavar="FORM",
-        text="Form of all thinking: tags (<think> in the text), field (reasoning_content), drop, keep (as stored), "
-        "auto (field where a template is used that knows it, else tags).",
-        show_default=True,
-    ),
-]
-SystemOption = Annotated[
-    str,
-    option(
-        "--system",
-        panel=TEXTS,
-        metavar="keep|fold",
-        text="fold: system text goes to the head of the first user message.",
-        show_default=True,
-    ),
-]
-TokenizerOption = Annotated[
-    str | None,
-    option("--tokenizer", panel=TEXTS, metavar="NAME", text="Folder, smollm2, FILE.gguf, or a hub's OWNER/NAME."),
-]
-ChatTemplateOption = Annotated[
-    str | None,
-    option("--chat-template", panel=TEXTS, metavar="FILE", text="Jinja file instead of the tokenizer's template."),
-]
-TemplateArgOption = Annotated[
-    list[str] | None,
-    option(
-        "--template-arg",
-        panel=TEXTS,
-        metavar="NAME=VALUE",
-        text="Variable for the template, as JSON or text: enable_thinking=false. Repeatable.",
-    ),
-]
-FieldOption = Annotated[
-    list[str] | None,
-    option("--field", panel=dataio.WRITING, metavar="NAME", text="Carry this field of the source along. Repeatable."),
-]
 
 
 def default_output(inputs: Sequence[str], output: str | None, ending: str) -> str | None:
@@ -118,10 +49,10 @@ def default_output(inputs: Sequence[str], output: str | None, ending: str) -> st
     return f"{stem}.{ending}.jsonl"
 
 
-def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
+def template_variables(pairs: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE options as variables. Raises UsageError."""
     variables: dict[str, Any] = {}
-    for pair in pairs or ():
+    for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--template-arg {pair!r} is not NAME=VALUE", hint="for example enable_thinking=false")
@@ -133,12 +64,13 @@ def template_variables(pairs: Sequence[str] | None) -> dict[str, Any]:
     return variables
 
 
-def make_rendering(tokenizer: str | None, template: str | None, arguments: Sequence[str] | None) -> Rendering:
+def make_rendering(options: TemplateOptions) -> Rendering:
     """Tokenizer and template as asked for; loaded now, so that a wrong name stops before the first row."""
     from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 
-    return Rendering(load_tokenizer(tokenizer) if tokenizer else None, template, template_variables(arguments))
+    tokens = load_tokenizer(options.tokenizer) if options.tokenizer else None
+    return Rendering(tokens, options.chat_template, template_variables(options.template_args))
 
 
 def is_table(spec: OutputSpec | None) -> bool:
@@ -146,6 +78,36 @@ def is_table(spec: OutputSpec | None) -> bool:
     if spec is None:
         return False
     return spec.kind in ("parquet", "datasets") or (spec.kind is None and spec.target.endswith(".parquet"))
+
+
+def open_both(
+    session: Session, inputs: Sequence[str], options: Any, output: str | None, ending: str
+) -> tuple[Reading, OutputSpec | None]:
+    """The inputs and the output of a conversion whose options have those of reading and writing; none in a dry run.
+
+    ending: names the output of one input where none is given.
+    """
+    if options.write is None and not options.dry_run:
+        output = default_output(inputs, output, ending)
+    reading = dataio.read_inputs(session, inputs, options, options.input_format)
+    return reading, None if options.dry_run else dataio.target_of(reading.sources, options.replace(output=output))
+
+
+def write_all(
+    what: str,
+    reading: Reading,
+    spec: OutputSpec | None,
+    rows_of: Callable[[Record], list[Row]],
+    options: Any,
+) -> DataOutput | None:
+    """`write_rows` with what the options say, then the rows that were left out."""
+    fields = getattr(options, "fields", ())
+    try:
+        out = write_rows(what, reading, spec, rows_of, group_rows=options.group, fields=fields)
+    finally:
+        reading.close()
+    dataio.write_rejects(reading, spec, options.rejects)
+    return out
 
 
 def write_rows(

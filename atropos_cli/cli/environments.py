@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 
 if TYPE_CHECKING:
-    from atropos_cli.cli.unnamed import Unnamed
+    from atropos_cli.cli.backends import Unnamed
     from atropos_cli.config.resolve import Resolved
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.config.sources import Bucket, Entry
@@ -78,27 +78,36 @@ class EnvironmentCommand(Command):
         return _SECOND_NAME.sub("", first) + slash + _SECOND_NAME.sub("", second)
 
 
-class EnvironmentGroup(Group):
-    """Subclasses give the action. full: run options and backend options are wanted too. looks: it only shows them."""
+@dataclass(frozen=True)
+class Use:
+    """What a command does with an environment: action(chosen, *, options=..., more switches).
+
+    own: the command's own options. full: run options and backend options are wanted too. looks: it only shows them.
+    """
 
     action: Action
+    own: Bucket | None = None
+    full: bool = True
+    looks: bool = False
+
+
+class EnvironmentGroup(Group):
+    """One command per environment. Subclasses give the use."""
+
     first = "ENV"
-    full = True
-    looks = False
+    use: Use
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
-        kind = type(self)
-        command = build_command(session_of(ctx), name, args[1:], kind.action, full=kind.full, looks=kind.looks)
-        return name, command, args[1:]
+        return name, build_command(session_of(ctx), name, args[1:], self.use), args[1:]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [registration.name for registration in session_of(ctx).registry.registrations("environment")]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return build_command(session_of(ctx), cmd_name, ["--help"], type(self).action, full=self.full)
+        return build_command(session_of(ctx), cmd_name, ["--help"], replace(self.use, looks=False))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         rows = [(item.name, item.summary) for item in session_of(ctx).registry.registrations("environment")]
@@ -107,10 +116,9 @@ class EnvironmentGroup(Group):
             formatter.write_dl(rows)
 
 
-def environment_app(action: Action, doc: str, *, full: bool = True, looks: bool = False) -> typer.Typer:
+def environment_app(use: Use, doc: str) -> typer.Typer:
     """A command group with one command per environment."""
-    members = {"action": staticmethod(action), "full": full, "looks": looks}
-    cls = type("_Environments", (EnvironmentGroup,), members)
+    cls = type("_Environments", (EnvironmentGroup,), {"use": use})
     app = new_app(cls=cls, subcommand_metavar="ENV [OPTIONS]", help=doc)
 
     def group() -> None:
@@ -120,50 +128,44 @@ def environment_app(action: Action, doc: str, *, full: bool = True, looks: bool 
     return app
 
 
-def build_command(
-    session: Session, name: str, args: Sequence[str], action: Action, *, full: bool, looks: bool = False
-) -> Any:
+def build_command(session: Session, name: str, args: Sequence[str], use: Use) -> Any:
     """The command for one environment, its flags made from the models of the environment and the backend."""
     from atropos_cli.cli.options import all_flags, foreign_flags, signature_of
 
     registry = session.registry
     registration = registry.find("environment", name)
     environment = registration.load()
-    lenient = not full or not _HELP_WORDS.isdisjoint(args)
+    lenient = not use.full or not _HELP_WORDS.isdisjoint(args)
     try:
         picked = pick_backend(registry, args, lenient=lenient)
     except UsageError:
-        if not looks:
+        if not use.looks:
             raise
         picked = pick_backend(registry, args, lenient=True)
     buckets = gen_buckets(registry, registration, environment, None if picked is None else picked.backend)
     of_backend = buckets[-1].label
-    if full:
+    own = [] if use.own is None else [use.own]
+    if use.full:
         buckets += reward_buckets(registry, args, environment.rewards, lenient=lenient)
-    extra = signature_of(action)
-    shown = buckets if full else [bucket for bucket in buckets if bucket.name == "env"]
-    flags = all_flags(shown, extra)
-    foreign = foreign_flags(buckets) if full else {}
+    extra = signature_of(use.action)
+    shown = buckets if use.full else [bucket for bucket in buckets if bucket.name == "env"]
+    flags = all_flags(shown, extra, own)
+    foreign = foreign_flags(buckets) if use.full else {}
 
     def call(**given: Any) -> int | None:
-        from atropos_cli.cli.unnamed import check_default_server
-        from atropos_cli.config.problems import DEFAULT
-
         for flag in foreign:
             if given[flag] is not None:
                 raise UsageError(
                     f"{of_backend} has no option --{flag.replace('_', '-')}",
                     hint="drop it, or choose another --backend (atropos plugins list)",
                 )
-        own = {key: given[key] for key in extra}
         found = () if picked is None else picked.entries
-        resolved = settle(buckets, given.get("config"), [*found, *entries_of(flags, given)])
-        if full and picked is not None and picked.note is not None:
-            session.out.note(picked.note)
-        patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
-        if picked is not None and picked.must_answer and not patient and not looks:
-            check_default_server(registry, picked.backend, gen_settings(resolved).model)
-        return action(Chosen(session, registration, environment, resolved, name), **own)
+        resolved = settle([*buckets, *own], given.get("config"), [*found, *entries_of(flags, given)])
+        if picked is not None and use.full:
+            _tell_backend(session, picked, resolved, looks=use.looks)
+        switches = {key: given[key] for key in extra}
+        options = {} if use.own is None or use.looks else {"options": resolved.models[use.own.name]}
+        return use.action(Chosen(session, registration, environment, resolved, name), **options, **switches)
 
     parameters = [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()]
     set_signature(call, parameters)
@@ -174,11 +176,23 @@ def build_command(
         cls=EnvironmentCommand,
         help=doc or registration.summary or f"Environment {registration.name}.",
         short_help=registration.summary,
-        epilog=FOOTER if full else None,
+        epilog=FOOTER if use.full else None,
         context_settings={"token_normalize_func": _dashes},
     )
     add_common(command)
     return command
+
+
+def _tell_backend(session: Session, picked: Unnamed, resolved: Resolved, *, looks: bool) -> None:
+    """Say which model was found, and see that a server which nobody named answers."""
+    from atropos_cli.cli.backends import check_default_server
+    from atropos_cli.config.problems import DEFAULT
+
+    if picked.note is not None:
+        session.out.note(picked.note)
+    patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
+    if picked.must_answer and not patient and not looks:
+        check_default_server(session.registry, picked.backend, gen_settings(resolved).model)
 
 
 def gen_buckets(registry: Registry, registration: Registration | None, environment: Any, backend: Any) -> list[Bucket]:
@@ -201,8 +215,8 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     Where they name none, a model is looked for. lenient: for help; nothing is looked for, errors are ignored, and None
     means that the backend is unknown.
     """
+    from atropos_cli.cli.backends import Unnamed, find_unnamed, resumed_folder
     from atropos_cli.cli.habits import glance
-    from atropos_cli.cli.unnamed import Unnamed, find_unnamed, resumed_folder
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings

@@ -23,8 +23,9 @@ from atropos_cli.cli.rewards import reward_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
 from atropos_cli.config.sources import Bucket
 from atropos_cli.console.commands import ConfigOption as ConfigOption
-from atropos_cli.console.commands import Flag, negated
+from atropos_cli.console.commands import Flag as Flag
 from atropos_cli.console.commands import JsonOption as JsonOption
+from atropos_cli.console.commands import command_flags, negated
 from atropos_cli.console.commands import entries_of as entries_of
 
 SETTINGS_PANEL = "Run options"
@@ -70,10 +71,12 @@ def environment_flags(bucket: Bucket, taken: set[str]) -> list[Flag]:
     return flags
 
 
-def all_flags(buckets: Sequence[Bucket], extra: Mapping[str, inspect.Parameter]) -> list[Flag]:
-    """The flags of all buckets, the environment's first. `extra`: the command's own parameters."""
+def all_flags(
+    buckets: Sequence[Bucket], extra: Mapping[str, inspect.Parameter], own: Sequence[Bucket] = ()
+) -> list[Flag]:
+    """The flags of all buckets, the environment's first. extra, own: the command's own parameters and options."""
     by_name = {bucket.name: bucket for bucket in buckets}
-    core: list[Flag] = []
+    core: list[Flag] = [flag for bucket in own for flag in command_flags(bucket)]
     if SETTINGS in by_name:
         core += settings_flags(by_name[SETTINGS])
     if BACKEND in by_name:
@@ -120,5 +123,5 @@ def signature_of(action: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {
         name: parameter
         for name, parameter in signature.parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "options"
     }

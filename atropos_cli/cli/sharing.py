@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
+from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.paths import home, shell
@@ -19,44 +18,40 @@ if TYPE_CHECKING:
 
 SHARING = "Passing it on"
 
-RecipeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--recipe",
-        metavar="NAME",
-        rich_help_panel=SHARING,
-        show_default=False,
-        help="Write beside the output how this trainer reads it: llama-factory (dataset_info.json), axolotl, trl, "
-        "verl. Repeatable.",
-    ),
-]
-PushOption = Annotated[
-    str | None,
-    typer.Option(
-        "--push-to-hub",
-        metavar="OWNER/NAME",
-        rich_help_panel=SHARING,
-        show_default=False,
-        help="Push the rows with a dataset card; without -o they also stand in NAME.jsonl. Later: atropos push.",
-    ),
-]
-PrivateOption = Annotated[bool, typer.Option("--private", rich_help_panel=SHARING, help="A new repository is private.")]
-RevisionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--revision", metavar="BRANCH", rich_help_panel=SHARING, show_default=False, help="Branch to push to."
-    ),
-]
-LicenseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--license",
+
+class RepositoryOptions(CommandOptions):
+    """A repository of the hub."""
+
+    private: bool = option(False, "A new repository is private.", panel=SHARING)
+    revision: str | None = option(None, "Branch to push to.", panel=SHARING, metavar="BRANCH")
+    license: str | None = option(
+        None,
+        "License in the card, as in apache-2.0; default: what stands there, else unknown.",
+        panel=SHARING,
         metavar="ID",
-        rich_help_panel=SHARING,
-        show_default=False,
-        help="License in the card, as in apache-2.0; default: what stands there, else unknown.",
-    ),
-]
+    )
+
+
+class RecipeOptions(CommandOptions):
+    """What is done with the rows besides."""
+
+    recipes: tuple[Literal["llama-factory", "axolotl", "trl", "verl"], ...] = option(
+        (),
+        "Write beside the output how this trainer reads it: llama-factory (dataset_info.json), axolotl, trl, verl.",
+        panel=SHARING,
+        flag="recipe",
+        metavar="NAME",
+    )
+    push_to_hub: str | None = option(
+        None,
+        "Push the rows with a dataset card; without -o they also stand in NAME.jsonl. Later: atropos push.",
+        panel=SHARING,
+        metavar="OWNER/NAME",
+    )
+
+
+class SharingOptions(RecipeOptions, RepositoryOptions):
+    """The same, and what the repository is like."""
 
 
 @dataclass(slots=True)
@@ -69,28 +64,18 @@ class Sharing:
     url: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        recipes: Sequence[str] | None,
-        repo: str | None,
-        *,
-        private: bool = False,
-        revision: str | None = None,
-        license_id: str | None = None,
-    ) -> Sharing:
+    def of(cls, options: RecipeOptions) -> Sharing:
         """As asked for. Raises UsageError."""
-        from atropos_cli.console.dataio import one_of
         from atropos_cli.io.hub import HubTarget
-        from atropos_cli.io.recipes import RECIPES
 
-        for name in recipes or ():
-            one_of("--recipe", name, RECIPES)
-        if repo is None and (private or revision or license_id):
+        more = options if isinstance(options, SharingOptions) else SharingOptions()
+        if options.push_to_hub is None and (more.private or more.revision or more.license):
             raise UsageError("--private, --revision and --license need --push-to-hub", hint="add --push-to-hub REPO")
-        target = HubTarget(repo, private, revision, license_id) if repo is not None else None
-        if target is not None:
+        target = None
+        if options.push_to_hub is not None:
+            target = HubTarget(options.push_to_hub, more.private, more.revision, more.license)
             target.check()
-        return cls(tuple(dict.fromkeys(recipes or ())), target)
+        return cls(tuple(dict.fromkeys(options.recipes)), target)
 
     def output(self, given: str | None) -> str | None:
         """The output: what was given, or a file named like the repository."""

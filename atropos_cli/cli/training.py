@@ -20,11 +20,13 @@ from atropos_cli.cli.environments import (
 )
 from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
+from atropos_cli.config import commands
+from atropos_cli.config.settings import TrainSettings
 from atropos_cli.console.session import Session
 
 if TYPE_CHECKING:
     from atropos_cli.config.resolve import Resolved
-    from atropos_cli.config.settings import GenSettings, TrainSettings
+    from atropos_cli.config.settings import GenSettings
     from atropos_cli.config.sources import Bucket
     from atropos_cli.console.commands import Flag
 
@@ -32,10 +34,25 @@ _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", 
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
+OUTPUT = "Output"
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
     "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
 )
+
+
+class TrainOptions(TrainSettings):
+    """The settings of a training, where its run goes, and how many processes carry it out."""
+
+    output: Path | None = commands.option(
+        None, "Run folder; default: runs/METHOD-DATE-TIME.", panel=OUTPUT, short="o", metavar="RUN"
+    )
+    resume: bool = commands.option(False, "Go on from the newest checkpoint.", panel=OUTPUT)
+    overwrite: bool = commands.option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
+    dry_run: bool = commands.option(False, "Check everything that needs no model, print the plan, stop.", panel=OUTPUT)
+    processes: int = commands.option(
+        1, "Processes on this host, each with the whole model and a GPU.", panel="Several GPUs", metavar="N", ge=1
+    )
 
 
 @dataclass(frozen=True)
@@ -52,10 +69,10 @@ class TrainChosen:
         return gen_settings(self.resolved)
 
     @property
-    def train(self) -> TrainSettings:
-        """What to train on, for how long, judged by what."""
+    def train(self) -> TrainOptions:
+        """What to train on, for how long, judged by what, and where the run goes."""
         settings: Any = self.resolved.models["train"]
-        result: TrainSettings = settings
+        result: TrainOptions = settings
         return result
 
     @property
@@ -74,7 +91,7 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
     from atropos_cli.config.buckets import train_bucket
     from atropos_cli.console.commands import entries_of, set_signature
 
-    train = train_bucket()
+    train = train_bucket(TrainOptions)
     said = _glanced(args, train)
     preset = _preset(method, args, said)
     if preset is not None:
@@ -191,7 +208,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
         if method != "grpo" and option.path == ("env",):
             continue
         panel = "Training" if len(option.path) == 1 else "Warnings and stop rules"
-        panel = TRACKING_PANEL if option.key in Tracking.model_fields else panel
+        panel = TRACKING_PANEL if option.key in Tracking.model_fields else option.shown.get("panel", panel)
         add(Flag("train", option, (_SINGULAR.get(option.key, option.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
         if flag.option.path[0] == "tracking":

@@ -80,9 +80,9 @@ def reward_prefix(name: str) -> str:
     return f"REWARD__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
 
 
-def train_bucket() -> Bucket:
-    """[train]: what to train on, for how long, judged by what."""
-    return Bucket(name=TRAIN, label="atropos train", model=TrainSettings, section="train", prefix="TRAIN__")
+def train_bucket(model: type[TrainSettings] = TrainSettings) -> Bucket:
+    """[train]: what to train on, for how long, judged by what. model: with the command's own options besides."""
+    return Bucket(name=TRAIN, label="atropos train", model=model, section="train", prefix="TRAIN__")
 
 
 def trainer_bucket(model: type[BaseModel], names: tuple[str, ...], installed: Collection[str] = ()) -> Bucket:

@@ -16,8 +16,6 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atropos_cli.config.program import truth
-
 FILE = ".env"
 MARK = "_ATROPOS_DOTENV"
 """Variable that says which variables come from the file, and from which line; programs we start inherit it."""
@@ -53,6 +51,7 @@ _ALLOWED = frozenset(READ_BY_LIBRARIES) | SETTINGS.keys()
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*", re.DOTALL)
 _MEANT = re.compile(r"\s*(?:export\s+|set\s+|\$env:)?([A-Za-z_][A-Za-z0-9_]*)", re.IGNORECASE)
 _QUOTED = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -112,6 +111,12 @@ def read() -> tuple[list[Line], str | None]:
         return [], error.strerror or str(error)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
     return parse(data.decode("utf-16" if wide else "utf-8", errors="replace")), None
+
+
+def truth(text: str) -> bool | None:
+    """What a variable says that is either on or off; None for neither."""
+    word = text.strip().lower()
+    return word in _TRUE if word in _TRUE or word in _FALSE else None
 
 
 def is_on(environ: Mapping[str, str] | None = None) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.config import dotenv
 from atropos_cli.config.places import PREFIX, PROJECT_FILE, explicit_file, user_file
 from atropos_cli.errors import AtroposError, ConfigError
 
@@ -27,13 +28,6 @@ OFFLINE_VARIABLES = {
 }
 CACHE_VARIABLES = {"HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets"}
 """Not HF_HOME: the access token lies there, and stays where it is."""
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
-
-
-def truth(text: str) -> bool | None:
-    """What a variable says that is either on or off; None for neither."""
-    word = text.strip().lower()
-    return word in _TRUE if word in _TRUE or word in _FALSE else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +85,9 @@ def apply(settings: ProgramSettings, environ: MutableMapping[str, str] | None = 
 def _truth(value: Any, source: str) -> bool:
     if isinstance(value, bool):
         return value
-    said = truth(str(value))
+    said = dotenv.truth(str(value))
     if said is not None:
         return said
-    from atropos_cli.config import dotenv
-
     line = dotenv.from_dotenv(source)
     where = source if line is None else f"{dotenv.FILE}:{line}: {source}"
     raise ConfigError(f"{where}: offline: expected true or false, got {value!r}")

@@ -107,9 +107,12 @@ def _explain(error: ValidationError, bucket: Bucket, winners: dict[Place, Entry]
 
 def _near_choice(bucket: Bucket, entry: Entry | None) -> str | None:
     """The choice that a wrong value is most like."""
-    if entry is None or not isinstance(entry.value, str):
+    choices = [choice_text(choice) for choice in bucket.by_path[entry.path].choices] if entry is not None else []
+    if entry is None or not choices:
         return None
-    close = suggest(entry.value, map(choice_text, bucket.by_path[entry.path].choices))
+    given = [entry.value] if isinstance(entry.value, str) else entry.value
+    wrong = [item for item in given if item not in choices] if isinstance(given, list | tuple) else []
+    close = suggest(str(wrong[0]), choices) if wrong else None
     return f"did you mean {close}?" if close is not None else None
 
 

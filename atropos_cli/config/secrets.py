@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
 
-from pydantic import BaseModel, SecretStr, create_model
+from pydantic import BaseModel, SecretStr
 
 from atropos_cli.redaction import learn
 
@@ -19,16 +19,9 @@ def secret_fields(model: type[BaseModel]) -> set[str]:
 
 
 def secrets_from_environment(model: type[BaseModel], prefix: str) -> dict[str, SecretStr]:
-    """Those of the model's secrets that environment variables give: <prefix><NAME>."""
-    names = secret_fields(model)
-    if not names:
-        return {}
-    from pydantic_settings import BaseSettings
-
-    fields: dict[str, Any] = dict.fromkeys(names, (SecretStr | None, None))
-    reader = create_model("Secrets", __base__=BaseSettings, **fields)
-    found = reader(_env_prefix=prefix)
-    secrets: dict[str, SecretStr] = {name: value for name in names if (value := getattr(found, name)) is not None}
+    """Those of the model's secrets that environment variables give: <prefix><NAME>; an empty one counts as not set."""
+    texts = {name: os.environ.get(f"{prefix}{name.upper()}") for name in secret_fields(model)}
+    secrets = {name: SecretStr(text) for name, text in texts.items() if text}
     for value in secrets.values():
         learn(value.get_secret_value())
     return secrets

@@ -9,7 +9,17 @@ SHARED = frozenset({"train", "trainer", "trainers", "launch", "launcher", "launc
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
     | {"prompt-gen", "push", "view", "reevaluate", "journal", "slurm", "tmux", "pipeline", "env-list", "env-info"}
-    | {"env-check", "reward-list", "trainer-list", "plugins-list", "plugins-check", "new", "prefetch", "doctor"}
+    | {
+        "env-check",
+        "env-tasks",
+        "reward-list",
+        "trainer-list",
+        "plugins-list",
+        "plugins-check",
+        "new",
+        "prefetch",
+        "doctor",
+    }
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"

@@ -31,7 +31,7 @@ ConfigOption = Annotated[
     typer.Option("--config", metavar="FILE", help="Configuration file (TOML or YAML) instead of ./atropos.toml."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-_INJECTED = ("options", "session", "resolved")
+_INJECTED = ("ctx", "options", "session", "resolved", "config")
 _MORE = "atropos_cli.more_options"
 
 
@@ -105,7 +105,8 @@ def entries_of(flags: Sequence[Flag], given: Mapping[str, Any]) -> list[Entry]:
         value = given.get(flag.parameter)
         if value is None or value == []:
             continue
-        origin = Origin("flag", f"--{flag.names[0]}")
+        name = negated(flag.names[0]) if value is False else flag.names[0]
+        origin = Origin("flag", f"--{name}")
         text = flag.option.kind != "bool"
         entries.append(
             Entry(flag.bucket, flag.option.path, tuple(value) if isinstance(value, list) else value, origin, text)
@@ -140,7 +141,8 @@ def with_flags(
     """Make a command of a function. section: of the configuration, "filter", or "env-check" for `env check`.
 
     The function names what it wants: `options` (the model), `session`, `resolved` (the model's values with their
-    origins), `ctx`. What other parameters it has are parameters of typer: the command's arguments, and --json.
+    origins), `config` (the file that --config names), `ctx`. What other parameters it has are parameters of typer:
+    the command's arguments, and --json.
     stops: switches that print something and end the command, whatever else is given.
     """
     bucket = command_bucket(section, model)
@@ -165,14 +167,10 @@ def command_with(
             if getattr(options, name):
                 stop()
                 raise typer.Exit
-        known = {"ctx": ctx, "session": session_of(ctx), "options": options, "resolved": resolved}
+        known = {"ctx": ctx, "session": session_of(ctx), "options": options, "resolved": resolved, "config": config}
         return function(**{name: known[name] if name in known else given[name] for name in own})
 
-    kept = [
-        item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, item in own.items()
-        if name not in (*_INJECTED, "ctx")
-    ]
+    kept = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, item in own.items() if name not in _INJECTED]
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigOption)
     arguments = [item for item in kept if _is_argument(item)]

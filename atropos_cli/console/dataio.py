@@ -49,49 +49,6 @@ TolerantOption = Annotated[
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Stop at any row that cannot be used.", rich_help_panel=READING)
 ]
-RejectsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rejects",
-        metavar="FILE",
-        rich_help_panel=READING,
-        show_default=False,
-        help="Write rows that were left out there; with --tolerant the default is OUTPUT.rejects.jsonl.",
-    ),
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        rich_help_panel=WRITING,
-        show_default=False,
-        help="Where rows go: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, also at s3://, gs:// and the like; - is standard "
-        "output.",
-    ),
-]
-KindOption = Annotated[
-    str | None,
-    typer.Option(
-        "--write",
-        metavar="KIND",
-        rich_help_panel=WRITING,
-        show_default=False,
-        help="jsonl, jsonl.gz, jsonl.zst, parquet or datasets (a folder); default: by the ending.",
-    ),
-]
-ShardOption = Annotated[
-    int | None,
-    typer.Option("--shard-size", min=1, help="Rows in a file.", rich_help_panel=WRITING, show_default=False),
-]
-ValidationOption = Annotated[
-    float,
-    typer.Option(
-        "--validation", min=0.0, max=0.99, rich_help_panel=WRITING, help="Share of tasks for a validation split."
-    ),
-]
-SplitSeedOption = Annotated[int, typer.Option("--split-seed", help="Seed of that split.", rich_help_panel=WRITING)]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=WRITING)
 ]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from atropos_cli.config.program import truth
+from atropos_cli.config.dotenv import truth
 from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.tracking import Tracking
 from atropos_cli.errors import AtroposError

@@ -174,12 +174,14 @@ def _keys(item: Item) -> str:
 def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]:
     left_out: Counter[str]
     if method == "sft":
-        from atropos_cli.datasets.convert.sft import SftConverter, SftOptions
+        from atropos_cli.datasets.convert.sft import SftConverter
+        from atropos_cli.datasets.convert.spec import SftOptions
 
         sft = SftConverter(SftOptions())
         make, left_out = sft.rows, sft.report.left_out
     else:
-        from atropos_cli.datasets.convert.dpo import PairConverter, PairOptions
+        from atropos_cli.datasets.convert.dpo import PairConverter
+        from atropos_cli.datasets.convert.spec import PairOptions
 
         pairs = PairConverter(PairOptions())
         make, left_out = pairs.rows, pairs.report.left_out_groups

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.cli.unnamed import seen_at
+from atropos_cli.cli.backends import seen_at
 from atropos_cli.serving.record import ServerRecord
 from atropos_cli.serving.state import STATE_FILE, all_servers, held, server_folder, write_record
 from atropos_cli.testing.mock_server import MockServer

@@ -360,7 +360,7 @@ def test_output_is_split_by_task(cli: Any) -> None:
     ("options", "message"),
     [
         (("--policy", "best-wurst"), "did you mean best-worst?"),
-        (("--tiebreak", "x"), "--tiebreak 'x' is not one of"),
+        (("--tiebreak", "x"), "--tiebreak: expected one of 'first', 'shorter' or 'longer', got 'x'"),
         (("--max-tokens", "100"), "--max-tokens needs --tokenizer"),
         (("--chat-template", "t.jinja"), "rows of messages are not rendered"),
     ],

@@ -762,7 +762,7 @@ def test_tables_hold_arguments_as_text(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "mesages"), "--format 'mesages' is not one of"),
+        (("--format", "mesages"), "did you mean messages?"),
         (("--top", "2"), "--top needs --select top"),
         (("--format", "text"), "--format text needs a template"),
         (("--max-tokens", "100"), "--max-tokens needs --tokenizer"),

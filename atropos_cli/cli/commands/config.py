@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from atropos_cli.cli.commands import eval as evaluate
+from atropos_cli.cli.commands import gen
 from atropos_cli.cli.commands.train import METHODS, TrainMethods
-from atropos_cli.cli.environments import Chosen, environment_app, gen_buckets, pick_backend, settle
+from atropos_cli.cli.environments import (
+    Chosen,
+    EnvironmentGroup,
+    Use,
+    environment_app,
+    gen_buckets,
+    pick_backend,
+    settle,
+)
 from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.training import TrainChosen
 from atropos_cli.config.resolve import Resolved
@@ -66,11 +76,17 @@ class _ShowGroup(Group):
         if not members:
             return _shower(command, cmd_name)
         shown = {name: _shower(member, name) for name, member in members.items()}
-        return Group(cmd_name, commands={name: command for name, command in shown.items() if command is not None})
+        commands = {name: command for name, command in shown.items() if command is not None}
+        return Group(name=cmd_name, commands=commands, rich_markup_mode=None) if commands else None
 
 
 def _shower(command: Any, name: str) -> Any:
     """A command with the flags of another that shows their values; None for one without options."""
+    if isinstance(command, EnvironmentGroup):
+        shows = Use(show_environment, command.use.own, full=False, looks=True)
+        made: Any = typer.main.get_command(environment_app(shows, f"What `atropos env {name} ENV` would use."))
+        made.name = name
+        return made
     bucket = bucket_of(getattr(command, "callback", None))
     if bucket is None:
         return None
@@ -167,8 +183,9 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
     print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
 
 
-for _name, _doc in (("gen", "What `atropos gen ENV` would use."), ("eval", "What `atropos eval ENV` would use.")):
-    show.add_typer(environment_app(show_environment, _doc, full=True, looks=True), name=_name)
+for _name, _own in (("gen", gen.OWN), ("eval", evaluate.OWN)):
+    _use = Use(show_environment, _own, looks=True)
+    show.add_typer(environment_app(_use, f"What `atropos {_name} ENV` would use."), name=_name)
 _training = new_app(cls=_ShowTraining, subcommand_metavar="[METHOD] [OPTIONS]")
 
 

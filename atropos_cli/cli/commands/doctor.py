@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 from atropos_cli.serving.defaults import defaults_for
 from atropos_cli.serving.options import ENGINES
@@ -40,22 +39,20 @@ class Finding:
     detail: str
 
 
-def doctor(
-    ctx: typer.Context,
-    base_url: Annotated[
-        list[str] | None, typer.Option("--base-url", metavar="URL", help="Also ask this server. Repeatable.")
-    ] = None,
-    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that runs are written to.")] = Path(
-        "runs"
-    ),
-    as_json: JsonOption = False,
-) -> int:
+class DoctorOptions(CommandOptions):
+    """What is looked at besides this machine."""
+
+    base_urls: tuple[str, ...] = option((), "Also ask this server.", flag="base-url", metavar="URL")
+    runs: Path = option(Path("runs"), "Folder that runs are written to.", metavar="DIR")
+
+
+@with_flags("doctor", DoctorOptions)
+def doctor(*, options: DoctorOptions, session: Session, as_json: JsonOption = False) -> int:
     """Check this installation. Exit code 1 when a check fails."""
-    session = session_of(ctx)
     session.examine_plugins()
     machine = detect()
-    findings = [*system(), *packages(), run_folder(runs), *hardware(machine), *tools(), *plugins(session)]
-    findings += [server(url) for url in base_url or ()]
+    findings = [*system(), *packages(), run_folder(options.runs), *hardware(machine), *tools(), *plugins(session)]
+    findings += [server(url) for url in options.base_urls]
     failed = [finding for finding in findings if finding.status == "fail"]
     if as_json:
         defaults = {engine: defaults_for(machine, engine).as_json() for engine in ENGINES}

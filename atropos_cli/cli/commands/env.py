@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.commands.env_check import check
-from atropos_cli.cli.commands.prompt_gen import tasks
-from atropos_cli.cli.environments import environment_app
+from atropos_cli.cli.commands.env_check import CheckOptions, check
+from atropos_cli.cli.commands.prompt_gen import TasksOptions, tasks
+from atropos_cli.cli.environments import Use, environment_app
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.listing import print_components
+from atropos_cli.config.commands import command_bucket
 from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import session_of
@@ -104,11 +105,17 @@ def _text(option: Option) -> str:
 
 
 app.add_typer(
-    environment_app(check, "Check an environment without a model: tasks, gold answers, episodes.", full=False),
+    environment_app(
+        Use(check, command_bucket("env-check", CheckOptions), full=False),
+        "Check an environment without a model: tasks, gold answers, episodes.",
+    ),
     name="check",
 )
 
 app.add_typer(
-    environment_app(tasks, "Write an environment's tasks as rows for verl or TRL's GRPO.", full=False),
+    environment_app(
+        Use(tasks, command_bucket("env-tasks", TasksOptions), full=False),
+        "Write an environment's tasks as rows for verl or TRL's GRPO.",
+    ),
     name="tasks",
 )

@@ -9,11 +9,10 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.environments import Chosen
+from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
@@ -47,35 +46,33 @@ class Report:
         return self.tasks > 0 and not self.problems
 
 
-def check(
-    chosen: Chosen,
-    *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Tasks to look at.")] = 20,
-    split: Annotated[
-        str | None, typer.Option("--split", help="Split; default: the first one.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed given to open().")] = 0,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-) -> int:
+class CheckOptions(CommandOptions):
+    """Which tasks are looked at."""
+
+    limit: int = option(20, "Tasks to look at.", ge=1)
+    split: str | None = option(None, "Split; default: the first one.")
+    seed: int = option(0, "Seed given to open().")
+
+
+def check(chosen: Chosen, *, options: CheckOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Check an environment."""
     from atropos_cli.rollout.gold import GoldRewards
     from atropos_cli.rollout.planner import make_config
     from atropos_cli.rollout.rehearsal import rehearse
 
     cls = chosen.environment
-    wanted = split or cls.splits[0]
+    wanted = options.split or cls.splits[0]
     if wanted not in cls.splits:
         raise UsageError(f"{chosen.registration.name} has no split {wanted!r}", hint=f"splits: {', '.join(cls.splits)}")
     owner = f"environment {chosen.registration.name!r}"
     environment = cls(make_config(cls.Config, chosen.options, owner=owner, env_prefix="ATROPOS_ENV__"))
     gold = GoldRewards(cls.rewards, chosen.session.registry)
-    plan = _scripted_plan(chosen, wanted, seed)
+    plan = _scripted_plan(chosen, wanted, options.seed)
 
     async def play(task: Task) -> Rehearsal:
         return await rehearse(plan, environment, task, chosen.session.registry)
 
-    report = asyncio.run(examine(environment, wanted, limit, seed, gold, play))
+    report = asyncio.run(examine(environment, wanted, options.limit, options.seed, gold, play))
     if as_json:
         chosen.session.out.json(_as_json(chosen.registration.name, wanted, report))
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+from pydantic import PositiveInt
 
-from atropos_cli.cli.environments import Chosen, environment_app
+from atropos_cli.cli.environments import Chosen, Use, environment_app
 from atropos_cli.cli.runs import carry_out_part, print_plan
+from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
@@ -22,57 +23,47 @@ if TYPE_CHECKING:
 PANEL = "Evaluation"
 
 
-def _option(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=PANEL)
+class EvalOptions(CommandOptions):
+    """How often each task is tried, what counts, and where the result goes."""
+
+    output: str | None = option(
+        None, "Folder of the run, eval.json and eval.md.", panel=PANEL, short="o", metavar="RUN"
+    )
+    samples: int = option(
+        1, "Attempts at each task; 1 is greedy unless --temperature is given.", panel=PANEL, metavar="N", ge=1
+    )
+    k: tuple[PositiveInt, ...] = option((), "Report pass@K and pass^K; default: 1, N.", panel=PANEL, metavar="K")
+    success_at: float | None = option(
+        None, "Reward from which an attempt is a success; default: full marks.", panel=PANEL, metavar="X"
+    )
+    errors: Literal["wrong", "leave-out"] = option(
+        "wrong", "What attempts that ended in an error count as.", panel=PANEL
+    )
+    models: tuple[str, ...] = option((), "Evaluate several models side by side.", panel=PANEL, metavar="MODEL")
+    baseline: Path | None = option(None, "An earlier evaluation to compare with.", panel=PANEL, metavar="PATH")
+    resume: bool = option(False, "Go on with an interrupted evaluation.", panel=PANEL)
+    overwrite: bool = option(False, "Replace an earlier evaluation.", panel=PANEL)
+    dry_run: bool = option(False, "Print the plan and stop.", panel=PANEL)
+
+
+OWN = command_bucket("eval", EvalOptions)
 
 
 def evaluate_environment(
-    chosen: Chosen,
-    *,
-    output: Annotated[
-        str | None, _option("--output", "-o", metavar="RUN", help="Folder of the run, eval.json and eval.md.")
-    ] = None,
-    samples: Annotated[
-        int, _option("--samples", metavar="N", help="Attempts at each task; 1 is greedy unless --temperature is given.")
-    ] = 1,
-    k: Annotated[
-        list[int] | None, _option("--k", metavar="K", help="Report pass@K and pass^K (repeatable).  [default: 1, N]")
-    ] = None,
-    success_at: Annotated[
-        float | None,
-        _option("--success-at", metavar="X", help="Reward from which an attempt is a success.  [default: full marks]"),
-    ] = None,
-    errors: Annotated[
-        str, _option("--errors", metavar="wrong|leave-out", help="What attempts that ended in an error count as.")
-    ] = "wrong",
-    models: Annotated[
-        list[str] | None,
-        _option("--models", metavar="MODEL", help="Evaluate several models side by side (repeatable)."),
-    ] = None,
-    baseline: Annotated[
-        Path | None, _option("--baseline", metavar="PATH", help="An earlier evaluation to compare with.")
-    ] = None,
-    resume: Annotated[bool, _option("--resume", help="Go on with an interrupted evaluation.")] = False,
-    overwrite: Annotated[bool, _option("--overwrite", help="Replace an earlier evaluation.")] = False,
-    dry_run: Annotated[bool, _option("--dry-run", help="Print the plan and stop.")] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
+    chosen: Chosen, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.evaluation.evaluation import compare, read_evaluation
     from atropos_cli.io.rundir import where_it_stands
     from atropos_cli.runs.tracked import tracked
 
-    if samples < 1 or any(value < 1 for value in k or ()):
-        raise UsageError("--samples and --k must be at least 1")
-    if errors not in ("wrong", "leave-out"):
-        raise UsageError(f"--errors {errors!r} is neither wrong nor leave-out")
-    if resume and (overwrite or output is None):
+    output, samples = options.output, options.samples
+    if options.resume and (options.overwrite or output is None):
         raise UsageError("--resume needs --output and excludes --overwrite")
-    earlier = read_evaluation(baseline) if baseline is not None else None
-    names: list[str | None] = list(models) if models else [chosen.settings.model]
+    earlier = read_evaluation(options.baseline) if options.baseline is not None else None
+    names: list[str | None] = list(options.models) if options.models else [chosen.settings.model]
     plans = [_plan(chosen, model, samples) for model in names]
-    if dry_run:
+    if options.dry_run:
         for plan in plans:
             print_plan(plan, chosen.session.out, as_json=as_json)
         return 0
@@ -83,14 +74,13 @@ def evaluate_environment(
         place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
         if len(plans) > 1 and plan.tracking.run_group is None:
             plan = plan.replace(tracking=plan.tracking.replace(run_group=folder.absolute().name))
-        with tracked(plan, place, chosen.session.registry, overwrite=overwrite, command="eval") as order:
-            ended = carry_out_part(order, chosen.session, folder, resume=resume)
+        with tracked(plan, place, chosen.session.registry, overwrite=options.overwrite, command="eval") as order:
+            ended = carry_out_part(order, chosen.session, folder, resume=options.resume)
             if ended not in (ExitCode.OK, ExitCode.FAILED):
                 return ended
             code = code or ended
-            ks = sorted({*(k or (1, samples))})
-            stands = where_it_stands(place, overwrite=overwrite)
-            found.append(_count(stands, ks=ks, success_at=success_at, errors=errors))
+            stands = where_it_stands(place, overwrite=options.overwrite)
+            found.append(_count(stands, options))
             order.evaluated(found[-1])
     comparisons = [compare(item, earlier) if earlier is not None else None for item in found]
     _publish(folder, found, comparisons, chosen, as_json=as_json)
@@ -113,7 +103,7 @@ def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
     return build_plan(settings, chosen.given_name, chosen.options, chosen.session.registry)
 
 
-def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any) -> Evaluation:
+def _count(folder: Path, options: EvalOptions) -> Evaluation:
     """Evaluate the run in a folder and leave eval.json beside it."""
     from atropos_cli.evaluation.evaluation import evaluate
     from atropos_cli.evaluation.evidence import Evidence
@@ -121,7 +111,9 @@ def _count(folder: Path, *, ks: list[int], success_at: float | None, errors: Any
     from atropos_cli.io.rundir import read_plan
 
     plan = read_plan(folder / "plan.json")
-    found = evaluate(plan, Evidence.of_run(folder), ks=ks, success_at=success_at, errors=errors)
+    ks = sorted({*(options.k or (1, options.samples))})
+    evidence = Evidence.of_run(folder)
+    found = evaluate(plan, evidence, ks=ks, success_at=options.success_at, errors=options.errors)
     atomic_write(folder / "eval.json", found.model_dump_json(indent=2).encode() + b"\n")
     return found
 
@@ -172,5 +164,6 @@ def _accuracy(item: Evaluation) -> str:
 
 
 app: Any = environment_app(
-    evaluate_environment, "Evaluate a model on an environment. `atropos eval ENV --help` lists all options."
+    Use(evaluate_environment, OWN),
+    "Evaluate a model on an environment. `atropos eval ENV --help` lists all options.",
 )

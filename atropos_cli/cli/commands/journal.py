@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError
 
 if TYPE_CHECKING:
     from atropos_cli.runs.journal import JournalEntry
 
 
+class JournalOptions(CommandOptions):
+    """Where the journal goes."""
+
+    output: Path | None = option(None, "Write Markdown to this file; - is stdout.", short="o", metavar="FILE")
+    overwrite: bool = option(False, "Replace a file that is no journal written by this command.")
+
+
+@with_flags("journal", JournalOptions)
 def journal(
-    ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the run folders are.")] = Path("runs"),
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write Markdown to this file; - is stdout.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is no journal written by this command.")
-    ] = False,
+    *,
+    options: JournalOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> None:
     """List training and evaluation runs: date, plan digest, git commit, W&B id, main results.
@@ -39,7 +44,7 @@ def journal(
     from atropos_cli.runs.journal import short_commit
     from atropos_cli.runs.journalpage import is_journal, markdown
 
-    out = session_of(ctx).out
+    out, output = session.out, options.output
     entries, problems = read_journal(folder)
     for problem in problems:
         out.warning(f"left out: {problem}")
@@ -51,7 +56,7 @@ def journal(
         if output.is_dir():
             raise DataError(f"{output} is a folder", hint="give a file to -o")
         old = output.read_bytes().decode("utf-8", "surrogateescape") if output.exists() else ""
-        if old and not overwrite and not is_journal(old):
+        if old and not options.overwrite and not is_journal(old):
             raise DataError(f"{output} is already there, and no journal", hint="--overwrite replaces it")
         text = markdown(entries, title, old if is_journal(old) else "")
         make_folder(output.parent)

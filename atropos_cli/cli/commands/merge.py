@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from atropos_cli.console import dataio
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import Reading
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import UsageError
 from atropos_cli.paths import shell_file
 
@@ -21,41 +19,31 @@ if TYPE_CHECKING:
     from atropos_cli.io.writers_out import OutputSpec
 
 
-def merge(
-    ctx: typer.Context,
-    inputs: dataio.Inputs,
-    output: dataio.OutputOption = None,
-    form: dataio.FormatOption = "auto",
-    tolerant: dataio.TolerantOption = False,
-    strict: dataio.StrictOption = False,
-    rejects: dataio.RejectsOption = None,
-    kind: dataio.KindOption = None,
-    overwrite: dataio.OverwriteOption = False,
-    shard_size: dataio.ShardOption = None,
-    validation: dataio.ValidationOption = 0.0,
-    split_seed: dataio.SplitSeedOption = 0,
-    as_json: JsonOption = False,
-) -> int:
+class MergeOptions(dataio.SplitOptions, dataio.FormatOptions):
+    """What is read and written."""
+
+
+@with_flags("merge", MergeOptions)
+def merge(inputs: dataio.Inputs, *, options: MergeOptions, session: Session, as_json: JsonOption = False) -> int:
     """Join run folders of one plan into a run folder, or files of one format into a file.
 
     Doubles are dropped by id. Groups that have the same id and differ are reported, and an error with --strict.
     """
     from atropos_cli.io.writers_out import has_data_ending
 
-    session = session_of(ctx)
+    output = options.output
     dataio.check_one_stdout(output, as_json=as_json)
-    reading = dataio.open_inputs(session, inputs, form=form, tolerant=tolerant, strict=strict)
+    reading = dataio.read_inputs(session, inputs, options)
     runs = [source for source in reading.sources if source.run is not None and (source.run / "plan.json").exists()]
     if runs and len(runs) < len(reading.sources):
         other = next(source for source in reading.sources if source not in runs)
         raise UsageError(f"{other.name} is no run folder, the other inputs are", hint="merge runs, or files")
-    if runs and output is not None and output != "-" and kind is None and not has_data_ending(output):
-        report, files = _merge_runs(reading, output, overwrite=overwrite, strict=strict)
+    if runs and output is not None and output != "-" and options.write is None and not has_data_ending(output):
+        report, files = _merge_runs(reading, output, overwrite=options.overwrite, strict=options.strict)
     else:
-        options = {"shard_size": shard_size, "validation": validation, "split_seed": split_seed}
-        spec = dataio.output_spec(reading.sources, output, kind, overwrite=overwrite, **options)
+        spec = dataio.target_of(reading.sources, options)
         report, files = _merge_files(session, reading, spec)
-        dataio.write_rejects(reading, spec, rejects)
+        dataio.write_rejects(reading, spec, options.rejects)
     for text in report.conflicts:
         session.out.warning(text)
     if report.conflict_count > len(report.conflicts):

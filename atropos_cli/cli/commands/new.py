@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import again, counted, end
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ComponentNotFound, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+class NewOptions(CommandOptions):
+    """Where the project is made."""
+
+    into: Path | None = option(None, "Folder to make the project in; default: here.", metavar="DIR")
+    dry_run: bool = option(False, "Say what would be made and stop.")
+
+
+@with_flags("new", NewOptions)
 def new(
-    ctx: typer.Context,
     kind: Annotated[
         str,
         typer.Argument(
@@ -26,30 +34,33 @@ def new(
         ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new component.", show_default=False)],
-    into: Annotated[
-        Path | None, typer.Option("--into", metavar="DIR", help="Folder to make the project in; default: here.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made and stop.")] = False,
+    *,
+    options: NewOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> None:
     """Make a small project of your own: code, test, packaging, README."""
     from atropos_cli.plugins.scaffold import instantiate, placeholders, planned_files
 
-    session = session_of(ctx)
     template = find_template(session, kind)
-    folder = (into or Path()) / placeholders(name)["atropos-template"]
-    if dry_run:
+    folder = (options.into or Path()) / placeholders(name)["atropos-template"]
+    if options.dry_run:
         files = planned_files(template, name)
     else:
         files = [path.relative_to(folder) for path in instantiate(template, folder, name)]
     if as_json:
-        made = {"folder": str(folder), "template": kind, "files": [str(file) for file in files], "made": not dry_run}
+        made = {
+            "folder": str(folder),
+            "template": kind,
+            "files": [str(file) for file in files],
+            "made": not options.dry_run,
+        }
         session.out.json(made)
         return
     session.out.data(str(folder))
     for file in files:
         session.out.note(f"  {file}")
-    if dry_run:
+    if options.dry_run:
         end(session.out, f"{counted(len(files), 'file')} would be made", again(session.args))
         return
     place = folder if not str(folder).startswith("-") else Path(f"./{folder}")

@@ -4,56 +4,44 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from atropos_cli.console.commands import ConfigOption, JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import end
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from atropos_cli.rollout.prefetch import Fetched
 
 
-def prefetch(
-    ctx: typer.Context,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="NAME[@REVISION]", help="A model of the hub. Repeatable.", show_default=False),
-    ] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option("--dataset", metavar="NAME[:CONFIG]", help="A data set. Repeatable.", show_default=False),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="ENV", help="What an environment needs. Repeatable.", show_default=False),
-    ] = None,
-    plugins: Annotated[
-        bool, typer.Option("--plugins", help="What all installed environments need, as they are configured.")
-    ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-) -> int:
+class PrefetchOptions(CommandOptions):
+    """What is fetched."""
+
+    models: tuple[str, ...] = option((), "A model of the hub.", flag="model", metavar="NAME[@REVISION]")
+    datasets: tuple[str, ...] = option((), "A data set.", flag="dataset", metavar="NAME[:CONFIG]")
+    envs: tuple[str, ...] = option((), "What an environment needs.", flag="env", metavar="ENV")
+    plugins: bool = option(False, "What all installed environments need, as they are configured.")
+
+
+@with_flags("prefetch", PrefetchOptions)
+def prefetch(*, options: PrefetchOptions, session: Session, config: Path | None, as_json: JsonOption = False) -> int:
     """Fetch what a job needs, where there is a network; then run it with --offline.
 
     atropos prefetch --model Qwen/Qwen3-8B --env gsm8k
     """
     from atropos_cli.rollout.prefetch import check_reachable, is_local, refuse_offline
 
-    session = session_of(ctx)
-    if not (model or dataset or env or plugins):
+    if not (options.models or options.datasets or options.envs or options.plugins):
         raise UsageError("nothing to fetch", hint="--model NAME, --dataset NAME, --env ENV or --plugins")
     refuse_offline()
-    if not all(is_local(name) for name in (model or []) + (dataset or [])):
+    if not all(is_local(name) for name in options.models + options.datasets):
         check_reachable()
     fetched: list[Fetched] = []
     problems: list[tuple[str, AtroposError]] = []
-    for name, call in _wanted(session, model or [], dataset or [], env or [], config, plugins=plugins):
+    for name, call in _wanted(session, options, config):
         session.out.note(f"fetching {name}")
         try:
             found = call()
@@ -78,29 +66,21 @@ def prefetch(
     return ExitCode(problems[0][1].exit_code) if problems else ExitCode.OK
 
 
-def _wanted(
-    session: Session,
-    models: list[str],
-    datasets: list[str],
-    environments: list[str],
-    config: Path | None,
-    *,
-    plugins: bool,
-) -> Any:
+def _wanted(session: Session, options: PrefetchOptions, config: Path | None) -> Any:
     """(what is fetched, how) of everything that was asked for."""
     from atropos_cli.rollout.prefetch import fetch_dataset, fetch_model
 
-    for name in models:
+    for name in options.models:
         base, _, revision = name.partition("@")
         yield f"model {name}", partial(_one, fetch_model, base, revision or None)
-    for name in datasets:
+    for name in options.datasets:
         base, _, subset = name.partition(":")
         yield f"data set {name}", partial(_one, fetch_dataset, base, subset or None)
-    for name in environments:
+    for name in options.envs:
         yield f"environment {name}", partial(_environment, session, name, config)
-    if plugins:
+    if options.plugins:
         for item in session.registry.registrations("environment"):
-            if item.name not in environments and item.qualified not in environments:
+            if item.name not in options.envs and item.qualified not in options.envs:
                 yield f"environment {item.qualified}", partial(_environment, session, item.qualified, config, True)
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli import conversion, sharing
-from atropos_cli.cli.conversion import option
 from atropos_cli.cli.environments import Chosen
+from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
-from atropos_cli.console.commands import ConfigOption, JsonOption
-from atropos_cli.console.dataio import one_of
+from atropos_cli.console.commands import ConfigOption, JsonOption, with_flags
 from atropos_cli.console.ending import counted
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
+from atropos_cli.datasets.convert.spec import RowOptions, TaskOptions
 
 if TYPE_CHECKING:
     from atropos_cli.datasets.convert.taskrows import TaskConverter
@@ -25,144 +23,83 @@ if TYPE_CHECKING:
 
 LINEAGE = "`task` names the problem, as rollouts of it do"
 
-FormOption = Annotated[
-    str,
-    option(
-        "--format",
-        panel=dataio.WRITING,
-        metavar="NAME",
-        text="Shape of the rows: verl (data_source, prompt, ability, reward_model, extra_info), prompt-answer (for "
-        "TRL's GRPO).",
-        show_default=True,
-    ),
-]
-SourceOption = Annotated[
-    str | None,
-    option(
-        "--data-source",
-        panel=dataio.WRITING,
-        metavar="NAME",
-        text="verl: what stands as data_source, which picks its reward, as in openai/gsm8k; default: the environment.",
-    ),
-]
+
+class PromptGenOptions(TaskOptions, RowOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
+    """The shape of the rows, and what is read and written."""
+
+    dry_run: bool = option(False, "Report and write nothing.")
 
 
+@with_flags("prompt-gen", PromptGenOptions)
 def prompt_gen(
-    ctx: typer.Context,
-    inputs: dataio.Inputs,
-    output: dataio.OutputOption = None,
-    form: FormOption = "verl",
-    data_source: SourceOption = None,
-    group_rows: conversion.GroupOption = False,
-    input_format: conversion.InputFormatOption = "auto",
-    tolerant: dataio.TolerantOption = False,
-    strict: dataio.StrictOption = False,
-    rejects: dataio.RejectsOption = None,
-    kind: dataio.KindOption = None,
-    overwrite: dataio.OverwriteOption = False,
-    shard_size: dataio.ShardOption = None,
-    validation: dataio.ValidationOption = 0.0,
-    split_seed: dataio.SplitSeedOption = 0,
-    recipe: sharing.RecipeOption = None,
-    push_to_hub: sharing.PushOption = None,
-    private: sharing.PrivateOption = False,
-    revision: sharing.RevisionOption = None,
-    license_id: sharing.LicenseOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report and write nothing.")] = False,
-    as_json: JsonOption = False,
+    inputs: dataio.Inputs, *, options: PromptGenOptions, session: Session, as_json: JsonOption = False
 ) -> int:
     """Make rows of the problems behind stored rollouts, for trainers that sample the replies: verl, TRL's GRPO.
 
     Each task comes once, with the mean score of its attempts: filter first for tasks that are neither too easy nor
     too hard. `atropos env tasks ENV` makes the same rows of an environment, without rollouts.
     """
-    from atropos_cli.datasets.convert.taskrows import FORMS, TaskConverter
-
-    session = session_of(ctx)
-    shape = one_of("--format", form, FORMS)
-    passing = sharing.Sharing.of(recipe, push_to_hub, private=private, revision=revision, license_id=license_id)
-    output = passing.output(output)
-    dataio.check_one_stdout(output, as_json=as_json and not dry_run)
-    reading = dataio.open_inputs(session, inputs, form=input_format, tolerant=tolerant, strict=strict)
-    target = None
-    if not dry_run:
-        target = dataio.output_spec(
-            reading.sources,
-            output,
-            kind,
-            overwrite=overwrite,
-            shard_size=shard_size,
-            validation=validation,
-            split_seed=split_seed,
-        )
-    passing.check(target, shape)
-    converter = TaskConverter(shape, source=data_source)
-    try:
-        out = conversion.write_rows("prompt-gen", reading, target, converter.of_record, group_rows=group_rows)
-    finally:
-        reading.close()
-    dataio.write_rejects(reading, target, rejects)
+    from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
 
+    passing = sharing.Sharing.of(options)
+    output = passing.output(options.output)
+    dataio.check_one_stdout(output, as_json=as_json and not options.dry_run)
+    reading = dataio.read_inputs(session, inputs, options, options.input_format)
+    target = None if options.dry_run else dataio.target_of(reading.sources, options.replace(output=output))
+    passing.check(target, options.format)
+    converter = TaskConverter(options.format, source=options.data_source)
+    out = conversion.write_all("prompt-gen", reading, target, converter.of_record, options)
     card = Card.of(
         "prompt-gen",
         reading.sources,
         reading.log,
         counts=converter.report.as_json(),
-        options={"format": form} | ({"data_source": data_source} if data_source else {}),
+        options={"format": options.format} | ({"data_source": options.data_source} if options.data_source else {}),
         lineage=LINEAGE,
-        shape=shape,
+        shape=options.format,
     )
     lines = [] if as_json else dataio.read_lines(reading.log)
     _tell(session, converter, out, lines, quiet=as_json, to_stderr=output == "-")
-    report = {"read": reading.log.as_json(), "format": form, **converter.report.as_json()}
+    report = {"read": reading.log.as_json(), "format": options.format, **converter.report.as_json()}
     return conversion.conclude(session, out, _made(converter, card, report), passing, as_json=as_json)
 
 
-def tasks(
-    chosen: Chosen,
-    *,
-    output: dataio.OutputOption = None,
-    form: FormOption = "verl",
-    data_source: SourceOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Tasks to write.", show_default=False)] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="Split; default: the first one.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed given to open().")] = 0,
-    write_as: dataio.KindOption = None,
-    overwrite: dataio.OverwriteOption = False,
-    shard_size: dataio.ShardOption = None,
-    validation: dataio.ValidationOption = 0.0,
-    recipe: sharing.RecipeOption = None,
-    push_to_hub: sharing.PushOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-) -> int:
+class TasksOptions(TaskOptions, sharing.RecipeOptions, dataio.OutputOptions):
+    """Which tasks, and where their rows go."""
+
+    limit: int | None = option(None, "Tasks to write.", ge=1)
+    split: str | None = option(None, "Split; default: the first one.")
+    seed: int = option(0, "Seed given to open().")
+    shard_size: int | None = option(None, "Rows in a file.", panel=dataio.WRITING, ge=1)
+    validation: float = option(0.0, "Share of tasks for a validation split.", panel=dataio.WRITING, ge=0.0, le=0.99)
+
+
+def tasks(chosen: Chosen, *, options: TasksOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Write an environment's tasks."""
-    from atropos_cli.datasets.convert.taskrows import FORMS, TaskConverter
+    from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
 
-    shape = one_of("--format", form, FORMS)
-    passing = sharing.Sharing.of(recipe, push_to_hub)
-    output = passing.output(output)
+    passing = sharing.Sharing.of(options)
+    output = passing.output(options.output)
     dataio.check_one_stdout(output, as_json=as_json)
-    target = dataio.output_spec((), output, write_as, overwrite=overwrite, shard_size=shard_size, validation=validation)
-    passing.check(target, shape)
-    wanted = split or chosen.environment.splits[0]
-    converter = TaskConverter(shape, split=wanted, source=data_source)
-    out = asyncio.run(_write_tasks(chosen, converter, target, _Slice(wanted, limit, seed)))
+    files = {"shard_size": options.shard_size, "validation": options.validation}
+    target = dataio.output_spec((), output, options.write, overwrite=options.overwrite, **files)
+    passing.check(target, options.format)
+    wanted = options.split or chosen.environment.splits[0]
+    converter = TaskConverter(options.format, split=wanted, source=options.data_source)
+    out = asyncio.run(_write_tasks(chosen, converter, target, _Slice(wanted, options.limit, options.seed)))
     card = Card(
         command="env tasks",
         sources=[{"name": f"environment {chosen.registration.name}", "split": wanted}],
         counts=converter.report.as_json(),
-        options={"format": form, "seed": seed, **_plain_options(chosen)},
+        options={"format": options.format, "seed": options.seed, **_plain_options(chosen)},
         lineage=LINEAGE,
-        shape=shape,
+        shape=options.format,
     )
     session = chosen.session
     _tell(session, converter, out, [], quiet=as_json, to_stderr=output == "-")
-    report = {"format": form, "split": wanted, **converter.report.as_json()}
+    report = {"format": options.format, "split": wanted, **converter.report.as_json()}
     return conversion.conclude(session, out, _made(converter, card, report), passing, as_json=as_json)
 
 

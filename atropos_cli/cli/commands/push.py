@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli import sharing
-from atropos_cli.console.commands import JsonOption
-from atropos_cli.console.session import session_of
+from atropos_cli.config.commands import option
+from atropos_cli.console.commands import JsonOption, with_flags
+from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError, ExitCode
 from atropos_cli.paths import home
 
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from atropos_cli.io.sources import Source
 
 
+class PushOptions(sharing.RepositoryOptions):
+    """What the repository is like, and the data set in it."""
+
+    name: str | None = option(
+        None, "Configuration of the data set, as in load_dataset(REPO, NAME); default: the file's name."
+    )
+    dry_run: bool = option(False, "Print the card and push nothing.")
+
+
+@with_flags("push", PushOptions)
 def push(
-    ctx: typer.Context,
     given: Annotated[
         str, typer.Argument(metavar="FILE|RUN", help="An output of ours, any file of rows, or a run folder.")
     ],
     repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Data set repository; made when it is not there.")],
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            help="Configuration of the data set, as in load_dataset(REPO, NAME); default: the file's name.",
-            show_default=False,
-        ),
-    ] = None,
-    private: sharing.PrivateOption = False,
-    revision: sharing.RevisionOption = None,
-    license_id: sharing.LicenseOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the card and push nothing.")] = False,
+    *,
+    options: PushOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> int:
     """Push rows to a data set of the Hugging Face hub, with a card that says what they were made from.
@@ -44,18 +45,17 @@ def push(
     """
     from atropos_cli.io import hub
 
-    session = session_of(ctx)
-    target = hub.HubTarget(repo, private, revision, license_id)
+    target = hub.HubTarget(repo, options.private, options.revision, options.license)
     target.check()
     files, card = _found(given)
-    config = hub.config_name(name or Path(given.rstrip("/")).name.partition(".")[0])
-    if dry_run:
+    config = hub.config_name(options.name or Path(given.rstrip("/")).name.partition(".")[0])
+    if options.dry_run:
         from atropos_cli.io.datasetcard import Part, merged
 
         placed = {split: [f"data/{config}/{path.name}" for path in paths] for split, paths in files.items()}
-        session.out.data(merged(None, Part(config, repo, placed, card, license_id, revision)).rstrip())
+        session.out.data(merged(None, Part(config, repo, placed, card, options.license, options.revision)).rstrip())
         return ExitCode.OK
-    url = sharing.push_files(target, given, files, card, config if name else None)
+    url = sharing.push_files(target, given, files, card, config if options.name else None)
     if as_json:
         session.out.json(
             {"repo": repo, "name": config, "url": url, "files": [str(p) for s in files.values() for p in s]}

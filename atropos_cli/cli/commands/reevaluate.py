@@ -8,29 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.cli.runs import carry_out_part
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from atropos_cli.runs.reevaluations import Reevaluation
 
 
+class ReevaluateOptions(CommandOptions):
+    """What is evaluated."""
+
+    checkpoints: tuple[str, ...] = option(
+        (), "step-N, or model for the final weights; default: all.", flag="checkpoint", metavar="NAME"
+    )
+    suites: tuple[str, ...] = option((), "Only this suite; default: all.", flag="suite", metavar="NAME")
+    overwrite: bool = option(False, "Evaluate again what was evaluated before.")
+    dry_run: bool = option(False, "List what would be evaluated, and stop.")
+
+
+@with_flags("reevaluate", ReevaluateOptions)
 def reevaluate(
-    ctx: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A training run's folder.", show_default=False)],
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--checkpoint", metavar="NAME", help="step-N, or model for the final weights; repeatable.  [default: all]"
-        ),
-    ] = None,
-    suite: Annotated[
-        list[str] | None, typer.Option("--suite", metavar="NAME", help="Only this suite; repeatable.  [default: all]")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Evaluate again what was evaluated before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be evaluated, and stop.")] = False,
+    *,
+    options: ReevaluateOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> int:
     """Evaluate stored checkpoints with the plan's suites, each as `atropos eval` would with that model.
@@ -41,17 +45,16 @@ def reevaluate(
     from atropos_cli.runs.reevaluations import read_reevaluations, reevaluations
     from atropos_cli.training.run import read_train_plan
 
-    session = session_of(ctx)
     plan = read_train_plan(run / "plan.json")
-    todo = reevaluations(plan, run, session.registry, wanted=checkpoint or (), suites=suite or ())
-    if dry_run:
+    todo = reevaluations(plan, run, session.registry, wanted=options.checkpoints, suites=options.suites)
+    if options.dry_run:
         session.out.table(
             [[item.checkpoint, item.suite, str(item.place)] for item in todo], header=("checkpoint", "suite", "folder")
         )
         return ExitCode.OK
     code: int = ExitCode.OK
     for item in todo:
-        ended = _one(item, run, session, overwrite=overwrite)
+        ended = _one(item, run, session, overwrite=options.overwrite)
         if ended not in (ExitCode.OK, ExitCode.FAILED):
             return ended
         code = code or ended

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.console.commands import JsonOption
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
+from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,60 +27,39 @@ _UNFINISHED = ("interrupted", "lost")
 FILTERS = "Which runs"
 
 
+class RunsOptions(CommandOptions):
+    """Which runs are listed."""
+
+    states: tuple[str, ...] = option(
+        (),
+        "running, finished, interrupted, stopped, failed, lost, planned or unreadable.",
+        panel=FILTERS,
+        flag="state",
+        metavar="STATE",
+    )
+    kinds: tuple[str, ...] = option((), "gen, eval or train.", panel=FILTERS, flag="kind")
+    envs: tuple[str, ...] = option((), "Part of the environment's name, or a pattern.", panel=FILTERS, flag="env")
+    models: tuple[str, ...] = option((), "Part of the model's name, or a pattern.", panel=FILTERS, flag="model")
+    since: str | None = option(None, "Begun since: 12h, 2d, 1w, or a date.", panel=FILTERS, metavar="TIME")
+    limit: int | None = option(
+        None,
+        f"The newest N; 0: all; default: {_ROWS}, all with --json.",
+        panel=FILTERS,
+        short="n",
+        metavar="N",
+        ge=0,
+    )
+
+
+@with_flags("runs", RunsOptions)
 def runs(
-    ctx: typer.Context,
     folders: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FOLDER]...", help="Where to look, at any depth.  [default: runs]", show_default=False),
     ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            rich_help_panel=FILTERS,
-            show_default=False,
-            help="running, finished, interrupted, stopped, failed, lost, planned or unreadable. Repeatable.",
-        ),
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--kind", rich_help_panel=FILTERS, show_default=False, help="gen, eval or train. Repeatable."),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", rich_help_panel=FILTERS, show_default=False, help="Part of the environment's name, or a pattern."
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model", rich_help_panel=FILTERS, show_default=False, help="Part of the model's name, or a pattern."
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            rich_help_panel=FILTERS,
-            show_default=False,
-            help="Begun since: 12h, 2d, 1w, or a date.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            "-n",
-            min=0,
-            metavar="N",
-            rich_help_panel=FILTERS,
-            show_default=False,
-            help=f"The newest N; 0: all.  [default: {_ROWS}; all with --json]",
-        ),
-    ] = None,
+    *,
+    options: RunsOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> None:
     """List runs of gen, eval and train: when, what, which model, how far, the reward, the state.
@@ -93,17 +73,16 @@ def runs(
     from atropos_cli.runs.listing import since as time_of
     from atropos_cli.runs.state import STATES
 
-    session = session_of(ctx)
     wanted = Wanted(
-        states=one_of("--state", state or (), STATES),
-        kinds=one_of("--kind", kind or (), KINDS),
-        envs=tuple(env or ()),
-        models=tuple(model or ()),
-        since=time_of(since) if since is not None else None,
+        states=one_of("--state", options.states, STATES),
+        kinds=one_of("--kind", options.kinds, KINDS),
+        envs=options.envs,
+        models=options.models,
+        since=time_of(options.since) if options.since is not None else None,
     )
     places = _places(folders or ())
     listing = list_runs(places)
-    most = limit if limit is not None else 0 if as_json else _ROWS
+    most = options.limit if options.limit is not None else 0 if as_json else _ROWS
     chosen = [entry for entry in listing.entries if wanted.matches(entry)]
     shown = chosen[:most] if most else chosen
     if as_json:

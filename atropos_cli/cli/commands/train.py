@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.runs import flattened, resuming
@@ -26,74 +24,35 @@ METHODS = {
     "sft": "Fine-tune on demonstrations: what sft-gen writes, a run, or any data set of TRL's shape.",
     "dpo": "Train on preference pairs: what dpo-gen writes, a run, or any data set of TRL's shape.",
 }
-OUTPUT = "Output"
-PROCESSES = "Several GPUs"
 
 
-def train(
-    chosen: TrainChosen,
-    *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="RUN",
-            help="Run folder.  [default: runs/METHOD-DATE-TIME]",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint.", rich_help_panel=OUTPUT)
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run, once the new one is done.", rich_help_panel=OUTPUT)
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Check everything that needs no model, print the plan, stop.", rich_help_panel=OUTPUT
-        ),
-    ] = False,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            min=1,
-            show_default=True,
-            help="Processes on this host, each with the whole model and a GPU.",
-            rich_help_panel=PROCESSES,
-        ),
-    ] = 1,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-) -> int:
+def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Train."""
     from atropos_cli.training.build import build_train_plan, derived
     from atropos_cli.training.processes import Launch, World
     from atropos_cli.training.ranks import rank, world_size
     from atropos_cli.training.run import check_there_is_a_run
 
-    if resume and overwrite:
+    options = chosen.train
+    output, resume = options.output, options.resume
+    if resume and options.overwrite:
         raise UsageError("--resume and --overwrite exclude each other")
     if resume and output is None:
         raise UsageError("--resume needs the run folder to go on with", hint="add --output runs/NAME")
     session = chosen.session
-    world = World.here(processes)
+    world = World.here(options.processes)
     if world.size > 1:
         os.environ["WORLD_SIZE"] = str(world.size)  # the batch has to come out even
     plan, trainer = build_train_plan(
         chosen.method,  # type: ignore[arg-type]
         chosen.settings,
-        chosen.train,
+        options,
         chosen.options,
         session.registry,
     )
-    if dry_run and rank():
+    if options.dry_run and rank():
         return ExitCode.OK
-    if dry_run:
+    if options.dry_run:
         print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
         return 0
     if output is None and world_size() > 1 and (world.size == 1 or world.hosts > 1):
@@ -104,11 +63,13 @@ def train(
         if resume:
             check_there_is_a_run(folder)
         return Launch(world, _for_each(session.args, folder, given=output is not None), session.out.note).run()
-    return carry_out_training(plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=overwrite)
+    return carry_out_training(
+        plan, trainer, folder, session, as_json=as_json, resume=resume, overwrite=options.overwrite
+    )
 
 
 def _for_each(args: tuple[str, ...], folder: Path, *, given: bool) -> list[str]:
-    """The words of each process: those of this one without --processes, all into one folder."""
+    """The words of each process: those of this one, for one process, all into one folder."""
     words: list[str] = []
     source = iter(args)
     for word in source:
@@ -116,6 +77,7 @@ def _for_each(args: tuple[str, ...], folder: Path, *, given: bool) -> list[str]:
             next(source, None)
         elif not word.startswith("--processes="):
             words.append(word)
+    words += ["--processes", "1"]  # a file or a variable may ask for more
     return words if given else [*words, "--output", str(folder)]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from atropos_cli.datasets.convert.dpo import PairOptions, PairReport
+from atropos_cli.datasets.convert.dpo import PairReport
 from atropos_cli.datasets.convert.rendering import Rendering
-from atropos_cli.datasets.convert.sft import SftOptions, SftReport
+from atropos_cli.datasets.convert.sft import SftReport
+from atropos_cli.datasets.convert.spec import PairOptions, SftOptions
 
 _NOTES: dict[str, tuple[str, str | None]] = {
     "thinking_dropped": (
@@ -104,7 +105,7 @@ def pair_advice(report: PairReport, options: PairOptions, warn_longer: float) ->
                 "--max-length-ratio 2 leaves out pairs of very different length",
             )
         )
-    if report.of_several_messages and options.completion == "rest":
+    if report.of_several_messages and not options.turn_only:
         found.append(
             (
                 f"{report.of_several_messages} pairs hold messages of the user or tools on a side: TRL trains on them",

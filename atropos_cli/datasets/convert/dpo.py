@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from atropos_cli.datasets.convert import selection, shapes
 from atropos_cli.datasets.convert.pairing import (
@@ -27,7 +27,6 @@ from atropos_cli.datasets.convert.pairing import (
 )
 from atropos_cli.datasets.convert.rendering import Rendering, Warn
 from atropos_cli.datasets.convert.samples import (
-    SampleOptions,
     check_uncut,
     completion_key,
     expect_question,
@@ -35,41 +34,11 @@ from atropos_cli.datasets.convert.samples import (
     rollout_id,
     why_not,
 )
-from atropos_cli.datasets.convert.selection import Pair, TieBreak
+from atropos_cli.datasets.convert.selection import Pair
+from atropos_cli.datasets.convert.spec import PairOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.io.records import Record, Row
-
-Policy = Literal["best-worst", "all", "best-random", "correct-wrong"]
-POLICIES: tuple[str, ...] = ("best-worst", "all", "best-random", "correct-wrong")
-THRESHOLD = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class PairOptions:
-    """margin: the least gap between the two scores. min_chosen: the least score of the chosen one.
-
-    threshold: from which score on an attempt is correct (correct-wrong, and the labels of KTO rows).
-    same_prompt: which messages of the prompts must agree. completion: what follows the first difference, or the
-    differing turn alone. kto: rows with a label instead of pairs. sharegpt: as LLaMA-Factory reads either.
-    """
-
-    policy: Policy = "best-worst"
-    margin: float = 0.0
-    min_chosen: float | None = None
-    threshold: float = THRESHOLD
-    max_pairs: int = 4
-    tiebreak: TieBreak = "first"
-    max_length_ratio: float | None = None
-    seed: int = 0
-    same_prompt: Literal["all", "user"] = "all"
-    completion: Literal["rest", "turn"] = "rest"
-    kto: bool = False
-    sharegpt: bool = False
-    as_text: bool = False
-    max_tokens: int | None = None
-    sample: SampleOptions = field(default_factory=SampleOptions)
-    arguments_as_text: bool = False
 
 
 @dataclass(slots=True)
@@ -126,15 +95,24 @@ class PairReport:
 
 
 class PairConverter:
-    """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read."""
+    """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read.
+
+    table: arguments of tool calls become JSON text, since all objects of a table's column have the same keys.
+    """
 
     def __init__(
-        self, options: PairOptions, rendering: Rendering | None = None, tell: Warn = lambda kind, text: None
+        self,
+        options: PairOptions,
+        rendering: Rendering | None = None,
+        tell: Warn = lambda kind, text: None,
+        *,
+        table: bool = False,
     ) -> None:
         self.options = options
         self.report = PairReport()
         self.rendering = rendering
         self._tell = tell
+        self._table = table
 
     def rows(self, record: Record) -> list[Row]:
         """The rows of a record."""
@@ -150,7 +128,7 @@ class PairConverter:
 
     def _usable(self, record: Record) -> list[int]:
         usable = []
-        keep_truncated = self.options.sample.keep_truncated
+        keep_truncated = self.options.keep_truncated
         for i, attempt in enumerate(record.attempts):
             reason = why_not(record, attempt, keep_truncated=keep_truncated)
             if reason is None and attempt.score is None and attempt.label is None:
@@ -290,20 +268,16 @@ class PairConverter:
         options, report = self.options, self.report
         good, bad = record.attempts[chosen], record.attempts[rejected]
         expect_question(record, good.messages)
-        split = diverge(
-            good, bad, options.sample, same_prompt=options.same_prompt, turn_only=options.completion == "turn"
-        )
+        split = diverge(good, bad, options, same_prompt=options.same_prompt, turn_only=options.turn_only)
         if options.max_tokens is not None:
             self._check_length(split, record.tools)
-        if options.as_text:
+        if options.text:
             row = self._texts(split, record.tools)
         elif options.sharegpt:
             row = shapes.preference_sharegpt_row(split.prompt, split.chosen, split.rejected)
             row |= shapes.tools_column(record.tools)
         else:
-            row = shapes.preference_row(
-                split.prompt, split.chosen, split.rejected, arguments_as_text=options.arguments_as_text
-            )
+            row = shapes.preference_row(split.prompt, split.chosen, split.rejected, arguments_as_text=self._table)
             row |= shapes.tools_column(record.tools)
         lengths = completion_length(good), completion_length(bad)
         report.chosen_chars += lengths[0]
@@ -321,7 +295,7 @@ class PairConverter:
             "score_rejected": bad.score,
             "task": record.task_key,
         }
-        for name, value in lineage_of(record, good, options.sample.fields).items():
+        for name, value in lineage_of(record, good, options.fields).items():
             if name not in ("rollout", "score"):
                 made.setdefault(name, value)  # a field of the source never replaces a column
         return made
@@ -366,17 +340,15 @@ class PairConverter:
                 label = selection.passes(attempt.score, self.options.threshold, ">=")
             try:
                 expect_question(record, attempt.messages)
-                split = Divergence.alone(attempt, self.options.sample)
-                if self.options.as_text:
+                split = Divergence.alone(attempt, self.options)
+                if self.options.text:
                     text = self._text(split.prompt, split.chosen, record.tools)
                     row: Row = {"prompt": text.prompt, "completion": text.completion, "label": label}
                 elif self.options.sharegpt:
                     row = {**shapes.sharegpt_row([*split.prompt, *split.chosen]), "label": label}
                     row |= shapes.tools_column(record.tools)
                 else:
-                    row = shapes.unpaired_row(
-                        split.prompt, split.chosen, label, arguments_as_text=self.options.arguments_as_text
-                    )
+                    row = shapes.unpaired_row(split.prompt, split.chosen, label, arguments_as_text=self._table)
                     row |= shapes.tools_column(record.tools)
             except BadMessage as error:
                 self._refuse(error.reason, f"{record.where}: {error}")
@@ -385,7 +357,7 @@ class PairConverter:
                 self._refuse("template", f"{record.where}: the chat template refuses: {error}")
                 continue
             self.report.labels[label] += 1
-            rows.append({**row, **lineage_of(record, attempt, self.options.sample.fields), **row})
+            rows.append({**row, **lineage_of(record, attempt, self.options.fields), **row})
         return rows
 
 

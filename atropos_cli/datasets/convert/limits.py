@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from atropos_cli.datasets.convert.samples import Sample
+from atropos_cli.datasets.convert.spec import OverLength
 from atropos_cli.datasets.convert.turns import BadMessage, plain_text
 from atropos_cli.io.records import Message
 
-OverLength = Literal["drop", "truncate-prompt-middle", "split"]
 Count = Callable[[Sequence[Message]], int]
 """Tokens of a rendered conversation."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from atropos_cli.datasets.convert.rendering import Rendering
-from atropos_cli.datasets.convert.samples import SampleOptions, normal, told_cut
+from atropos_cli.datasets.convert.samples import normal, told_cut
+from atropos_cli.datasets.convert.spec import SampleOptions
 from atropos_cli.datasets.convert.turns import BadMessage, as_turns, fold_system, plain_text
 from atropos_cli.io.records import Attempt, Message, Row, text_of
 
@@ -64,9 +65,9 @@ class Prompted:
 
 def conversation(attempt: Attempt, options: SampleOptions) -> tuple[list[Message], int]:
     """(messages up to the last reply, where the completion begins), thinking and system text as asked for."""
-    messages = normal(told_cut(attempt), options.thinking)
+    messages = normal(told_cut(attempt), options.thinking_form)
     begin = attempt.prompt_length
-    if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
+    if options.system == "fold" and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)
         begin = max(begin + len(folded) - len(messages), 0)
         messages = folded

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.datasets.convert.turns import BadMessage, fold_system, objects_of, plain_text
 from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.domain.task import TASK_NAME
@@ -20,22 +21,6 @@ from atropos_cli.io.thinkform import ThinkingForm, normal_messages, thinking_of
 from atropos_cli.text.thinking import may_think, tell_unknown
 
 _UNASKED = frozenset(("assistant", "system", "developer"))
-TrainOn = Literal["all", "last"]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleOptions:
-    """How conversations are prepared.
-
-    train_on: all assistant turns of the completion, or the last one. fold_system: system text goes into the first
-    user turn. thinking: the form all thinking takes. fields: fields of the source row to carry along.
-    """
-
-    train_on: TrainOn = "all"
-    fold_system: bool = False
-    thinking: ThinkingForm = "tags"
-    keep_truncated: bool = False
-    fields: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,14 +66,14 @@ def completion_key(attempt: Attempt) -> str:
     return "\x00".join(parts)
 
 
-def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
+def prepare(record: Record, attempt: Attempt, options: SftOptions) -> Sample:
     """The sample of an attempt that `why_not` let through. Raises BadMessage."""
     begin = attempt.prompt_length
     expect_question(record, attempt.messages)
     stored = told_cut(attempt)
-    messages = normal(stored, options.thinking)
-    dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
-    if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
+    messages = normal(stored, options.thinking_form)
+    dropped = options.thinking_form == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
+    if options.system == "fold" and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)
         begin = max(begin + len(folded) - len(messages), 0)
         messages = folded

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 
 from atropos_cli.datasets.convert import shapes
-from atropos_cli.datasets.convert.limits import OverLength, fit, shorten_ids
+from atropos_cli.datasets.convert.limits import fit, shorten_ids
 from atropos_cli.datasets.convert.rendering import Rendering, Warn
 from atropos_cli.datasets.convert.samples import (
     Sample,
-    SampleOptions,
     check_uncut,
     completion_key,
     each_turn,
@@ -31,44 +30,10 @@ from atropos_cli.datasets.convert.samples import (
     why_not,
 )
 from atropos_cli.datasets.convert.selection import passes, top_n
+from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.io.records import Attempt, Record, Row
-
-Form = Literal["messages", "prompt-completion", "sharegpt", "text", "tokens"]
-FORMS: tuple[str, ...] = ("messages", "prompt-completion", "sharegpt", "text", "tokens")
-Select = Literal["best", "top", "all"]
-
-
-@dataclass(frozen=True, slots=True)
-class SftOptions:
-    """select: the best attempt of a group, the `top` best, or all that pass.
-
-    above, min_score: what an attempt's score must exceed, or reach. min_gap: how far above its group's lowest score
-    it must be. as_text: prompt and completion are rendered text. retokenize: leave stored token ids unused.
-    arguments_as_text: arguments of tool calls as JSON text, for tables, whose objects all have the same keys.
-    """
-
-    form: Form = "messages"
-    select: Select = "best"
-    top: int = 1
-    above: float | None = None
-    min_score: float | None = None
-    min_gap: float = 0.0
-    keep_duplicates: bool = False
-    max_per_task: int | None = None
-    sample: SampleOptions = field(default_factory=SampleOptions)
-    split_turns: bool = False
-    as_text: bool = False
-    retokenize: bool = False
-    max_tokens: int | None = None
-    over_length: OverLength = "drop"
-    arguments_as_text: bool = False
-
-    @property
-    def rendered(self) -> bool:
-        """Do the rows hold rendered text or tokens?"""
-        return self.form in ("text", "tokens") or self.as_text
 
 
 @dataclass(slots=True)
@@ -101,15 +66,24 @@ _COMPARED = 20  # stored rows whose ids are decoded and compared with the reply
 
 
 class SftConverter:
-    """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read."""
+    """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read.
+
+    table: arguments of tool calls become JSON text, since all objects of a table's column have the same keys.
+    """
 
     def __init__(
-        self, options: SftOptions, rendering: Rendering | None = None, tell: Warn = lambda kind, text: None
+        self,
+        options: SftOptions,
+        rendering: Rendering | None = None,
+        tell: Warn = lambda kind, text: None,
+        *,
+        table: bool = False,
     ) -> None:
         self.options = options
         self.report = SftReport()
         self.rendering = rendering
         self._tell = tell
+        self._table = table
         self._per_task: Counter[bytes] = Counter()
         self._make: dict[str, Callable[[Sample], Row]] = {
             "messages": self._messages,
@@ -163,7 +137,7 @@ class SftConverter:
         scores: list[float | None] = []
         usable: list[int] = []
         for i, attempt in enumerate(attempts):
-            reason = why_not(record, attempt, keep_truncated=options.sample.keep_truncated)
+            reason = why_not(record, attempt, keep_truncated=options.keep_truncated)
             if reason is None and attempt.label == "rejected":
                 reason = "rejected"
             scores.append(attempt.score if reason is None else None)
@@ -183,7 +157,9 @@ class SftConverter:
                 texts = [completion_key(attempt) for attempt in attempts]
             passing = scores if free else [score if self._passes(score) else None for score in scores]
             kept = _above_gap(
-                top_n(passing, 1 if options.select == "best" else options.top, texts=texts), scores, options.min_gap
+                top_n(passing, 1 if options.select == "best" else options.top or 1, texts=texts),
+                scores,
+                options.min_gap,
             )
         if len(kept) < len(usable):
             self._count_rest(usable, kept, scores)
@@ -206,7 +182,7 @@ class SftConverter:
         options = self.options
         if options.form == "tokens" and not options.retokenize and attempt.sequences and not _weighted(attempt):
             return self._stored(record, attempt)
-        sample = prepare(record, attempt, options.sample)
+        sample = prepare(record, attempt, options)
         one_each = options.split_turns or (options.form == "prompt-completion" and len(sample.trained) > 1)
         samples = each_turn(sample) if one_each else [sample]
         rows: list[Row] = []
@@ -240,7 +216,7 @@ class SftConverter:
     def _messages(self, sample: Sample) -> Row:
         self._note_cut(sample)
         return {
-            **shapes.messages_row(self._marked(sample), arguments_as_text=self.options.arguments_as_text),
+            **shapes.messages_row(self._marked(sample), arguments_as_text=self._table),
             **shapes.tools_column(sample.tools),
         }
 
@@ -249,11 +225,11 @@ class SftConverter:
         return {**shapes.sharegpt_row(self._marked(sample)), **shapes.tools_column(sample.tools)}
 
     def _prompt_completion(self, sample: Sample) -> Row:
-        if self.options.as_text:
+        if self.options.text:
             check_uncut(sample.messages[sample.trained[-1] :], "a completion of text")
             return self._need_rendering().prompt_and_completion(sample, self.report.notes)
         self._note_cut(sample)
-        row = shapes.prompt_completion_row(sample.messages, arguments_as_text=self.options.arguments_as_text)
+        row = shapes.prompt_completion_row(sample.messages, arguments_as_text=self._table)
         return {**row, **shapes.tools_column(sample.tools)}
 
     def _text(self, sample: Sample) -> Row:
@@ -288,14 +264,14 @@ class SftConverter:
         """Rows of the token ids that were stored with the attempt."""
         options = self.options
         rows = []
-        sequences = attempt.sequences[-1:] if options.sample.train_on == "last" else attempt.sequences
+        sequences = attempt.sequences[-1:] if options.train_on == "last" else attempt.sequences
         for sequence in sequences:
             if sequence.mask[0]:
                 raise BadMessage(
                     "no_prompt_tokens", "the first of the stored tokens is trained: those of its prompt are missing"
                 )
             ids, mask = list(sequence.ids), list(sequence.mask)
-            if options.sample.train_on == "last":
+            if options.train_on == "last":
                 mask = _last_run(mask)
             if options.max_tokens is not None and len(ids) > options.max_tokens:
                 if options.over_length != "truncate-prompt-middle":
@@ -305,7 +281,7 @@ class SftConverter:
             if not any(mask):
                 raise BadMessage("no_trained_token", "no stored token is trained on")
             row = self._token_row(ids, mask)
-            rows.append({**row, **lineage_of(record, attempt, options.sample.fields), **row})
+            rows.append({**row, **lineage_of(record, attempt, options.fields), **row})
         if self.report.from_stored_ids < _COMPARED:
             self._compare(attempt, rows[-1])
         self.report.from_stored_ids += len(rows)
@@ -349,11 +325,3 @@ def _last_run(mask: Sequence[bool]) -> list[bool]:
 
 def _digest(task: str) -> bytes:
     return blake2b(task.encode("utf-8", "replace"), digest_size=12).digest()
-
-
-def resolved(options: SftOptions, thinking: str, rendering: Rendering | None) -> SftOptions:
-    """The options with the form of thinking settled: "auto" is what the template knows, tags elsewhere."""
-    if thinking == "auto":
-        knows = options.rendered and rendering is not None and rendering.knows_thinking()
-        thinking = "field" if knows else "tags"
-    return replace(options, sample=replace(options.sample, thinking=thinking))  # type: ignore[arg-type]

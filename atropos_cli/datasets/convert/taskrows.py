@@ -15,16 +15,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from atropos_cli.datasets.convert.samples import clean
+from atropos_cli.datasets.convert.spec import TaskForm
 from atropos_cli.datasets.convert.turns import BadMessage, plain_text
 from atropos_cli.domain.task import Task, kind_of_info
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.records import Message, Record, Row
-
-TaskForm = Literal["verl", "prompt-answer"]
-FORMS: tuple[str, ...] = ("verl", "prompt-answer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def test_everything_wrong_is_told_at_once_with_place_and_advice() -> None:
         "c.yaml:10: unknown key 'env.max_step' for environment 'game' (did you mean 'env.max_steps'?)",
         "c.yaml:11: unknown key 'env.inner.deep' for environment 'game' (did you mean 'env.inner.depth'?)",
         "c.yaml:11: inner.depth of environment 'game': expected at least 1, got 0",
-        "c.yaml:12: level of environment 'game': expected one of 'easy' or 'hard', got 'eazy'",
+        "c.yaml:12: level of environment 'game': expected one of 'easy' or 'hard', got 'eazy' (did you mean easy?)",
         "c.yaml:13: [execution]: expected a section with keys, got 5",
         "c.yaml:14: [environments.puzle]: there is no 'puzle' installed (did you mean 'puzzle'?)",
         "c.yaml:15: model: expected text, got 7",
