@@ -13,8 +13,8 @@ from atropos_cli.io.jsonvalue import parse as parse_json
 from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
 from atropos_cli.io.readers import pick_format, read_records
-from atropos_cli.io.records import Attempt, Record, TokenSeq, text_of
 from atropos_cli.io.records import Message as StoredMessage
+from atropos_cli.io.records import Record, StoredRollout, TokenSeq, text_of
 from atropos_cli.io.remote import is_remote, local_copy, make_folder
 from atropos_cli.io.sources import Source, find_sources, table_rows
 from atropos_cli.io.thinkform import thinking_of
@@ -26,7 +26,6 @@ from atropos_cli.text.toolparsing.blocks import reply_blocks
 __all__ = [
     "FORMATS",
     "PROMPT_PARTS",
-    "Attempt",
     "Format",
     "LostGroups",
     "NotJson",
@@ -34,6 +33,7 @@ __all__ = [
     "RowError",
     "Source",
     "StoredMessage",
+    "StoredRollout",
     "TokenSeq",
     "atomic_write",
     "detect",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from atropos_cli.datasets.convert.dpo import PairConverter
     from atropos_cli.io.card import Card
 
-LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the attempts, `task` their task"
+LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the rollouts, `task` their task"
 
 
 class DpoGenOptions(PairOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
@@ -110,7 +110,7 @@ def _print(session: Session, reading: Reading, converter: PairConverter, out: An
             f"rejected {report.rejected_chars / report.rows:.0f}; chosen is longer in {100 * share:.0f} %"
         )
     conversion.say_counts(say, "groups left out", +report.left_out_groups)
-    conversion.say_counts(say, "attempts left out", +report.left_out_attempts)
+    conversion.say_counts(say, "rollouts left out", +report.left_out_rollouts)
     conversion.say_counts(say, "pairs left out", +report.left_out_pairs)
     for path in out.names if out is not None else ():
         say(f"wrote {path}")
@@ -132,7 +132,7 @@ def _card(converter: PairConverter, reading: Reading, report: dict[str, Any], sh
     counts = {name: value for name, value in report.items() if name != "read"}
     steps = [
         {"step": reason, f"dropped_{what}": count}
-        for what in ("groups", "attempts", "pairs")
+        for what in ("groups", "rollouts", "pairs")
         for reason, count in report[f"left_out_{what}"].items()
     ]
     return Card.of(

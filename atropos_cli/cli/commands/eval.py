@@ -30,14 +30,14 @@ class EvalOptions(CommandOptions):
         None, "Folder of the run, eval.json and eval.md.", panel=PANEL, short="o", metavar="RUN"
     )
     samples: int = option(
-        1, "Attempts at each task; 1 is greedy unless --temperature is given.", panel=PANEL, metavar="N", ge=1
+        1, "Rollouts at each task; 1 is greedy unless --temperature is given.", panel=PANEL, metavar="N", ge=1
     )
     k: tuple[PositiveInt, ...] = option((), "Report pass@K and pass^K; default: 1, N.", panel=PANEL, metavar="K")
     success_at: float | None = option(
-        None, "Reward from which an attempt is a success; default: full marks.", panel=PANEL, metavar="X"
+        None, "Reward from which a rollout is a success; default: full marks.", panel=PANEL, metavar="X"
     )
     errors: Literal["wrong", "leave-out"] = option(
-        "wrong", "What attempts that ended in an error count as.", panel=PANEL
+        "wrong", "What rollouts that ended in an error count as.", panel=PANEL
     )
     models: tuple[str, ...] = option((), "Evaluate several models side by side.", panel=PANEL, metavar="MODEL")
     baseline: Path | None = option(None, "An earlier evaluation to compare with.", panel=PANEL, metavar="PATH")
@@ -88,7 +88,7 @@ def evaluate_environment(
 
 
 def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
-    """Greedy for one attempt; an environment that holds out tasks is asked for them, unless told otherwise."""
+    """Greedy for one rollout; an environment that holds out tasks is asked for them, unless told otherwise."""
     from atropos_cli.rollout.planner import build_plan
 
     settings = chosen.settings
@@ -140,7 +140,7 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
             **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
             **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},
-            "attempts": f"{item.scored} scored, {item.errors} errors of {item.attempts}"
+            "rollouts": f"{item.scored} scored, {item.errors} errors of {item.rollouts}"
             + (f" (errors count as {item.errors_count_as})" if item.errors else ""),
             **{f"reward {name}": details(told) for name, told in item.reward_details.items()},
         }

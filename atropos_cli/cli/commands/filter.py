@@ -1,4 +1,4 @@
-"""`atropos filter`: keep the attempts that pass; the format stays, nothing is lost without being counted."""
+"""`atropos filter`: keep the rollouts that pass; the format stays, nothing is lost without being counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TABLE = 40
 class FilterOptions(FilterSpec, dataio.SplitOptions, dataio.FormatOptions):
     """The rules, and what is read and written."""
 
-    group: bool = option(False, "Join rows of one attempt into groups by task, or by prompt.", panel=GROUPS)
+    group: bool = option(False, "Join rows of one rollout into groups by task, or by prompt.", panel=GROUPS)
     dry_run: bool = option(False, "Report and write nothing.")
     fields: bool = option(False, "List what --where knows, and stop.")
 
@@ -45,7 +45,7 @@ def _print_fields() -> None:
 def filter_rollouts(
     inputs: dataio.Inputs, *, options: FilterOptions, session: Session, as_json: JsonOption = False
 ) -> int:
-    """Keep the attempts that pass all rules given, in the format they came in.
+    """Keep the rollouts that pass all rules given, in the format they came in.
 
     The order of the rules is that of the help, groups' spread first. A report tells what was dropped by
     which rule. Exit code 1 when nothing is left; no file is written then.
@@ -59,7 +59,7 @@ def filter_rollouts(
     finally:
         reading.close()
     side = dataio.write_rejects(reading, target, options.rejects)
-    kept = report.total.attempts_kept
+    kept = report.total.rollouts_kept
     if as_json:
         session.out.json({"read": reading.log.as_json(), **report.as_json(), "files": files})
     else:
@@ -71,7 +71,7 @@ def filter_rollouts(
     if not kept:
         reason = report.dropped.most_common(1)
         most = f"; most were dropped by: {reason[0][0]}" if reason else ""
-        session.out.error(f"nothing is left of {report.total.attempts} attempts{most}", "loosen the rules")
+        session.out.error(f"nothing is left of {report.total.rollouts} rollouts{most}", "loosen the rules")
         return ExitCode.FAILED
     if not as_json:
         _end(session, report, files, to_stderr=output == "-")
@@ -80,7 +80,7 @@ def filter_rollouts(
 
 def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr: bool) -> None:
     total = report.total
-    kept = f"kept {share(total.attempts_kept, total.attempts)} attempts"
+    kept = f"kept {share(total.rollouts_kept, total.rollouts)} rollouts"
     kept += f", {share(total.groups_kept, total.groups)} groups"
     following = shell("sft-gen", shell_file(files[0]), "-o", "sft.jsonl") if files else None
     if not files and not to_stderr:  # a dry run
@@ -114,7 +114,7 @@ def _carry_out(
             raise
     if out is None:
         return report, []
-    if not report.total.attempts_kept:
+    if not report.total.rollouts_kept:
         out.abort()
         return report, []
     out.commit()
@@ -142,11 +142,11 @@ def _print(session: Session, reading: Reading, report: FilterReport, files: list
             say(f"  {count:>8}  {reason}")
     if len(report.by_name) > 1:
         say("by task:")
-    for name, tally in sorted(report.by_name.items(), key=lambda item: -item[1].attempts)[:_TABLE]:
+    for name, tally in sorted(report.by_name.items(), key=lambda item: -item[1].rollouts)[:_TABLE]:
         if len(report.by_name) > 1:
             mean = f", mean score {tally.score_sum / tally.scored:.3g}" if tally.scored else ""
             groups = share(tally.groups_kept, tally.groups)
-            say(f"  {name}: {share(tally.attempts_kept, tally.attempts)} attempts, {groups} groups{mean}")
+            say(f"  {name}: {share(tally.rollouts_kept, tally.rollouts)} rollouts, {groups} groups{mean}")
     if len(report.by_name) > _TABLE:
         say(f"  and {len(report.by_name) - _TABLE} more; --json has them all")
     for path in files:

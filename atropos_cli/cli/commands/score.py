@@ -40,7 +40,7 @@ class ScoreOptions(dataio.OutputOptions, dataio.FormatOptions):
         metavar="NAME[=WEIGHT]",
     )
     env: str | None = option(None, "Environment whose own rewards may be named.", panel=REWARDS, metavar="ENV")
-    group: bool = option(False, "Join rows of one attempt into groups by task.", panel=REWARDS)
+    group: bool = option(False, "Join rows of one rollout into groups by task.", panel=REWARDS)
     workers: int = option(2, "Processes.", panel=WORK, ge=1)
     deadline: float = option(30.0, "Seconds a reward may take.", panel=WORK, ge=0.01)
     memory: int | None = option(None, "Memory a worker may take.", panel=WORK, metavar="MB", ge=16)
@@ -188,7 +188,7 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     say = session.out.note if spec.to_stdout else session.out.data
     data = report.as_json()
     before = f", {report.resumed} of them before" if report.resumed else ""
-    say(f"scored {report.scored} of {report.attempts} attempts in {report.records} records{before}")
+    say(f"scored {report.scored} of {report.rollouts} rollouts in {report.records} records{before}")
     if report.errors:
         say("failed: " + ", ".join(f"{count} {name}" for name, count in report.errors.most_common()))
     if report.not_scored:

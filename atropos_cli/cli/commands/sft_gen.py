@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from atropos_cli.datasets.convert.sft import SftConverter
     from atropos_cli.io.card import Card
 
-LINEAGE = "`rollout` names the attempt, `task` its task, `score` the score it was chosen by"
+LINEAGE = "`rollout` names the rollout, `task` its task, `score` the score it was chosen by"
 
 
 class SftGenOptions(SftOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
-    """Which attempts become rows, how, and where the rows go."""
+    """Which rollouts become rows, how, and where the rows go."""
 
     check: bool = option(False, "The inputs are finished token or text rows: say what is wrong with them.")
     dry_run: bool = option(False, "Report and write nothing.")
@@ -33,7 +33,7 @@ class SftGenOptions(SftOptions, sharing.SharingOptions, dataio.SplitOptions, dat
 def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, as_json: JsonOption = False) -> int:
     """Make rows for supervised fine-tuning, as TRL, LLaMA-Factory, Axolotl and others read them.
 
-    Failed attempts, empty answers and attempts that were cut off are left out and counted. Token ids that were
+    Failed rollouts, empty answers and rollouts that were cut off are left out and counted. Token ids that were
     stored with a rollout are used as they are; with --tokenizer, the masks of rendered rows are proven for the
     template. Exit code 1 when no row comes out; no file is written then.
     """
@@ -61,7 +61,7 @@ def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, 
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter)
-    rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.attempts, 'attempt')}"
+    rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.rollouts, 'rollout')}"
     made = conversion.Made(_card(converter, reading, report), report, rows, "sft")
     return conversion.conclude(session, out, made, passing, as_json=as_json)
 
@@ -143,7 +143,7 @@ def _print(session: Session, reading: Reading, converter: SftConverter, out: Any
     report = converter.report
     for line in dataio.read_lines(reading.log):
         say(line)
-    say(f"took {dataio.share(report.selected, report.attempts)} attempts, made {report.rows} rows")
+    say(f"took {dataio.share(report.selected, report.rollouts)} rollouts, made {report.rows} rows")
     conversion.say_counts(say, "left out", report.left_out)
     conversion.say_counts(say, "rows with", {name: n for name, n in report.notes.items() if n})
     rendering = converter.rendering

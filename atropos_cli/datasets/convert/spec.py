@@ -7,7 +7,7 @@ from typing import Any, Literal
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.io.thinkform import ThinkingForm
 
-CHOICE, TEXTS, LENGTH, READING, WRITING = "Which attempts", "Messages and templates", "Length", "Reading", "Output"
+CHOICE, TEXTS, LENGTH, READING, WRITING = "Which rollouts", "Messages and templates", "Length", "Reading", "Output"
 
 Form = Literal["messages", "prompt-completion", "sharegpt", "text", "tokens"]
 OverLength = Literal["drop", "truncate-prompt-middle", "split"]
@@ -17,7 +17,7 @@ TaskForm = Literal["verl", "prompt-answer"]
 class RowOptions(CommandOptions):
     """How the rows of the inputs are read."""
 
-    group: bool = option(False, "Join rows of one attempt into groups by task, or by prompt.", panel=CHOICE)
+    group: bool = option(False, "Join rows of one rollout into groups by task, or by prompt.", panel=CHOICE)
     input_format: str = option(
         "auto",
         "Format of the rows read: native, atropos, sharegpt, messages, preference, completion, solutions, taubench, "
@@ -71,7 +71,7 @@ class TaskOptions(CommandOptions):
 class SampleOptions(RowOptions, TemplateOptions):
     """How conversations are prepared."""
 
-    keep_truncated: bool = option(False, "Take attempts that were cut off or filtered, too.", panel=CHOICE)
+    keep_truncated: bool = option(False, "Take rollouts that were cut off or filtered, too.", panel=CHOICE)
     thinking: Literal["auto", "tags", "field", "drop", "keep"] = option(
         "auto",
         "Form of all thinking: tags (<think> in the text), field (reasoning_content), drop, keep (as stored), auto "
@@ -96,7 +96,7 @@ class SampleOptions(RowOptions, TemplateOptions):
 
 
 class SftOptions(SampleOptions):
-    """Which attempts become rows for supervised fine-tuning, and how."""
+    """Which rollouts become rows for supervised fine-tuning, and how."""
 
     format: Form | None = option(
         None,
@@ -106,13 +106,13 @@ class SftOptions(SampleOptions):
         metavar="NAME",
     )
     select: Literal["best", "top", "all"] = option(
-        "best", "Of each group: the best attempt, the --top best, or all that pass.", panel=CHOICE
+        "best", "Of each group: the best rollout, the --top best, or all that pass.", panel=CHOICE
     )
     top: int | None = option(None, "The n best of a group (--select top).", panel=CHOICE, ge=1)
     above: float | None = option(None, "Take score > this.", panel=CHOICE)
     min_score: float | None = option(None, "Take score >= this.", panel=CHOICE)
     min_gap: float = option(0.0, "Take score > the group's worst + this.", panel=CHOICE, ge=0.0)
-    max_per_task: int | None = option(None, "Attempts of a task, over all groups.", panel=CHOICE, ge=1)
+    max_per_task: int | None = option(None, "Rollouts of a task, over all groups.", panel=CHOICE, ge=1)
     keep_duplicates: bool = option(False, "Take identical answers of a group more than once.", panel=CHOICE)
     train_on: Literal["all", "last"] = option("all", "Which replies are trained on.", panel=TEXTS)
     split_turns: bool = option(False, "One row for each reply, with what came before it.", panel=TEXTS)
@@ -138,7 +138,7 @@ class SftOptions(SampleOptions):
 
 
 class PairOptions(SampleOptions):
-    """Which attempts are paired, and how the rows look. threshold counts for correct-wrong and the labels of KTO."""
+    """Which rollouts are paired, and how the rows look. threshold counts for correct-wrong and the labels of KTO."""
 
     format: Literal["messages", "sharegpt"] | None = option(
         None,
@@ -149,13 +149,13 @@ class PairOptions(SampleOptions):
     )
     policy: Literal["best-worst", "all", "best-random", "correct-wrong"] = option(
         "best-worst",
-        "best-worst, all (every pair with a gap), best-random, correct-wrong (each attempt once).",
+        "best-worst, all (every pair with a gap), best-random, correct-wrong (each rollout once).",
         panel=CHOICE,
         metavar="NAME",
     )
     margin: float = option(0.0, "Least gap between the two scores.", panel=CHOICE, ge=0.0)
     min_chosen: float | None = option(None, "Least score of the chosen.", panel=CHOICE)
-    threshold: float = option(0.5, "Score from which on an attempt is correct (correct-wrong, --kto).", panel=CHOICE)
+    threshold: float = option(0.5, "Score from which on a rollout is correct (correct-wrong, --kto).", panel=CHOICE)
     max_pairs: int = option(4, "Pairs of a group, drawn by the seed.", panel=CHOICE, ge=1)
     tiebreak: Literal["first", "shorter", "longer"] = option(
         "first", "Of equal best scores choose the first, the shorter or the longer.", panel=CHOICE, metavar="NAME"
@@ -163,7 +163,7 @@ class PairOptions(SampleOptions):
     same_prompt: Literal["all", "user"] = option(
         "all", "Messages that must agree in the prompts of a group.", panel=CHOICE
     )
-    kto: bool = option(False, "Rows {prompt, completion, label} of single attempts instead.", panel=CHOICE)
+    kto: bool = option(False, "Rows {prompt, completion, label} of single rollouts instead.", panel=CHOICE)
     seed: int = option(0, "Seed of random choices.", panel=CHOICE)
     completion: Literal["rest", "turn"] | None = option(
         None,

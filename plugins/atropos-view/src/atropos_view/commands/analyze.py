@@ -51,7 +51,7 @@ class AnalyzeOptions(FormatOptions):
     )
     k: str | None = option(
         None,
-        "k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the attempts at a task]",
+        "k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the rollouts of a task]",
         panel=MEASURES,
         metavar="K,K,...",
     )

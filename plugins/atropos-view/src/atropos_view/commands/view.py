@@ -34,7 +34,7 @@ class ViewOptions(CommandOptions):
         None, "Show tokens as text: a folder, a .gguf file, smollm2, or a name of the Hugging Face hub.", metavar="NAME"
     )
     group: bool | None = option(
-        None, "Join rows of one attempt by task, or by prompt.  [default: where rows have a task id, up to 64 MB]"
+        None, "Join rows of one rollout by task, or by prompt.  [default: where rows have a task id, up to 64 MB]"
     )
     port: int = option(0, "0: a free one.", panel=SERVER, ge=0, le=65535)
     host: str = option("127.0.0.1", "Where to listen; this machine only by default.", panel=SERVER, metavar="ADDRESS")
