@@ -18,7 +18,7 @@ from atropos_cli.cli.app import COMMANDS
 from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
 from atropos_cli.cli.environments import EnvironmentGroup
-from atropos_cli.cli.lazy import _common, command_of
+from atropos_cli.cli.lazy import _common, command_of, owners
 from atropos_cli.cli.options import ALIASES
 from atropos_cli.cli.training import TrainOptions
 from atropos_cli.config.buckets import settings_bucket, train_bucket
@@ -28,10 +28,11 @@ from atropos_cli.config.sections import is_section
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.config.sources import Bucket
 from atropos_cli.console.commands import bucket_of
+from atropos_cli.plugins.commands import load_command
 
 SWITCHES = {"--json", "--config"}
 """--json is about the answer, --config about where the configuration is; the common switches are those like -q."""
-OTHERWISE = {"analyze", "launch-sglang", "launch-vllm", "pipeline", "run", "slurm", "tmux", "view"}
+OTHERWISE = {"launch-sglang", "launch-vllm", "pipeline", "run", "slurm", "tmux"}
 """Commands that do not take their options from models yet."""
 
 
@@ -47,7 +48,7 @@ def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
 
     for name, row in COMMANDS.items():
         module, _, attr = row.target.partition(":")
-        loaded = getattr(importlib.import_module(module), attr)
+        loaded = getattr(importlib.import_module(module), attr) if module else load_command(name, built_in=OWNERS)
         if isinstance(loaded, typer.Typer):
             loaded = typer.main.get_command(loaded)
         elif not hasattr(loaded, "make_context"):
@@ -55,6 +56,7 @@ def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
         yield from walk((name,), loaded)
 
 
+OWNERS = owners(COMMANDS)
 LEAVES = dict(leaves())
 
 

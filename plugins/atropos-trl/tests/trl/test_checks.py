@@ -159,7 +159,7 @@ def test_checks_are_quick_and_import_nothing_heavy(folder: Path) -> None:
     """F01: before a model is loaded, in well under a second of CPU."""
     program = (
         "import sys, time\n"
-        "from atropos_cli.sdk import *\n"
+        "from atropos_cli.sdk.training import *\n"
         "from atropos_trl.trainer import TrlTrainer\n"
         "began = time.process_time()\n"
         "plan = TrainPlan.model_validate_json(sys.argv[1])\n"
