@@ -369,8 +369,7 @@ class Runner:
                 self.run_dir.check_present()
         except DataError as error:
             self._error = self._error or error
-        state = self._state()
-        summary = self._summary(state)
+        summary = self._summary(state := self._state())
         if self.run_dir is not None and self._run is not None:
             with contextlib.suppress(DataError):
                 self.whole.save(self._session())
@@ -384,6 +383,7 @@ class Runner:
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
+        self.failures.tell(self._event, failed=state == "failed" and self._error is None)
         if self._bug is not None:
             raise self._bug
         if self._error is not None:

@@ -13,6 +13,7 @@ from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
+from atropos_cli.rollout.returned import values_of
 from atropos_cli.rollout.systematic import place_of
 
 
@@ -51,9 +52,7 @@ class Scorer:
                 result = reward.fn(task, [rollouts[i] for i in alive])
                 if inspect.isawaitable(result):
                     result = await result
-                if len(result) != len(alive):
-                    raise ValueError(f"{len(result)} values for {len(alive)} rollouts")
-                for i, value in zip(alive, result, strict=True):
+                for i, value in zip(alive, values_of(result, len(alive)), strict=True):
                     values[i][reward.name] = _finite(value)
                     metrics[i] |= _metrics(value)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
@@ -123,6 +122,8 @@ def score_failure(reward: Reward, error: BaseException) -> RolloutFailure:
 
 
 def _finite(value: Any) -> float:
+    if value is None:
+        raise TypeError("it returned nothing: return a number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"the reward is {number}, not a finite number")
