@@ -67,7 +67,9 @@ def _explain(error: BaseException) -> tuple[int, str, str | None]:
     if (usage := _usage(error)) is not None:
         return usage
     if (invalid := _as_validation(error)) is not None:
-        return ExitCode.CONFIG, validation_text(invalid), None
+        text = validation_text(invalid)
+        named = text.startswith(invalid.title)
+        return ExitCode.CONFIG, text if named else f"{invalid.title}.{text}", _first_hint(invalid)
     if isinstance(error, OSError) and error.errno in _DATA_ERRNOS:
         where = f"{error.filename}: " if error.filename else ""
         return ExitCode.DATA, f"{where}{error.strerror or error}", None
@@ -123,6 +125,21 @@ def _as_validation(error: BaseException) -> ValidationError | None:
     pydantic = sys.modules.get("pydantic")  # an error of a module that was never imported cannot be there
     found: ValidationError | None = error if pydantic and isinstance(error, pydantic.ValidationError) else None
     return found
+
+
+_HINTS = {
+    ("Task", "id"): 'an id is text: Task(id="1", ...) or id=str(number)',
+    ("Task", "prompt"): 'a prompt is a tuple of messages: prompt=(user("..."),)',
+    ("Task", "answer"): "an answer is a JSON value: text, number, list, dict",
+    ("Task", "info"): "info is a dict of JSON values",
+    ("Message", "content"): 'text: user("...")',
+}
+"""What to write instead in the models that plugins make, by model and field."""
+
+
+def _first_hint(error: ValidationError) -> str | None:
+    places = ((error.title, str(item["loc"][0])) for item in error.errors(include_url=False) if item["loc"])
+    return next((_HINTS[place] for place in places if place in _HINTS), None)
 
 
 def validation_text(error: ValidationError) -> str:

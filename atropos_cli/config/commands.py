@@ -27,6 +27,8 @@ class CommandOptions(Frozen):
     """Base of the options of a command. Each field is made by `option`; models may be combined by inheritance."""
 
 
+RESERVED = frozenset({"config", "json", "help", "debug", "offline", "strict-plugins", "quiet", "verbose", "log-level"})
+"""Flags of every command."""
 _SHOWN = ("flag", "short", "metavar", "hidden")
 
 
@@ -47,21 +49,28 @@ def option(default: Any, text: str, *, panel: str | None = None, **more: Any) ->
 
 
 def command_bucket(section: str, model: type[BaseModel]) -> Bucket:
-    """[SECTION] of a file and ATROPOS_SECTION__NAME, for the command of that name: "filter", "env-check"."""
+    """[SECTION] of a file and ATROPOS_SECTION__NAME, for the command of that name: "filter", "env-check".
+
+    Raises TypeError for a field whose flag every command has already.
+    """
+    options = _in_order(model)
+    for item in options:
+        if item.flag in RESERVED:
+            raise TypeError(f"{model.__name__}.{item.key}: every command has --{item.flag}; choose another name")
     return Bucket(
         name=section,
         label=f"atropos {section}",
         model=model,
         section=section,
         prefix=variable_prefix(section),
-        options=_in_order(model),
+        options=options,
     )
 
 
 def _in_order(model: type[BaseModel]) -> tuple[Option, ...]:
     """The options of the bases from left to right, then the model's own; pydantic has the last base first."""
     places = {name: place for place, name in enumerate(dict.fromkeys(_names(model)))}
-    return tuple(sorted(options_of(model), key=lambda option: places[option.path[0]]))
+    return tuple(sorted(options_of(model), key=lambda item: places[item.path[0]]))
 
 
 def _names(model: type) -> Iterator[str]:

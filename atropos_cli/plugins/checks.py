@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from atropos_cli.errors import PluginError
+from atropos_cli.plugins.errortext import found
 from atropos_cli.plugins.spec import ComponentSpec, Kind
 
 # Modules are named, not imported: reading the manifests of plugins must not cost an import of pydantic.
@@ -65,7 +67,21 @@ def check_component(kind: Kind, name: str, component: Any, *, origin: str) -> An
         )
     if kind == "launcher":
         _check_launcher(name, component, origin)
+    for message, hint in _problems(kind, component):
+        raise PluginError(f"{kind} {name!r} of {origin}: {message}", hint=hint)
     return component
+
+
+def _problems(kind: Kind, component: Any) -> Iterator[tuple[str, str | None]]:
+    from atropos_cli.plugins import shapes
+
+    if kind == "reward":
+        yield from shapes.reward_problems(component)
+        return
+    yield from shapes.config_problems(component)
+    if kind == "environment":
+        yield from shapes.constructor_problems(component)
+        yield from shapes.environment_problems(component)
 
 
 def _check_launcher(name: str, component: Any, origin: str) -> None:
@@ -106,20 +122,6 @@ def to_spec(kind: Kind, item: Any) -> ComponentSpec:
     elif isinstance(spec.target, str) and not _TARGET.match(spec.target):
         raise ValueError(f"{kind} {spec.name!r}: target {spec.target!r} is not of the form 'module:attr'")
     return spec
-
-
-def found(value: Any) -> str:
-    """A short description of a value for messages: its type and, where it has one, its name."""
-    if isinstance(value, type):
-        return f"class {value.__name__}"
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str):
-        return f"{type(value).__name__} {name}"
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - the value is a plugin's and may do anything
-        text = "?"
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def _expected(kind: Kind) -> str:

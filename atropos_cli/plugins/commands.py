@@ -48,8 +48,7 @@ def load_command(
     name: str, environ: Mapping[str, str] | None = None, *, built_in: Mapping[str, str] = NO_COMMANDS
 ) -> Any:
     """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
-    from atropos_cli.plugins.checks import found
-    from atropos_cli.plugins.errortext import describe_error
+    from atropos_cli.plugins.errortext import describe_error, found
     from atropos_cli.streams import stdout_to_stderr
 
     known = command_entry_points(environ, built_in=built_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 _LONGEST = 1000  # characters of a message
 _LONGEST_TRACE = 20_000
@@ -23,3 +24,17 @@ def describe_error(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """The traceback's text, for --debug: its end, where the message is very long."""
     return "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+
+
+def found(value: Any) -> str:
+    """A short description of a value for messages: its type and, where it has one, its name."""
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    name = getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return f"{type(value).__name__} {name}"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the value is a plugin's and may do anything
+        text = "?"
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

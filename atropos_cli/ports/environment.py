@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -212,6 +212,12 @@ class Environment(ABC):
 
     def __init__(self, config: Any) -> None:
         self.config = config
+
+    if not TYPE_CHECKING:  # for a type checker each attribute would be there
+
+        def __getattr__(self, name: str) -> Any:
+            why = ": its __init__() does not call super().__init__(config)" if name == "config" else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{why}")
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start what the environment needs (processes, pools). Called once, before any task."""

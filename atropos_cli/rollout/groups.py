@@ -27,6 +27,7 @@ from atropos_cli.redaction import redacted
 from atropos_cli.rollout.advantages import advantages
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.rollout.prefill import Wishes, check_wishes, turn_seed, whole, wishes
+from atropos_cli.rollout.returned import episode_of, messages_of
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.systematic import place_of
 from atropos_cli.rollout.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
@@ -188,7 +189,7 @@ class GroupRoller:
         states: list[_EpisodeState] = []
         for number in range(self.group_size):
             try:
-                states.append(_EpisodeState(number, environment.episode(task)))
+                states.append(_EpisodeState(number, episode_of(environment, task)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 state = _EpisodeState(number, SingleTurn(task))
                 state.fail("reset", error, environment.episode)
@@ -202,7 +203,7 @@ class GroupRoller:
             messages = state.episode.reset()
             if inspect.isawaitable(messages):
                 messages = await self._in_time(messages)
-            state.messages = list(messages)
+            state.messages = messages_of(state.episode, "reset", messages)
             if not state.messages:
                 raise ValueError("the episode began without any message")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
@@ -282,6 +283,8 @@ class GroupRoller:
             result = state.episode.step(reply)
             if inspect.isawaitable(result):
                 result = await self._in_time(result)
+            if result:
+                result = messages_of(state.episode, "step", result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("environment", error, state.episode.step)
             return

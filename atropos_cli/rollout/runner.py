@@ -381,6 +381,7 @@ class Runner:
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
+        self.failures.tell(self._event, failed=state == "failed" and self._error is None)
         if self._bug is not None:
             raise self._bug
         if self._error is not None:

@@ -16,6 +16,7 @@ from atropos_cli.domain.task import Task
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.loopthread import FOREVER, LoopThread
+from atropos_cli.rollout.returned import values_of
 from atropos_cli.rollout.stopping import TOO_LATE, RewardTimeout
 from atropos_cli.rollout.systematic import place_of
 
@@ -121,9 +122,7 @@ async def _values(reward: Reward, task: Task, rollouts: Sequence[Rollout], clock
     if isinstance(result, Exception | SystemExit):
         return [result] * len(rollouts)
     try:
-        if len(result) != len(rollouts):
-            raise ValueError(f"{len(result)} values for {len(rollouts)} rollouts")
-        return list(result)
+        return values_of(result, len(rollouts))
     except (TypeError, ValueError) as error:
         return [error] * len(rollouts)
 
@@ -188,6 +187,8 @@ def score_failure(reward: Reward, error: BaseException) -> RolloutFailure:
 
 
 def _finite(value: Any) -> float:
+    if value is None:
+        raise TypeError("it returned nothing: return a number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"the reward is {number}, not a finite number")

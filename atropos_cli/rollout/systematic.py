@@ -61,9 +61,21 @@ class FailureWatch:
         if self._alike[alike] >= self._limit:
             raise self._error(alike)
 
+    def tell(self, event: Callable[[str, str], None], *, failed: bool) -> None:
+        """At the end of a run that failed with fewer of them: the commonest failure of a stage that never worked."""
+        if failed and self._open and self._alike:
+            alike, count = self._alike.most_common(1)[0]
+            first, text = self._text(alike)
+            place = f" ({first.place})" if first.place else ""
+            event("failure", f"failed {count} times at stage {first.stage!r}: {text}{place}")
+
+    def _text(self, alike: tuple[str, ...]) -> tuple[RolloutFailure, str]:
+        first = self._first[alike][0]
+        return first, first.message if first.type in first.message else f"{first.type}: {first.message}"
+
     def _error(self, alike: tuple[str, ...]) -> RunFailed:
-        first, task = self._first[alike]
-        text = first.message if first.type in first.message else f"{first.type}: {first.message}"
+        first, text = self._text(alike)
+        task = self._first[alike][1]
         return RunFailed(
             f"stage {first.stage!r} failed {self._alike[alike]} times in the same way and never worked: {text} "
             f"({f'{first.place}, ' if first.place else ''}first in task {task!r})",

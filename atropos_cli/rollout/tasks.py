@@ -9,6 +9,7 @@ from atropos_cli.domain.plan import parse_shard
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.ports.environment import Environment, TaskStream
+from atropos_cli.rollout.returned import task_of, tasks_of
 
 
 class Shard:
@@ -56,7 +57,8 @@ class TaskReader:
 
     def __init__(self, environment: Environment, split: str, limit: int | None) -> None:
         check_split(environment, split)
-        source = environment.tasks(split)
+        source = tasks_of(environment, split)
+        self._environment = environment
         self._sequence: Sequence[Task] | None = source if isinstance(source, Sequence) else None
         self._iterator: Iterator[Task] = iter(source) if self._sequence is None else iter(())
         self._position = 0
@@ -77,13 +79,14 @@ class TaskReader:
         if self.total is not None and index >= self.total:
             return None
         if self._sequence is not None:
-            return self._sequence[index]
+            return task_of(self._environment, self._sequence[index])
         while self._position < index:
             if next(self._iterator, None) is None:
                 return None
             self._position += 1
         self._position += 1
-        return next(self._iterator, None)
+        task = next(self._iterator, None)
+        return None if task is None else task_of(self._environment, task)
 
 
 def most_open_groups(environment: Environment, workers: int, group_size: int) -> int:
