@@ -18,12 +18,14 @@ import socket
 import struct
 import sys
 import threading
-from typing import Any
+from typing import Any, BinaryIO
 
 Message = dict[str, Any]
 HEADER = struct.Struct(">I")
 LARGEST = 1 << 30
 _PR_SET_PDEATHSIG = 1
+_written = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_read = json.JSONDecoder().decode
 
 
 class NotAMessage(Exception):
@@ -32,11 +34,11 @@ class NotAMessage(Exception):
 
 def packed(message: Message) -> bytes:
     """A message with its length. What JSON does not know is written as text."""
-    body = json.dumps(message, separators=(",", ":"), default=str).encode("utf-8", "replace")
+    body = _written(message).encode("utf-8", "replace")
     return HEADER.pack(len(body)) + body
 
 
-def size_of(header: bytes | bytearray, largest: int = LARGEST) -> int:
+def size_of(header: bytes, largest: int = LARGEST) -> int:
     """The length of the message that follows. Raises NotAMessage."""
     (size,) = HEADER.unpack(header)
     if size > largest:
@@ -44,32 +46,25 @@ def size_of(header: bytes | bytearray, largest: int = LARGEST) -> int:
     return int(size)
 
 
-def unpacked(body: bytes | bytearray) -> Message:
+def unpacked(body: bytes) -> Message:
     """A message from its bytes. Raises NotAMessage."""
     try:
-        message = json.loads(body)
+        message = _read(body.decode())
     except ValueError as error:
-        raise NotAMessage(repr(bytes(body[:80]))) from error
+        raise NotAMessage(repr(body[:80])) from error
     if not isinstance(message, dict):
-        raise NotAMessage(repr(bytes(body[:80])))
+        raise NotAMessage(repr(body[:80]))
     return message
 
 
-def receive(connection: socket.socket, largest: int = LARGEST) -> Message | None:
+def receive(stream: BinaryIO, largest: int = LARGEST) -> Message | None:
     """The next message, None when the other side has closed. Blocks. Raises NotAMessage."""
-    header = _exactly(connection, HEADER.size)
-    body = _exactly(connection, size_of(header, largest)) if header else None
-    return None if body is None else unpacked(body)
-
-
-def _exactly(connection: socket.socket, count: int) -> bytearray | None:
-    data = bytearray()
-    while len(data) < count:
-        part = connection.recv(min(count - len(data), 1 << 18))
-        if not part:
-            return None
-        data += part
-    return data
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    size = size_of(header, largest)
+    body = stream.read(size)
+    return unpacked(body) if len(body) == size else None
 
 
 class WorkerChannel:
@@ -77,11 +72,12 @@ class WorkerChannel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._incoming = connection.makefile("rb")
         self._sending = threading.Lock()
 
     def receive(self) -> Message | None:
         """The next message, None when the parent is gone."""
-        return receive(self._connection)
+        return receive(self._incoming)
 
     def send(self, message: Message) -> None:
         """Send a message; nothing happens when the parent is gone."""

@@ -92,26 +92,28 @@ class _Child:
 class DirectWorker(_Child):
     """A process for one thread, which waits for each answer; it ends with that thread."""
 
+    def __init__(self, module: str, *arguments: str, **how: Any) -> None:
+        super().__init__(module, *arguments, **how)
+        self._incoming = self._connection.makefile("rb")
+        self._poll = select.poll()
+        self._poll.register(self._connection, select.POLLIN)
+
     def ask(self, message: Message, seconds: float, memory_mb: int) -> Message:
         """The answer. Raises WorkerTimeout, WorkerMemory or WorkerCrashed; then the caller must kill()."""
         number = next(self._ids)
         deadline = time.monotonic() + seconds
-        self._connection.settimeout(max(seconds, 0.01))
         try:
             self._connection.sendall(child.packed({"id": number, **message}))
             while (left := deadline - time.monotonic()) > 0:
-                if select.select([self._connection], [], [], min(left, _WATCH))[0]:
-                    answer = child.receive(self._connection)
-                    if answer is None:
+                if self._poll.poll(min(left, _WATCH) * 1000):
+                    answer = child.receive(self._incoming)
+                    if answer is None or answer.get("id") != number:
                         break
-                    if answer.get("id") == number:
-                        return answer
+                    return answer
                 elif self._resident() > memory_mb << 20:
                     raise WorkerMemory(f"it used more than {memory_mb} MB")
             else:
                 raise WorkerTimeout(f"no answer in {seconds:g} s")
-        except TimeoutError:
-            raise WorkerTimeout(f"no answer in {seconds:g} s") from None
         except (OSError, NotAMessage):
             pass
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,6 +132,7 @@ class DirectWorker(_Child):
         """End the process and its group, and reap it."""
         self._kill_group()
         self._process.wait()
+        self._incoming.close()
         self._connection.close()
 
 

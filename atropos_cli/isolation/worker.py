@@ -171,6 +171,7 @@ class _Process:
         self._closed = False
         ours, theirs = socket.socketpair()
         self._socket = ours
+        self._incoming = ours.makefile("rb")
         self._log = os.memfd_create("log")
         info, info_end = os.pipe()
         try:
@@ -196,6 +197,7 @@ class _Process:
         self._reader.start()
 
     def _end_of(self, ours: socket.socket, *fds: int) -> None:
+        self._incoming.close()
         ours.close()
         for fd in (*fds, self._log):
             os.close(fd)
@@ -293,7 +295,7 @@ class _Process:
 
     def _message(self) -> dict[str, Any]:
         try:
-            message = child.receive(self._socket, serve.MOST_BYTES)
+            message = child.receive(self._incoming, serve.MOST_BYTES)
         except child.NotAMessage:
             raise _Lost("it spoke what is no message") from None
         if message is None:
@@ -319,6 +321,7 @@ class _Process:
         reader = getattr(self, "_reader", None)
         if reader is not None and reader is not threading.current_thread():
             reader.join(GRACE_S)
+        self._incoming.close()
         self._socket.close()
         if self._log >= 0:
             os.close(self._log)
