@@ -14,7 +14,7 @@ from atropos_cli.console.ending import without_option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.jobs.order import Order, PlannedRun
-from atropos_cli.jobs.prepare import world_variables
+from atropos_cli.jobs.prepare import RUNS, world_variables
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources
@@ -61,6 +61,8 @@ def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, exam
     check_known(words[0])
     if words[0] in _REFUSED:
         raise UsageError(f"atropos {words[0]} is no command for a batch job")
+    if words[0] in RUNS and len(without_option(words, "--output", "-o")[1]) > 1:
+        raise UsageError("--output is given twice, and it takes one value", hint="give it once")
     serve, served = wanted.serve, tuple[str, ...]()
     if serve is not None:
         words, serve = _with_model(words, serve)

@@ -129,7 +129,9 @@ def check_known(name: str) -> None:
     known = all_commands()
     if name not in known:
         words = habits.command_words("atropos", name)
-        hint = habits.next_step("atropos", name, known) if words is None else f"atropos {' '.join(words)}"
+        hint = None if words is None else f"atropos {' '.join(words)}"
+        if words is None and "." not in name:  # job.sh is a file, and no slip of the pen for job
+            hint = habits.next_step("atropos", name, known)
         general = "what is given here is a command of atropos: gen ENV, train grpo, ... (atropos --help)"
         raise UsageError(f"atropos has no command {name!r}", hint=hint or general)
 

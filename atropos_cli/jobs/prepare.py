@@ -175,8 +175,6 @@ def _without_output(order: Order) -> tuple[Order, Path | None]:
     if "--overwrite" in order.words:
         raise _no_overwrite()
     kept, values = without_option(order.words, "--output", "-o")
-    if len(values) > 1:
-        raise UsageError("--output is given twice, and it takes one value", hint="give it once")
     words = tuple(word for word in kept if word != "--resume")
     return replace(order, words=words), Path(home(values[0])) if values else None
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from atropos_cli.config.settings import GenSettings
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.job import Component, JobPlan
 from atropos_cli.errors import LaunchError
 from atropos_cli.jobs.folder import write_job
@@ -111,7 +112,7 @@ class LauncherContract:
         assert launcher.status(job_id).state == "finished", "\n".join(launcher.logs(job_id))
         assert join_shards(run, 2).groups_done == 6
 
-    def _shards(self, count: int) -> dict[str, object]:
+    def _shards(self, count: int) -> JsonDict:
         return {"shards": count} if self.make().capabilities.shards else {}
 
     def _job(self, place: Path, code: str, mark: str = "") -> JobSpec:
@@ -122,7 +123,8 @@ class LauncherContract:
         plan = JobPlan(atropos_version="0", name="contract", components=(main,), cwd=str(place), grace=5, drain=5)
         plan = self.make().adapt(plan, place)
         write_job(plan, place)
-        return spec_of(plan, place).replace(env={"CONTRACT_MARK": mark})
+        job: JobSpec = spec_of(plan, place).replace(env={"CONTRACT_MARK": mark})
+        return job
 
     def _log(self, place: Path) -> str:
         path = place / "logs" / "latest" / "main.log"

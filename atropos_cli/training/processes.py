@@ -1,6 +1,6 @@
 """One training run on several processes: start them on this host, watch them, and end them together.
 
-    code = Launch(World.here(processes=8), ["train", "grpo", ...], say).run()
+    code = Launch(World.here(processes=8), ["run", FOLDER], say).run()
 
 Each process gets the variables that torch.distributed reads: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
 MASTER_ADDR, MASTER_PORT. Over several hosts the same command runs on each of them, with NNODES, NODE_RANK,

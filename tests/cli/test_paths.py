@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_slurm.config import SlurmConfig
+from atropos_slurm.launcher import SlurmLauncher
 
 from atropos_cli import paths
-from atropos_cli.builtin.slurm.config import SlurmConfig
-from atropos_cli.builtin.slurm.launcher import SlurmLauncher
 from atropos_cli.ports.launcher import JobSpec
 
 GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "2", "--limit", "1", "--group-size", "1")
@@ -212,9 +212,7 @@ def test_a_disk_that_only_this_machine_has_is_recognised(
 def test_a_job_on_such_a_disk_is_told_before_it_is_submitted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, places: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(
-        "atropos_cli.builtin.slurm.launcher.only_here", lambda path: "tmpfs at /" if path.name == "a" else None
-    )
+    monkeypatch.setattr("atropos_slurm.launcher.only_here", lambda path: "tmpfs at /" if path.name == "a" else None)
     for name in "ab":
         (tmp_path / name).mkdir()
     job = JobSpec(name="j", run=str(tmp_path / places[0]), cwd=str(tmp_path / places[1]), command=("gen",))
@@ -227,7 +225,7 @@ def test_a_job_on_such_a_disk_is_told_before_it_is_submitted(
 
 
 def test_a_dry_run_tells_of_the_disk_too(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atropos_cli.builtin.slurm.launcher.only_here", lambda path: "tmpfs at /somewhere")
+    monkeypatch.setattr("atropos_slurm.launcher.only_here", lambda path: "tmpfs at /somewhere")
     got = cli("slurm", "submit", "--dry-run", "--no-check", "--folder=~/job", "--", *GEN)
     assert ": on a disk of this machine (tmpfs at /somewhere)" in got.stderr
     assert str(Path("~/job").expanduser()) in got.stderr

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from atropos_cli.cli.resolve import frozen_config
+
 GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "1")
 
 
@@ -36,6 +38,17 @@ def test_a_gen_writes_into_the_jobs_folder_and_can_go_on(cli: Callable[..., Any]
     assert found["call"][:2] == ["sbatch", "--parsable"]
     assert found["test_only"] is None
     assert not Path("runs").exists()
+
+
+def test_a_command_without_a_plan_gets_the_configuration_as_it_is(cli: Callable[..., Any]) -> None:
+    """Of the user's file and the project's, the later one wins; secrets are not written down."""
+    Path("atropos.toml").write_text('limit = 3\n[sampling]\ntop_p = 0.5\n[backends.openai]\napi_key = "abc"\n')
+    Path("other.toml").write_text("limit = 4\n")
+    assert frozen_config(None) == {"slurm": {}, "limit": 3, "sampling": {"top_p": 0.5}, "backends": {"openai": {}}}
+    found = plan(cli, "--", "filter", "a.jsonl", "-o", "b.jsonl", "--config", "other.toml")["plan"]
+    assert found["components"][0]["argv"][-4:] == ["filter", "a.jsonl", "-o", "b.jsonl"]
+    assert re.search(r"/runs/filter-\d{8}-\d{6}/config.json$", found["env"]["ATROPOS_CONFIG"])
+    assert plan(cli, "--", *GEN)["plan"]["env"] == {}
 
 
 TRAIN = ("train", "grpo", "--env", "arithmetic", "--model", "M")

@@ -22,7 +22,7 @@ from atropos_cli.cli.lazy import new_app
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import session_of
-from atropos_cli.errors import ExitCode, LaunchError, UsageError
+from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources
@@ -358,8 +358,13 @@ def list_jobs(
     session = session_of(ctx)
     found = submitted_jobs(on)
     chosen = found if everything else found[-20:]
-    launchers = {name: make_launcher(session, name, (), profile, config) for name in {job.launcher for job in chosen}}
-    views = [view(job, launchers[job.launcher]) for job in chosen]
+    launchers: dict[str, Launcher] = {}
+    for name in dict.fromkeys(job.launcher for job in chosen):
+        try:
+            launchers[name] = make_launcher(session, name, (), profile, config)
+        except ComponentNotFound as error:
+            session.out.warning(f"its jobs are left out: {error.message}", error.hint)
+    views = [view(job, launchers[job.launcher]) for job in chosen if job.launcher in launchers]
     if as_json:
         session.out.json(views)
     else:
@@ -377,11 +382,8 @@ def launcher_group(launcher: str, doc: str) -> Any:
     for command in group.commands.values():
         command.params = [param for param in command.params if param.name != "on"]
         command.callback = functools.partial(_call_with, command.callback, launcher)
-        command.help = (
-            (command.help or "")
-            .replace("atropos job submit --on", "atropos")
-            .replace(f"atropos {launcher} --", f"atropos {launcher} submit --")
-        )
+        said = f"atropos job submit --on {launcher}", f"atropos {launcher} submit"
+        command.help = (command.help or "").replace(*said)
     return group
 
 

@@ -116,6 +116,16 @@ def test_a_backend_is_found_by_the_model_it_serves():
     assert hint(caught) == "use p1/local or p2/other"
 
 
+LAUNCHER = """
+from atropos_cli.sdk.launchers import Launcher, LauncherCapabilities
+
+class X(Launcher):
+    name = "x"
+    capabilities = {}
+    render = submit = status = logs = cancel = lambda self, *given, **more: None
+"""
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "words"),
     [
@@ -143,6 +153,12 @@ def test_a_backend_is_found_by_the_model_it_serves():
         ("backend", "class X: pass", ["found class X", "subclass of InferenceBackend"]),
         ("trainer", "import os\nX = os", ["found module os", "subclass of Trainer"]),
         ("launcher", "X = None", ["subclass of Launcher"]),
+        ("launcher", LAUNCHER.format("True"), ["are not LauncherCapabilities: found bool True"]),
+        (
+            "launcher",
+            LAUNCHER.format("LauncherCapabilities(submit=False)"),
+            ["neither submit jobs nor carry out shards"],
+        ),
         ("writer", "X = None", ["subclass of Writer"]),
     ],
 )

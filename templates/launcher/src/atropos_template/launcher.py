@@ -14,6 +14,7 @@ from pathlib import Path
 from atropos_cli.sdk import Config, Field
 from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
 
+_START = 'setsid "$@" & echo $! >"$0/pid"'
 # $0 is the folder, $@ the command: nothing of a job is read by the shell. The trap lets the shell wait for the end.
 _SCRIPT = (
     'trap : TERM; "$@" >>"$0/output.log" 2>&1 & wait $!; wait $!; echo $? >"$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
@@ -43,16 +44,15 @@ class TemplateName(Launcher):
             folder.mkdir(parents=True, exist_ok=True)
             for name in ("code", "cancelled"):
                 (folder / name).unlink(missing_ok=True)
-            child = subprocess.Popen(  # noqa: S603 - the script is ours, the rest are its arguments
-                ["/bin/sh", "-c", _SCRIPT, str(folder), *argv],
+            subprocess.run(  # noqa: S603 - the scripts are ours, the rest are their arguments
+                ["/bin/sh", "-c", _START, str(folder), "/bin/sh", "-c", _SCRIPT, str(folder), *argv],
                 cwd=job.cwd,
                 env={**os.environ, **job.env},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                check=True,
             )
-            (folder / "pid").write_text(str(child.pid))
         return job.run
 
     def status(self, job_id: str) -> JobStatus:
@@ -66,14 +66,16 @@ class TemplateName(Launcher):
         return JobStatus(id=job_id, state="failed" if worst else "finished", exit_code=worst)
 
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[str]:
-        files = [(part / "output.log").open(errors="replace") for part in _parts(job_id)]
-        while True:
-            over = not follow or self.status(job_id).state != "running"
-            for file in files:
-                yield from (line.rstrip("\n") for line in file)
-            if over:
-                return
-            time.sleep(0.2)
+        with contextlib.ExitStack() as stack:
+            paths = [part / "output.log" for part in _parts(job_id)]
+            files = [stack.enter_context(path.open(errors="replace")) for path in paths if path.exists()]
+            while True:
+                over = not follow or self.status(job_id).state != "running"
+                for file in files:
+                    yield from (line.rstrip("\n") for line in file)
+                if over:
+                    return
+                time.sleep(0.2)
 
     def cancel(self, job_id: str) -> None:
         running = [part for part in _parts(job_id) if _alive(part) and not (part / "code").exists()]
@@ -97,6 +99,6 @@ def _parts(job_id: str) -> list[Path]:
 def _alive(folder: Path) -> bool:
     """Does the process live? One that has ended and was not waited for does not."""
     with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{(folder / 'pid').read_text()}/stat").read_text()
+        stat = Path(f"/proc/{(folder / 'pid').read_text().strip()}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] != "Z"
     return False
