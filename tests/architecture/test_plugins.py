@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -64,6 +65,15 @@ def test_names_of_the_sdk_are_imported_from_the_module_that_has_them() -> None:
                     names = {name.split(" as ")[0].strip() for name in found.strip("()").split(",")} - {"", "*"}
                     wrong += [f"{path.relative_to(ROOT)}: {name}" for name in names - set(sdk.__all__)]
     assert not wrong
+
+
+def test_importing_the_sdk_brings_no_room_above_the_ports() -> None:
+    """Every manifest imports it, whatever command runs."""
+    program = "import sys, atropos_cli.sdk; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("atropos_cli.")}
+    assert not rooms & {"builtin", "cli", "config", "console", "datasets", "evaluation", "io", "models", "rollout"}
+    assert not {"typer", "httpx", "jinja2", "yaml"} & set(loaded)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
