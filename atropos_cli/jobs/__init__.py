@@ -1,1 +1,1 @@
-"""Jobs: prepared for a launcher, stored and watched; their components started and stopped in order, wherever they run."""
+"""Jobs: prepared for a launcher, stored and watched; their components started and stopped in order, anywhere."""
