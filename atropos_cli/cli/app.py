@@ -15,7 +15,7 @@ import typer
 import atropos_cli
 from atropos_cli import redaction
 from atropos_cli.cli.failure import report
-from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, new_app
+from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, load_target, new_app
 from atropos_cli.config import dotenv
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
@@ -103,9 +103,7 @@ def root_group() -> Any:
 
 
 def _check_command(name: str) -> None:
-    from atropos_cli.cli.resolve import check_known
-
-    check_known(name)
+    load_target("atropos_cli.cli.resolve:check_known")(name)
 
 
 def run(args: Sequence[str]) -> int:

@@ -133,7 +133,7 @@ class LazyGroup(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.table.get(cmd_name)
         if known is not None and not known.dist:
-            return _guarded(as_command(_load(known.target), cmd_name, known.summary))
+            return _guarded(as_command(load_target(known.target), cmd_name, known.summary))
         from atropos_cli.plugins.commands import command_clashes, load_command
 
         if cmd_name in plugin_commands(self.table):
@@ -179,7 +179,8 @@ def plugin_commands(table: Mapping[str, LazyCommand]) -> dict[str, str]:
     return {name: dist for name, (dist, _) in command_entry_points(built_in=owners(table)).items()}
 
 
-def _load(target: str) -> Any:
+def load_target(target: str) -> Any:
+    """What a row of a table names, imported now."""
     module, _, attr = target.partition(":")
     return getattr(importlib.import_module(module), attr)
 
@@ -227,9 +228,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     elif hasattr(loaded, "make_context"):
         command = loaded
     elif hasattr(loaded, "launcher"):
-        from atropos_cli.cli.commands.job import launcher_group
-
-        command = launcher_group(loaded.launcher, loaded.help)
+        command = load_target("atropos_cli.cli.commands.job:launcher_group")(loaded.launcher, loaded.help)
     elif callable(loaded):
         command = _plain_command(loaded, name=name)
     else:

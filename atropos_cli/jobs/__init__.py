@@ -1,1 +1,1 @@
-"""Jobs: the components of a JobPlan started, watched and stopped in order; the same here, under tmux and SLURM."""
+"""Jobs: prepared for a launcher, stored and watched; their components started and stopped in order, anywhere."""
