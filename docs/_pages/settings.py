@@ -71,8 +71,8 @@ def pages() -> Iterator[tuple[str, str]]:
         "Every other option of a command is a flag (`atropos filter --min-score 0.5`), a key in the section of the "
         "command (`min_score` in `[filter]`), and a variable that begins with it (`ATROPOS_FILTER__MIN_SCORE`). The "
         "section of `atropos env check` is `[env-check]`, its variables begin with `ATROPOS_ENV_CHECK__`. Flags that "
-        "may be repeated are lists with a plural name: `--reward` is `rewards`. `atropos config show filter` prints the "
-        "names, each with its value and source."
+        "may be repeated are lists with a plural name: `--reward` is `rewards`. `atropos config show filter` prints "
+        "the names, each with its value and source."
     )
     parts.append(
         "## Variables that steer the program\n\n"
