@@ -204,8 +204,6 @@ class GroupRoller:
             if inspect.isawaitable(messages):
                 messages = await self._in_time(messages)
             attempt.messages = messages_of(attempt.episode, "reset", messages)
-            if not attempt.messages:
-                raise ValueError("the episode began without any message")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             attempt.fail("reset", error, attempt.episode.reset)
 
