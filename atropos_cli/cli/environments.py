@@ -261,20 +261,12 @@ def settle(
     buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry], preset: Path | None = None
 ) -> Resolved:
     """Merge and check everything. Secrets from files are handed on as variables, since a plan must not hold them."""
-    import os
-
     from atropos_cli.config.resolve import resolve
-    from atropos_cli.config.sources import PREFIX, collect
-    from atropos_cli.redaction import learn
+    from atropos_cli.config.secrets import hand_on
+    from atropos_cli.config.sources import collect
 
     resolved = resolve(buckets, collect(buckets, config=config, flags=flags, preset=preset))
-    for bucket in resolved.buckets:
-        for option in bucket.options:
-            if option.secret and len(option.path) == 1 and bucket.prefix:
-                value = resolved.given[bucket.name].pop(option.path[0], None)
-                if value is not None:
-                    learn(str(value))
-                    os.environ[f"{PREFIX}{bucket.prefix}{option.path[0].upper()}"] = str(value)
+    hand_on(resolved)
     return resolved
 
 

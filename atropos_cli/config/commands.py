@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from atropos_cli.config.options import Option, options_of, parse_text
 from atropos_cli.config.resolve import Resolved, resolve
+from atropos_cli.config.secrets import hand_on
 from atropos_cli.config.sections import variable_prefix
 from atropos_cli.config.sources import Bucket, Collected, Entry, collect
 from atropos_cli.domain.base import Frozen
@@ -90,7 +91,9 @@ def resolve_command(
     wanted = (bucket, *more)
     said = _collected(wanted, config, flags)
     names = {item.name for item in wanted}
-    return resolve(wanted, Collected([entry for entry in said.entries if entry.bucket in names], said.problems))
+    resolved = resolve(wanted, Collected([entry for entry in said.entries if entry.bucket in names], said.problems))
+    hand_on(resolved)
+    return resolved
 
 
 def said_of(bucket: Bucket, name: str, config: Path | None) -> list[str]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, SecretStr
 
+from atropos_cli.config.places import PREFIX
 from atropos_cli.redaction import learn
+
+if TYPE_CHECKING:
+    from atropos_cli.config.resolve import Resolved
 
 
 def secret_fields(model: type[BaseModel]) -> set[str]:
@@ -25,3 +30,14 @@ def secrets_from_environment(model: type[BaseModel], prefix: str) -> dict[str, S
     for value in secrets.values():
         learn(value.get_secret_value())
     return secrets
+
+
+def hand_on(resolved: Resolved) -> None:
+    """Take the secrets out of what was given, and set them as variables: a plan must not hold them."""
+    for bucket in resolved.buckets:
+        for option in bucket.options:
+            if option.secret and len(option.path) == 1 and bucket.prefix:
+                value = resolved.given[bucket.name].pop(option.path[0], None)
+                if value is not None:
+                    learn(str(value))
+                    os.environ[f"{PREFIX}{bucket.prefix}{option.path[0].upper()}"] = str(value)

@@ -328,15 +328,3 @@ def read_lines(log: ReadLog) -> list[str]:
     if log.non_finite:
         lines.append(f"{log.non_finite} scores were not finite")
     return lines
-
-
-def one_of(name: str, value: str, allowed: Sequence[str]) -> Any:
-    """The value. Raises UsageError when it is none of those allowed."""
-    if value not in allowed:
-        from difflib import get_close_matches
-
-        close = get_close_matches(value, allowed, n=1)
-        raise UsageError(
-            f"{name} {value!r} is not one of {', '.join(allowed)}", hint=f"did you mean {close[0]}?" if close else None
-        )
-    return value

@@ -204,8 +204,6 @@ class GroupRoller:
             if inspect.isawaitable(messages):
                 messages = await self._in_time(messages)
             state.messages = messages_of(state.episode, "reset", messages)
-            if not state.messages:
-                raise ValueError("the episode began without any message")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("reset", error, state.episode.reset)
 

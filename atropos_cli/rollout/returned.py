@@ -44,11 +44,13 @@ def episode_of(environment: Environment, task: Task) -> Episode:
 
 
 def messages_of(episode: Episode, method: str, value: Any) -> list[Message]:
-    """The messages that reset() or step() returned. Raises TypeError for anything else."""
+    """The messages that reset() or step() returned. Raises TypeError for anything else, ValueError for no beginning."""
     messages = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     if not all(isinstance(item, Message) for item in messages) or isinstance(value, Message):
         name = type(episode).__name__
         raise TypeError(f'{name}.{method}() returned {_what(value)}, not a list of messages like [user("...")]')
+    if method == "reset" and not messages:
+        raise ValueError("the episode began without any message")
     return messages
 
 

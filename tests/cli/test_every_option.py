@@ -255,3 +255,42 @@ def test_a_reward_of_a_file_brings_its_options(cli: Any) -> None:
     found = told(cli, ("score",), "--judge.temperature", "0.5")
     assert (found["score.rewards"], found["reward.judge.model"]) == ((["judge"], "file"), ("m", "file"))
     assert found["reward.judge.temperature"] == (0.5, "flag")
+
+
+TOKEN = """
+from pydantic import SecretStr
+
+from atropos_cli.sdk import Config, Reward
+
+
+class TokenConfig(Config):
+    token: SecretStr | None = None
+
+
+class Token(Reward):
+    Config = TokenConfig
+
+    def __init__(self, config=None):
+        self.config = config
+        super().__init__(self.score, name="token")
+
+    def configured(self, config):
+        return Token(config)
+
+    def score(self, task, rollout):
+        return float(self.config.token is not None and self.config.token.get_secret_value() == "abcdef-4711")
+
+
+token = Token()
+"""
+
+
+def test_a_secret_in_a_file_reaches_the_reward_and_nothing_else(cli: Any) -> None:
+    Path("r.py").write_text(TOKEN)
+    Path("rows.jsonl").write_text('{"prompt": "q", "completion": "a"}\n')
+    Path("atropos.toml").write_text("[score]\nrewards = ['./r.py:token']\n[reward.token]\ntoken = 'abcdef-4711'\n")
+    assert told(cli, ("score",))["reward.token.token"] == ("********", "file")
+    done = cli("score", "rows.jsonl", "-o", "out.jsonl")
+    assert done.code == 0, done.stderr
+    assert json.loads(Path("out.jsonl").read_text())["score"] == 1.0
+    assert not [path for path in Path().glob("out*") if "4711" in path.read_text()]
