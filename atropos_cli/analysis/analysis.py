@@ -25,7 +25,7 @@ from atropos_cli.analysis.success import SuccessRule, one_verdict
 from atropos_cli.analysis.totals import EpisodeTotal, TaskTotal
 from atropos_cli.errors import DataError
 from atropos_cli.io.lost import LostGroups
-from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.io.records import Record, StoredRollout, text_of
 
 NO_ENVIRONMENT = "(no environment)"
 """The name of rollouts whose file names no environment."""
@@ -86,7 +86,7 @@ class Analysis:
             return
         environment = self._environment(name)
         if environment is None:
-            self.others += len(record.attempts)
+            self.others += len(record.rollouts)
             return
         environment.add(record)
         facts = self._lost.facts(record.source)
@@ -133,7 +133,7 @@ class Analysis:
     def _verdict_notes(self) -> list[str]:
         name = self.options.success.field
         found = self._environments.values()
-        judged = sum(environment.attempts - environment.failed for environment in found)
+        judged = sum(environment.rollouts - environment.failed for environment in found)
         lacking = judged - sum(environment.own_fields.total() for environment in found)
         if name is None or not lacking:
             return []
@@ -156,18 +156,18 @@ class Analysis:
         """Add a record to its task, and to its episode."""
         key = f"{environment.name}\n{record.task_key}"
         total = self._tasks.get(key)
-        if not total.attempts:
+        if not total.rollouts:
             total.env = environment.name
             total.label = task_label(record)
         if record.turn is not None:
             total.turns += 1
         elif not is_group(record):
-            total.rows += len(record.attempts)
+            total.rows += len(record.rollouts)
         facts = self._lost.facts(record.source)
         marks = facts.full_marks if facts is not None else None
-        for attempt in record.attempts:
-            total.attempts += 1
-            _add(total, record, attempt, self.options.success, marks, environment)
+        for rollout in record.rollouts:
+            total.rollouts += 1
+            _add(total, record, rollout, self.options.success, marks, environment)
         if record.episode_id is not None:
             self._episode(record, environment, key)
 
@@ -175,8 +175,8 @@ class Analysis:
         episode = self._episodes.get(f"{environment.name}\n{record.source}\n{record.episode_id}")
         episode.env = environment.name
         episode.turns += 1
-        alive = [attempt for attempt in record.attempts if attempt.failure is None]
-        rewards = [attempt.score for attempt in alive if attempt.score is not None]
+        alive = [rollout for rollout in record.rollouts if rollout.failure is None]
+        rewards = [rollout.score for rollout in alive if rollout.score is not None]
         if rewards:
             episode.scored += 1
             episode.total += sum(rewards) / len(rewards)
@@ -184,7 +184,7 @@ class Analysis:
             return
         episode.task = task
         episode.broken = not alive
-        verdicts = [self.options.success.own_verdict(record, attempt) for attempt in alive]
+        verdicts = [self.options.success.own_verdict(record, rollout) for rollout in alive]
         found = one_verdict([verdict for verdict in verdicts if verdict is not None])
         if found is not None:
             environment.own_fields[found[0]] += 1
@@ -192,16 +192,21 @@ class Analysis:
 
 
 def _add(
-    total: TaskTotal, record: Record, attempt: Attempt, rule: SuccessRule, marks: float | None, environment: Environment
+    total: TaskTotal,
+    record: Record,
+    rollout: StoredRollout,
+    rule: SuccessRule,
+    marks: float | None,
+    environment: Environment,
 ) -> None:
-    if attempt.failure is not None:
+    if rollout.failure is not None:
         total.failed += 1
         return
-    if attempt.score is not None:
-        total.add_reward(attempt.score)
-        if rule.threshold is not None and rule.threshold.reached(attempt.score):
+    if rollout.score is not None:
+        total.add_reward(rollout.score)
+        if rule.threshold is not None and rule.threshold.reached(rollout.score):
             total.reached += 1
-    verdict = rule.verdict(record, attempt, marks) if record.turn is None else None
+    verdict = rule.verdict(record, rollout, marks) if record.turn is None else None
     if verdict is not None:
         environment.own_fields[verdict[0]] += 1
         total.own += 1

@@ -33,7 +33,7 @@ class Part:
     """
 
     groups: int = 0
-    attempts: int = 0
+    rollouts: int = 0
     failed: int = 0
     compared: int = 0
     differing: int = 0
@@ -66,7 +66,7 @@ class Part:
         return {
             "value": value,
             "groups": self.groups,
-            "rollouts": self.attempts,
+            "rollouts": self.rollouts,
             "failed": self.failed,
             "reward_mean": self.mean,
             "reward_stderr": finite(error),
@@ -107,7 +107,7 @@ class Differences:
         for name, parts in (*self._parts.items(), *self._by_option().items()):
             if parts is None or not _sorts(parts):
                 continue
-            shape = frozenset((p.groups, p.attempts, p.failed, p.scored, p.total) for p in parts.values())
+            shape = frozenset((p.groups, p.rollouts, p.failed, p.scored, p.total) for p in parts.values())
             if (len(parts), shape) in seen:
                 continue
             seen.add((len(parts), shape))
@@ -127,14 +127,14 @@ class Differences:
 
 
 def _counted(record: Record) -> Part:
-    alive = [attempt for attempt in record.attempts if attempt.failure is None]
-    rewards = [attempt.score for attempt in alive if attempt.score is not None and math.isfinite(attempt.score)]
+    alive = [rollout for rollout in record.rollouts if rollout.failure is None]
+    rewards = [rollout.score for rollout in alive if rollout.score is not None and math.isfinite(rollout.score)]
     compared = len(rewards) > 1
     mean = sum(rewards) / len(rewards) if rewards else 0.0
     return Part(
         groups=1,
-        attempts=len(record.attempts),
-        failed=len(record.attempts) - len(alive),
+        rollouts=len(record.rollouts),
+        failed=len(record.rollouts) - len(alive),
         compared=int(compared),
         differing=int(compared and max(rewards) - min(rewards) > ZERO_SPREAD),
         scored=len(rewards),

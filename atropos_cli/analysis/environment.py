@@ -11,7 +11,7 @@ from atropos_cli.analysis.groups import GroupTally, Retention
 from atropos_cli.analysis.plugged import Plugged
 from atropos_cli.domain.base import is_value
 from atropos_cli.io.formats import FORMATS
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.stats.estimators import Threshold, expected_best_of_k
 from atropos_cli.stats.streaming import Correlation, Moments, Series
 from atropos_cli.text.thinking import split_thinking
@@ -49,7 +49,7 @@ class Environment:
     def __init__(self, name: str, thresholds: Sequence[Threshold]) -> None:
         self.name = name
         self.records = 0
-        self.attempts = 0
+        self.rollouts = 0
         self.scored = 0
         self.failed = 0
         self.non_finite = 0
@@ -81,17 +81,17 @@ class Environment:
         self.plugged: Plugged | None = None
 
     def add(self, record: Record) -> None:
-        """A record and its attempts."""
+        """A record and its rollouts."""
         self.records += 1
         self.turn_groups += record.turn is not None
         self.non_finite += len(record.non_finite)
         rewards: list[float] = []
-        for attempt in record.attempts:
-            self._attempt(record, attempt)
-            if attempt.score is not None and attempt.failure is None:
-                rewards.append(attempt.score)
+        for rollout in record.rollouts:
+            self._rollout(record, rollout)
+            if rollout.score is not None and rollout.failure is None:
+                rewards.append(rollout.score)
         if is_group(record):
-            self.group_size[len(record.attempts)] += 1
+            self.group_size[len(record.rollouts)] += 1
             self.add_group(rewards)
         else:
             for kept in self.retention:
@@ -103,12 +103,12 @@ class Environment:
     def lose(self, record: Record) -> None:
         """A task whose groups were never written, since all of it failed."""
         self.lost_groups += 1
-        self.lost_rollouts += len(record.attempts)
-        for attempt in record.attempts:
-            self._failure(attempt.failure or {})
+        self.lost_rollouts += len(record.rollouts)
+        for rollout in record.rollouts:
+            self._failure(rollout.failure or {})
 
     def add_row_task(self, scored: int, worst: float | None, best: float | None) -> None:
-        """A task whose attempts stood in rows of their own: they make a group."""
+        """A task whose rollouts stood in rows of their own: they make a group."""
         self.row_tasks += 1
         if best is None or worst is None:
             return
@@ -128,30 +128,30 @@ class Environment:
             self.best_of.setdefault(k, Moments()).add(expected_best_of_k(rewards, k))
             k *= 2
 
-    def _attempt(self, record: Record, attempt: Attempt) -> None:
-        self.attempts += 1
-        if attempt.stop_reason is not None:
-            self.stop_reasons[_name(attempt.stop_reason, self.stop_reasons)] += 1
-        if attempt.finish_reason is not None:
-            self.finish_reasons[_name(attempt.finish_reason, self.finish_reasons)] += 1
-        if attempt.truncated:
+    def _rollout(self, record: Record, rollout: StoredRollout) -> None:
+        self.rollouts += 1
+        if rollout.stop_reason is not None:
+            self.stop_reasons[_name(rollout.stop_reason, self.stop_reasons)] += 1
+        if rollout.finish_reason is not None:
+            self.finish_reasons[_name(rollout.finish_reason, self.finish_reasons)] += 1
+        if rollout.truncated:
             self.truncated += 1
-        if attempt.label is not None:
-            self.labels[attempt.label] += 1
-        if attempt.failure is not None:
+        if rollout.label is not None:
+            self.labels[rollout.label] += 1
+        if rollout.failure is not None:
             self.failed += 1
-            self._failure(attempt.failure)
+            self._failure(rollout.failure)
         else:
-            self._lengths(attempt)
-            if attempt.score is not None:
+            self._lengths(rollout)
+            if rollout.score is not None:
                 self.scored += 1
-                self.reward.add(attempt.score)
+                self.reward.add(rollout.score)
                 if record.task_name is not None:
-                    self.task_names.add(record.task_name, attempt.score)
-        for name, value in attempt.rewards.items():
+                    self.task_names.add(record.task_name, rollout.score)
+        for name, value in rollout.rewards.items():
             if is_value(value):
                 self.rewards.add(name, value)
-        metrics = attempt.raw.get("metrics")
+        metrics = rollout.raw.get("metrics")
         if isinstance(metrics, dict):
             for name, value in metrics.items():
                 if is_value(value):
@@ -161,20 +161,20 @@ class Environment:
         reason = f"{failure.get('stage', '?')}:{failure.get('type', '?')}"
         self.failures[_name(reason, self.failures)] += 1
 
-    def _lengths(self, attempt: Attempt) -> None:
-        """Lengths and the look of the reply, of attempts that did not fail."""
-        text = attempt.completion_text
+    def _lengths(self, rollout: StoredRollout) -> None:
+        """Lengths and the look of the reply, of rollouts that did not fail."""
+        text = rollout.completion_text
         self.characters.add(len(text))
-        if attempt.score is not None:
-            self.length_and_reward.add(len(text), attempt.score)
-        tokens = attempt.completion_tokens
+        if rollout.score is not None:
+            self.length_and_reward.add(len(text), rollout.score)
+        tokens = rollout.completion_tokens
         if tokens is not None:
             self.tokens.add(tokens)
-        self.turns.add(sum(message["role"] == "assistant" for message in attempt.completion))
-        reply = attempt.reply
-        last = attempt.text
+        self.turns.add(sum(message["role"] == "assistant" for message in rollout.completion))
+        reply = rollout.reply
+        last = rollout.text
         if reply is None or (not last and not reply.get("tool_calls")):
-            if attempt.messages:
+            if rollout.messages:
                 self.replies["empty"] += 1
             return
         if not reply.get("tool_calls") and "<tool_call>" in last:
@@ -184,8 +184,8 @@ class Environment:
 
 
 def is_group(record: Record) -> bool:
-    """Does the record itself hold a group? Rows of one attempt are grouped by their task."""
-    return FORMATS[record.format].group or len(record.attempts) > 1
+    """Does the record itself hold a group? Rows of one rollout are grouped by their task."""
+    return FORMATS[record.format].group or len(record.rollouts) > 1
 
 
 def _name(name: str, counter: Counter[str]) -> str:

@@ -10,9 +10,9 @@ from atropos_cli.stats.estimators import Threshold
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """ks: None for 1, 2, 4, ... up to the number of attempts. top: tasks listed from either end.
+    """ks: None for 1, 2, 4, ... up to the number of rollouts. top: tasks listed from either end.
 
-    count_failed: failed attempts count as attempts without success in pass@k, instead of being left out.
+    count_failed: failed rollouts count as unsuccessful in pass@k instead of being left out.
     """
 
     success: SuccessRule = field(default_factory=SuccessRule)

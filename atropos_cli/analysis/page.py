@@ -78,7 +78,7 @@ def _headlines(data: dict[str, Any]) -> str:
         detail = "; ".join(at) or "rewards that differ within the group"
         cards.append(("groups with spread", f"{differing} of {stats['groups']}", detail))
     if success["of"]:
-        detail = f"{success['count']} of {success['of']}; {success['rule']}; failed: {success['failed_attempts']}"
+        detail = f"{success['count']} of {success['of']}; {success['rule']}; failed: {success['failed_rollouts']}"
         cards.append(("success", f"{100 * success['rate']:.1f} %", detail))
     elif data["episodes"]:
         cards.append(("success", "-", success["rule"]))

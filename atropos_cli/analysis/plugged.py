@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer, Cell
 from atropos_cli.stats.charts import Chart
 
@@ -77,7 +77,7 @@ def as_group(record: Record) -> AnalyzedGroup:
         group_id=record.id,
         task_id=record.task_id,
         task_info=record.info,
-        rollouts=[_as_rollout(attempt) for attempt in record.attempts],
+        rollouts=[_as_rollout(rollout) for rollout in record.rollouts],
         model=record.model,
         episode_id=record.episode_id,
         turn=record.turn,
@@ -85,16 +85,16 @@ def as_group(record: Record) -> AnalyzedGroup:
     )
 
 
-def _as_rollout(attempt: Attempt) -> AnalyzedRollout:
+def _as_rollout(rollout: StoredRollout) -> AnalyzedRollout:
     return AnalyzedRollout(
-        reward=attempt.score if attempt.failure is None else None,
-        rewards=attempt.rewards,
-        metrics=_object(attempt.raw.get("metrics")),
-        info=_object(attempt.raw.get("info")),
-        messages=attempt.messages,
-        stop_reason=attempt.stop_reason,
-        completion_tokens=attempt.completion_tokens,
-        failed=attempt.failure is not None,
+        reward=rollout.score if rollout.failure is None else None,
+        rewards=rollout.rewards,
+        metrics=_object(rollout.raw.get("metrics")),
+        info=_object(rollout.raw.get("info")),
+        messages=rollout.messages,
+        stop_reason=rollout.stop_reason,
+        completion_tokens=rollout.completion_tokens,
+        failed=rollout.failure is not None,
     )
 
 

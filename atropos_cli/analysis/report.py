@@ -46,7 +46,7 @@ class EnvironmentReport:
         self._tasks += 1
         self._turn_tasks += task.turns > 0
         self._unjudged += task.unjudged
-        # Of turns of episodes an attempt is the episode, not one of the replies that a turn had to choose from.
+        # Of turns of episodes a rollout is the episode, not one of the replies that a turn had to choose from.
         failed = (task.broken if task.turns else task.failed) if self._options.count_failed else 0
         scored = 0 if task.turns else task.scored
         self._own += task.own
@@ -77,7 +77,7 @@ class EnvironmentReport:
 
     def as_json(self) -> dict[str, Any]:
         env = self.environment
-        total = env.attempts + env.lost_rollouts
+        total = env.rollouts + env.lost_rollouts
         failed = env.failed + env.lost_rollouts
         data: dict[str, Any] = {
             "groups": sum(env.group_size.values()) + env.row_tasks,
@@ -109,7 +109,7 @@ class EnvironmentReport:
             },
             "stop_reasons": dict(env.stop_reasons.most_common()),
             "finish_reasons": dict(env.finish_reasons.most_common()),
-            "truncated": {"count": env.truncated, "of": env.attempts},
+            "truncated": {"count": env.truncated, "of": env.rollouts},
             "failures": dict(env.failures.most_common()),
             "replies": {name: env.replies[name] for name in ("empty", "tool_call_in_text", "unclosed_thinking")},
             "tasks": {
@@ -155,15 +155,15 @@ class EnvironmentReport:
         told = self._own > 0 or (self._turn_tasks > 0 and not self._unjudged)
         own = rule.kind == "field" or (rule.kind == "auto" and told and self._own == self._judged)
         outcomes = self._outcomes["own" if own else "reward"]
-        attempts = sum(n * tasks for (n, _), tasks in outcomes.items())
+        rollouts = sum(n * tasks for (n, _), tasks in outcomes.items())
         successes = sum(c * tasks for (_, c), tasks in outcomes.items())
         return {
             "success": {
                 "rule": self._rule(own=own),
                 "count": successes,
-                "of": attempts,
-                "rate": successes / attempts if attempts else None,
-                "failed_attempts": "count as no success" if self._options.count_failed else "left out",
+                "of": rollouts,
+                "rate": successes / rollouts if rollouts else None,
+                "failed_rollouts": "count as no success" if self._options.count_failed else "left out",
             },
             **self._pass_at(outcomes, own=own),
         }
@@ -195,7 +195,7 @@ class EnvironmentReport:
         for k in self._options.ks or _usual_ks(max(n for n, _ in outcomes)):
             short = sum(count for (n, _), count in outcomes.items() if n < k)
             if short:
-                note = f"pass@{k} and pass^{k}: {short} of {tasks} tasks have fewer than {k} attempts that count"
+                note = f"pass@{k} and pass^{k}: {short} of {tasks} tasks have fewer than {k} rollouts that count"
                 if self.environment.failed + self.environment.lost_rollouts and not self._options.count_failed:
                     note += " (failed ones do not; --count-failed counts them)"
                 data["left_out"].append(note)
@@ -204,11 +204,11 @@ class EnvironmentReport:
                 values = [(estimate(n, c, k), count) for (n, c), count in outcomes.items()]
                 data[name][str(k)] = _mean_over_tasks(values, tasks)
         if self._unscored_tasks:
-            data["left_out"].append(f"{self._unscored_tasks} of {self._tasks} tasks have no attempt that counts")
+            data["left_out"].append(f"{self._unscored_tasks} of {self._tasks} tasks have no rollout that counts")
         return data
 
     def _best_of_k(self) -> dict[str, Any]:
-        """The expected best reward of k attempts, for those k that every group allows."""
+        """The expected best reward of k rollouts, for those k that every group allows."""
         best = self.environment.best_of
         groups = best[1].n if best else 0
         return {
@@ -240,7 +240,7 @@ def _mean_over_tasks(values: list[tuple[float, int]], tasks: int) -> dict[str, A
 
 
 def _usual_ks(most: int) -> list[int]:
-    """1, 2, 4, ... and the number of attempts itself."""
+    """1, 2, 4, ... and the number of rollouts itself."""
     ks = [1]
     while ks[-1] * 2 <= most:
         ks.append(ks[-1] * 2)
@@ -258,7 +258,7 @@ def _keep(heap: list[tuple[float, int, TaskTotal]], item: tuple[float, int, Task
 def _task_row(task: TaskTotal) -> dict[str, Any]:
     return {
         "task": task.label,
-        "attempts": task.attempts,
+        "rollouts": task.rollouts,
         "scored": task.scored,
         "failed": task.failed,
         "reward_mean": task.mean,

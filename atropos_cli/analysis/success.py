@@ -4,7 +4,7 @@
     >=0.5  >0.5   a threshold on the reward
     max           the highest reward seen in the environment
     auto          of a run: the own verdict, else a reward of full marks by the run's plan, as in an evaluation;
-                  of other files: the own verdict when every scored attempt carries one, else max
+                  of other files: the own verdict when every scored rollout carries one, else max
 
 A reward above zero is no success by itself: environments give 0.1 for a wrong but tidy end. Where a group is one turn
 of an episode, success belongs to the episode: only its own verdict tells it, and no reward of a turn does.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atropos_cli.errors import UsageError
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.stats.estimators import Threshold
 
 OWN_FIELDS = ("success", "won", "passed", "is_correct", "correct", "resolved", "solved")
@@ -62,21 +62,21 @@ class SuccessRule:
             f"--success {text!r} is none of auto, max, field:NAME, >=NUMBER, >NUMBER", hint='--success ">=0.5"'
         )
 
-    def verdict(self, record: Record, attempt: Attempt, marks: float | None) -> tuple[str, bool] | None:
-        """(what says so, verdict) on an attempt: its own verdict, else by full marks where these are known."""
-        own = self.own_verdict(record, attempt)
-        if own is not None or self.kind != "auto" or marks is None or attempt.score is None:
+    def verdict(self, record: Record, rollout: StoredRollout, marks: float | None) -> tuple[str, bool] | None:
+        """(what says so, verdict) on a rollout: its own verdict, else by full marks where these are known."""
+        own = self.own_verdict(record, rollout)
+        if own is not None or self.kind != "auto" or marks is None or rollout.score is None:
             return own
-        return f"reward >= {marks:g}, full marks", attempt.score >= marks - TOLERANCE
+        return f"reward >= {marks:g}, full marks", rollout.score >= marks - TOLERANCE
 
-    def own_verdict(self, record: Record, attempt: Attempt) -> tuple[str, bool] | None:
+    def own_verdict(self, record: Record, rollout: StoredRollout) -> tuple[str, bool] | None:
         """(field, verdict) of the environment's own; None when it has none or the rule does not ask for it."""
         if self.kind in ("max", "threshold"):
             return None
         for name in OWN_FIELDS if self.field is None else (self.field,):
             # Of our own rollouts an evaluation reads the same: a number may be a count of something.
             strict = record.format == "native" and self.field is None
-            verdict = info_verdict(attempt.raw.get("info"), name) if strict else _verdict(record, attempt, name)
+            verdict = info_verdict(rollout.raw.get("info"), name) if strict else _verdict(record, rollout, name)
             if verdict is not None:
                 return name, verdict
         return None
@@ -100,13 +100,13 @@ def told_by(names: Iterable[str]) -> str:
     return " or ".join([*texts, *(name for name in names if name.startswith("reward "))])
 
 
-def _verdict(record: Record, attempt: Attempt, name: str) -> bool | None:
-    raw = attempt.raw
-    # In formats of parallel lists the attempt's own object is the group: only lists speak of single attempts.
-    whole_group = raw is record.raw and len(record.attempts) > 1
+def _verdict(record: Record, rollout: StoredRollout, name: str) -> bool | None:
+    raw = rollout.raw
+    # In formats of parallel lists the rollout's own object is the group: only lists speak of single rollouts.
+    whole_group = raw is record.raw and len(record.rollouts) > 1
     value = raw.get(name)
     if isinstance(value, list):
-        return _boolean(value[attempt.index]) if len(value) == len(record.attempts) else None
+        return _boolean(value[rollout.index]) if len(value) == len(record.rollouts) else None
     if whole_group:
         return None
     found = _boolean(value)

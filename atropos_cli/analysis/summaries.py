@@ -74,9 +74,9 @@ def no_pass(data: dict[str, Any]) -> str:
     success = data["success"]
     if not success["of"] or succeeded_and_failed(data):
         return ""
-    which = f"{'all' if success['count'] else 'none'} of {success['of']} attempts succeeded"
+    which = f"{'all' if success['count'] else 'none'} of {success['of']} rollouts succeeded"
     if success["of"] == 1:
-        which = f"the only attempt {'succeeded' if success['count'] else 'failed'}"
+        which = f"the only rollout {'succeeded' if success['count'] else 'failed'}"
     return f"pass@k: {which}, by {success['rule']}"
 
 

@@ -11,17 +11,17 @@ from atropos_cli.stats.streaming import finite
 
 @dataclass(slots=True)
 class TaskTotal:
-    """Attempts at one task, over all its groups.
+    """Rollouts of one task, over all its groups.
 
-    own, own_yes: attempts (of turn groups: episodes) with a verdict, and those that it calls a success.
+    own, own_yes: rollouts (of turn groups: episodes) with a verdict, and those that it calls a success.
     turns: groups that were turns of episodes. unjudged, broken: episodes without a verdict, and that ended in failure.
     reached: rewards that reach the given threshold. at_best: rewards equal to `best`.
-    rows: attempts that stood in rows of their own, whose group is the task.
+    rows: rollouts that stood in rows of their own, whose group is the task.
     """
 
     env: str = ""
     label: str = ""
-    attempts: int = 0
+    rollouts: int = 0
     scored: int = 0
     failed: int = 0
     own: int = 0
@@ -51,7 +51,7 @@ class TaskTotal:
         return finite(self.total / self.scored) if self.scored else None
 
     def judge(self, episode: EpisodeTotal) -> None:
-        """Count an episode of the task as an attempt."""
+        """Count an episode of the task as a rollout."""
         self.broken += episode.broken
         if not episode.broken:
             self.own += episode.verdict is not None
@@ -77,7 +77,7 @@ class TaskTotal:
         return cls(*row)
 
 
-_SUMS = ("attempts", "scored", "failed", "own", "own_yes", "reached", "rows", "turns", "unjudged", "broken", "total")
+_SUMS = ("rollouts", "scored", "failed", "own", "own_yes", "reached", "rows", "turns", "unjudged", "broken", "total")
 
 
 @dataclass(slots=True)

@@ -110,7 +110,7 @@ def _facts(data: dict[str, Any]) -> dict[str, str]:
     if success["of"]:
         facts["success"] = (
             f"{share(success['count'], success['of'])}, by {success['rule']}; "
-            f"failed attempts: {success['failed_attempts']}"
+            f"failed rollouts: {success['failed_rollouts']}"
         )
     elif data["episodes"]:
         facts["success"] = success["rule"]

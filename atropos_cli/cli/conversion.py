@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from atropos_cli.io.records import Record, Row
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
 
-CHOICE, TEXTS, LENGTH = "Which attempts", "Messages and templates", "Length"
+CHOICE, TEXTS, LENGTH = "Which rollouts", "Messages and templates", "Length"
 
 
 def option(*names: str, panel: str, text: str, **more: Any) -> Any:
@@ -46,10 +46,10 @@ InputFormatOption = Annotated[
     ),
 ]
 GroupOption = Annotated[
-    bool, option("--group", panel=CHOICE, text="Join rows of one attempt into groups by task, or by prompt.")
+    bool, option("--group", panel=CHOICE, text="Join rows of one rollout into groups by task, or by prompt.")
 ]
 KeepTruncatedOption = Annotated[
-    bool, option("--keep-truncated", panel=CHOICE, text="Take attempts that were cut off or filtered, too.")
+    bool, option("--keep-truncated", panel=CHOICE, text="Take rollouts that were cut off or filtered, too.")
 ]
 ThinkingOption = Annotated[
     str,

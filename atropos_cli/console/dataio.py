@@ -288,7 +288,7 @@ def share(part: int, whole: int) -> str:
 def read_lines(log: ReadLog) -> list[str]:
     """What was read, in one or two lines."""
     formats = ", ".join(f"{count} {name}" for name, count in log.formats.most_common())
-    lines = [f"read {log.records} records with {log.attempts} attempts ({formats})"]
+    lines = [f"read {log.records} records with {log.rollouts} rollouts ({formats})"]
     left_out = sum(log.rejected.values())
     if left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in log.rejected.items())

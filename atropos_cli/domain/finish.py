@@ -85,7 +85,7 @@ def finish_in(row: Mapping[str, Any]) -> str | None:
 
 
 def cut_by(value: Any) -> StopReason | None:
-    """What cut a completion or an attempt off, by its finish or stop reason; None when it ended by itself or is silent.
+    """What cut a completion or a rollout off, by its finish or stop reason; None when it ended by itself or is silent.
 
     A reason that is not known counts as "incomplete": nobody can say that such a text is whole.
     """
@@ -96,7 +96,7 @@ def cut_by(value: Any) -> StopReason | None:
 
 
 def stop_reason_of(finish_reason: str | None) -> StopReason:
-    """How an attempt ended that ends with this completion: a server that is silent about it left it incomplete."""
+    """How a rollout ended that ends with this completion: a server that is silent about it left it incomplete."""
     return "incomplete" if finish_reason is None else cut_by(finish_reason) or "done"
 
 

@@ -1,4 +1,4 @@
-"""A scored group: the attempts at one task, with rewards and advantages. What is written and trained on."""
+"""A scored group: the rollouts of one task, with rewards and advantages. What is written and trained on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 
 
 class ScoredGroup(Frozen):
-    """All attempts at one task (or at one turn of an episode).
+    """All rollouts of one task (or at one turn of an episode).
 
     schema_version, group_id and last stand first, so that a resumed run reads them without parsing lines.
     last: False while more groups of the same task follow; a run is resumed after a `last` group.

@@ -1,4 +1,4 @@
-"""A rollout: one attempt at a task, complete or failed."""
+"""A rollout: one complete or failed play of a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Stage = Literal["reset", "generate", "environment", "score", "timeout"]
 
 
 class RolloutFailure(Frozen):
-    """Where and why an attempt failed. A failed rollout has no reward: it is data, never a 0.0.
+    """Where and why a rollout failed. A failed rollout has no reward: it is data, never a 0.0.
 
     place: FILE:LINE of the code that raised, where known; of this machine, so it is not written with the rollout.
     """
@@ -37,7 +37,7 @@ class RolloutFailure(Frozen):
 
 
 class Usage(Frozen):
-    """What an attempt cost. Token counts are the server's own, None when it gave none.
+    """What a rollout cost. Token counts are the server's own, None when it gave none.
 
     requests counts HTTP requests (or batch entries) begun for this rollout alone; a request that
     made all rollouts of a group is counted on the first of them. retries counts repeats among them.
@@ -50,7 +50,7 @@ class Usage(Frozen):
 
 
 class Rollout(Frozen):
-    """One attempt at a task.
+    """One rollout of a task.
 
     rewards: each reward's raw value by name. reward: their weighted sum, None when failed.
     metrics: values worth reporting that train nothing. info: what the episode reports at its end.
@@ -69,7 +69,7 @@ class Rollout(Frozen):
 
     @property
     def truncated(self) -> bool:
-        """True when the attempt was cut off rather than ended."""
+        """True when the rollout was cut off rather than ended."""
         return self.stop_reason in TRUNCATED
 
     @property

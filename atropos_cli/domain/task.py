@@ -50,7 +50,7 @@ def kind_of_row(row: dict[str, Any]) -> str | None:
 def _first_name(fields: dict[str, Any], keys: tuple[str, ...]) -> str | None:
     for key in keys:
         value = fields.get(key)
-        if isinstance(value, list) and value:  # one name for each attempt of a group
+        if isinstance(value, list) and value:  # one name for each rollout of a group
             value = value[0]
         if isinstance(value, str) and value.strip():
             return value

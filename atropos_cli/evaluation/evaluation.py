@@ -2,12 +2,12 @@
 
 A run of `atropos eval` is a run like any other; its groups are the evidence. What counts:
 
-    attempts   every rollout that was asked for, failed ones included (of tasks that never came out too); where groups
+    rollouts   every rollout that was asked for, failed ones included (of tasks that never came out too); where groups
                are turns of an episode, every episode
     success    the environment's own verdict, else a reward that reaches the threshold (never a turn's)
-    errors     attempts without a reward: wrong by default, or left out, and named either way
+    errors     rollouts without a reward: wrong by default, or left out, and named either way
 
-Means are over tasks; intervals are bootstrapped over tasks, since attempts at one task are not independent.
+Means are over tasks; intervals are bootstrapped over tasks, since rollouts of one task are not independent.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Errors = Literal["wrong", "leave-out"]
 
 
 class TaskResult(Frozen):
-    """One task: attempts counted, successes among them, attempts without a reward, mean reward of the scored."""
+    """One task: rollouts counted, successes among them, rollouts without a reward, mean reward of the scored."""
 
     task_id: str
-    attempts: int
+    rollouts: int
     successes: int
     errors: int = 0
     truncated: int = 0
@@ -47,7 +47,7 @@ class TaskResult(Frozen):
 
     @property
     def accuracy(self) -> float:
-        return self.successes / self.attempts if self.attempts else 0.0
+        return self.successes / self.rollouts if self.rollouts else 0.0
 
 
 class Estimate(Frozen):
@@ -75,7 +75,7 @@ class Evaluation(Frozen):
     success_rule: str
     errors_count_as: Errors
     tasks: int
-    attempts: int
+    rollouts: int
     scored: int
     errors: int
     failures: dict[str, int] = Field(default_factory=dict)
@@ -118,7 +118,7 @@ class Comparison(Frozen):
 
 
 def success_threshold(rewards: Iterable[RewardRef | Reward]) -> float:
-    """The reward of a perfect attempt at 0-to-1 rewards: the sum of the positive weights."""
+    """The reward of a perfect rollout at 0-to-1 rewards: the sum of the positive weights."""
     return full_marks(reward.weight for reward in rewards)
 
 
@@ -132,18 +132,18 @@ def own_verdict(rollout: Rollout) -> tuple[str, bool] | None:
 
 
 def reaches(rollout: Rollout, threshold: float) -> bool:
-    """Whether the attempt has a reward, and it is the threshold or above, rounding aside."""
+    """Whether the rollout has a reward, and it is the threshold or above, rounding aside."""
     return rollout.reward is not None and rollout.reward >= threshold - TOLERANCE
 
 
 def succeeded(rollout: Rollout, threshold: float) -> bool:
-    """The environment's own verdict on an attempt, else whether its reward reaches the threshold."""
+    """The environment's own verdict on a rollout, else whether its reward reaches the threshold."""
     own = own_verdict(rollout)
     return reaches(rollout, threshold) if own is None else own[1]
 
 
 class Judge:
-    """Decides whether an attempt succeeded, and remembers by which rule."""
+    """Decides whether a rollout succeeded, and remembers by which rule."""
 
     def __init__(self, threshold: float | None, default: float) -> None:
         self._threshold = threshold
@@ -168,13 +168,13 @@ class Judge:
 
     @property
     def rule(self) -> str:
-        return " or ".join(self.rules) or "no attempt was judged"
+        return " or ".join(self.rules) or "no rollout was judged"
 
 
 class _Tally:
     """What is counted while the groups pass by.
 
-    An attempt is a rollout; where groups are turns of an episode it is the episode, by the verdict its turns carry.
+    What is counted is a rollout; where groups are turns of an episode it is the episode, by the verdict its turns carry.
     """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:
@@ -205,21 +205,21 @@ class _Tally:
         count = 1 if self.turns else len(task.failures)
         self.results.append(self._failed(task.task_id or f"(failed {task.index})", count))
 
-    def miss(self, number: int, attempts: int) -> None:
+    def miss(self, number: int, rollouts: int) -> None:
         """A task of which nothing is known but that it did not come out."""
-        self.results.append(self._failed(f"(failed {number})", 1 if self.turns else attempts))
+        self.results.append(self._failed(f"(failed {number})", 1 if self.turns else rollouts))
 
-    def _failed(self, task_id: str, attempts: int) -> TaskResult:
-        self.asked += attempts
-        counted = attempts if self._errors == "wrong" else 0
-        return TaskResult(task_id=task_id, attempts=counted, successes=0, errors=attempts)
+    def _failed(self, task_id: str, rollouts: int) -> TaskResult:
+        self.asked += rollouts
+        counted = rollouts if self._errors == "wrong" else 0
+        return TaskResult(task_id=task_id, rollouts=counted, successes=0, errors=rollouts)
 
     def _rollouts(self, group: ScoredGroup) -> TaskResult:
         scored = [rollout for rollout in group.rollouts if rollout.reward is not None]
         self.asked += len(group.rollouts)
         return TaskResult(
             task_id=group.task.id,
-            attempts=len(group.rollouts) if self._errors == "wrong" else len(scored),
+            rollouts=len(group.rollouts) if self._errors == "wrong" else len(scored),
             successes=sum(self._judge(rollout) for rollout in scored),
             errors=len(group.rollouts) - len(scored),
             truncated=sum(rollout.truncated for rollout in group.rollouts),
@@ -227,7 +227,7 @@ class _Tally:
         )
 
     def _one_episode(self, turns: list[ScoredGroup]) -> TaskResult:
-        """One attempt; none where no turn carries a verdict, since a reward of a turn says nothing of the episode."""
+        """One rollout; none where no turn carries a verdict, since a reward of a turn says nothing of the episode."""
         self.asked += 1
         rewards = [rollout.reward for group in turns for rollout in group.rollouts if rollout.reward is not None]
         last = turns[-1]
@@ -236,7 +236,7 @@ class _Tally:
         self.unjudged += verdict is None and not broken
         return TaskResult(
             task_id=last.task.id,
-            attempts=int(verdict is not None or (broken and self._errors == "wrong")),
+            rollouts=int(verdict is not None or (broken and self._errors == "wrong")),
             successes=int(verdict is True),
             errors=int(broken),
             truncated=int(any(rollout.truncated for rollout in last.rollouts)),
@@ -263,7 +263,7 @@ def evaluate(
     for number in range((run.total or 0) - len(results)):
         tally.miss(number, plan.group_size)
     # Where no episode tells how it ended, those that broke off are no measure either.
-    counted = [] if tally.unjudged and not judge.rules else [result for result in results if result.attempts]
+    counted = [] if tally.unjudged and not judge.rules else [result for result in results if result.rollouts]
     pass_at, pass_hat, left_out = _passes(counted, ks)
     rewards = [result.reward for result in results if result.reward is not None]
     failed = sum(result.errors for result in results)
@@ -280,7 +280,7 @@ def evaluate(
         success_rule=judge.rule if counted or not tally.turns else NO_VERDICT,
         errors_count_as=errors,
         tasks=len(results),
-        attempts=tally.asked,
+        rollouts=tally.asked,
         scored=tally.asked - failed,
         errors=failed,
         failures=dict(tally.totals.failed.most_common()),
@@ -303,7 +303,7 @@ def evaluate(
 def compare(new: Evaluation, baseline: Evaluation) -> Comparison:
     """The paired change of accuracy. Raises DataError when the two share no task."""
     old = {result.task_id: result for result in baseline.per_task}
-    pairs = [(result, old[result.task_id]) for result in new.per_task if result.task_id in old and result.attempts]
+    pairs = [(result, old[result.task_id]) for result in new.per_task if result.task_id in old and result.rollouts]
     if not pairs:
         raise DataError(
             f"the baseline ({baseline.environment}, {baseline.tasks} tasks) shares no task with this evaluation",
@@ -335,18 +335,18 @@ def read_evaluation(path: Path) -> Evaluation:
 def _passes(
     results: Sequence[TaskResult], ks: Sequence[int]
 ) -> tuple[dict[str, Estimate], dict[str, Estimate], dict[str, str]]:
-    """pass@k and pass^k for each k that every task has attempts for; the other ks with the reason."""
+    """pass@k and pass^k for each k that every task has rollouts for; the other ks with the reason."""
     pass_at: dict[str, Estimate] = {}
     pass_hat: dict[str, Estimate] = {}
     left_out: dict[str, str] = {}
-    fewest = min((result.attempts for result in results), default=0)
+    fewest = min((result.rollouts for result in results), default=0)
     for k in sorted(set(ks)):
         if k > fewest:
-            attempts = "1 attempt at a task is" if fewest == 1 else f"{fewest} attempts at a task are"
-            left_out[str(k)] = f"{attempts} fewer than {k}"
+            rollouts = "1 rollout of a task is" if fewest == 1 else f"{fewest} rollouts of a task are"
+            left_out[str(k)] = f"{rollouts} fewer than {k}"
             continue
-        pass_at[str(k)] = _estimate([pass_at_k(r.attempts, r.successes, k) for r in results])
-        pass_hat[str(k)] = _estimate([pass_hat_k(r.attempts, r.successes, k) for r in results])
+        pass_at[str(k)] = _estimate([pass_at_k(r.rollouts, r.successes, k) for r in results])
+        pass_hat[str(k)] = _estimate([pass_hat_k(r.rollouts, r.successes, k) for r in results])
     return pass_at, pass_hat, left_out
 
 

@@ -17,8 +17,8 @@ def report(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison |
         f"# Evaluation of {cell(first.environment)}",
         "",
         (
-            f"Split `{cell(first.split)}`, {first.tasks} tasks, {first.samples} attempt{'s' * (first.samples != 1)} "
-            f"each, seed {first.seed}. Success: {cell(first.success_rule)}. Attempts that ended in an error count as "
+            f"Split `{cell(first.split)}`, {first.tasks} tasks, {first.samples} rollout{'s' * (first.samples != 1)} "
+            f"each, seed {first.seed}. Success: {cell(first.success_rule)}. Rollouts that ended in an error count as "
             f"{'wrong' if first.errors_count_as == 'wrong' else 'nothing: they are left out'}. "
             "Intervals are 95%, bootstrapped over tasks."
         ),
@@ -51,7 +51,7 @@ def _table(evaluations: Sequence[Evaluation]) -> list[str]:
         for name in sorted({name for e in evaluations for name in e.reward_details})
     ]
     rows += [
-        ("attempts scored", [f"{e.scored} of {e.attempts}" for e in evaluations]),
+        ("rollouts scored", [f"{e.scored} of {e.rollouts}" for e in evaluations]),
         ("errors", [_counts(e.failures) or "0" for e in evaluations]),
         ("ended by", [_counts(e.stop_reasons) for e in evaluations]),
         ("sampling", [", ".join(f"{k}={v}" for k, v in e.sampling.items() if v != []) for e in evaluations]),
@@ -89,7 +89,7 @@ def _tasks(evaluations: Sequence[Evaluation]) -> list[str]:
         for results in found:
             result = results.get(task_id)
             errors = f", {result.errors} errors" if result is not None and result.errors else ""
-            shown.append("" if result is None else f"{result.successes}/{result.attempts}{errors}")
+            shown.append("" if result is None else f"{result.successes}/{result.rollouts}{errors}")
         lines.append(f"| {cell(task_id)} | " + " | ".join(shown) + " |")
     if len(ids) > _MOST_TASKS:
         lines += ["", f"{len(ids) - _MOST_TASKS} more tasks are in eval.json."]

@@ -1,4 +1,4 @@
-"""Join rows of one attempt each (tau-bench trials, ShareGPT rows, completions) into groups by task."""
+"""Join rows of one rollout each (tau-bench trials, ShareGPT rows, completions) into groups by task."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from atropos_cli.io.records import Record
 
 
 def joined(records: list[Record]) -> Record:
-    """One record with the attempts of several that have one each; it is written back as the rows it came from."""
+    """One record with the rollouts of several that have one each; it is written back as the rows it came from."""
     first = records[0]
     if len(records) == 1:
         return first
-    attempts = [attempt for record in records for attempt in record.attempts]
+    rollouts = [rollout for record in records for rollout in record.rollouts]
     first.non_finite = [i for i, record in enumerate(records) if record.non_finite]
-    for index, attempt in enumerate(attempts):
-        attempt.index = index
-    first.attempts = attempts
+    for index, rollout in enumerate(rollouts):
+        rollout.index = index
+    first.rollouts = rollouts
     if first.task_id is not None:
         first.id = first.task_id
     first.cut = whole_rows
@@ -43,7 +43,7 @@ def group_rows(
     places: dict[bytes, array[int]] = {}
     with tempfile.TemporaryFile(dir=folder, prefix="atropos-group-") as file:
         for record in records:
-            if FORMATS[record.format].group or len(record.attempts) != 1:
+            if FORMATS[record.format].group or len(record.rollouts) != 1:
                 yield record
                 continue
             digest = blake2b(key(record).encode("utf-8", "replace"), digest_size=12).digest()

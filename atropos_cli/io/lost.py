@@ -15,7 +15,7 @@ from typing import Any
 
 from atropos_cli.domain.group import parse_group_id
 from atropos_cli.io.groupfile import read_header
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.io.sources import Source
 from atropos_cli.stats.metrics import full_marks
 
@@ -39,12 +39,12 @@ class LostTask:
 
     def record(self, source: str, env: str | None) -> Record:
         """The task as a group of failed rollouts without messages."""
-        attempts = [
-            Attempt(messages=[], score=None, raw={}, index=number, failure=dict(failure))
+        rollouts = [
+            StoredRollout(messages=[], score=None, raw={}, index=number, failure=dict(failure))
             for number, failure in enumerate(self.failures)
         ]
         return Record(
-            id=self.group_id, raw={}, format="native", attempts=attempts, task_id=self.task_id, env=env, source=source
+            id=self.group_id, raw={}, format="native", rollouts=rollouts, task_id=self.task_id, env=env, source=source
         )
 
 
@@ -52,7 +52,7 @@ class LostTask:
 class RunFacts:
     """What plan.json and summary.json say of a run.
 
-    prefix: how its group ids begin. full_marks: the reward of a perfect attempt. None where the plan does not say.
+    prefix: how its group ids begin. full_marks: the reward of a perfect rollout. None where the plan does not say.
     options: those of the environment.
     """
 

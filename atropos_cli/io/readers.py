@@ -58,7 +58,7 @@ class ReadLog:
     on_reject: Callable[[Reject], None] | None = None
     rows: int = 0
     records: int = 0
-    attempts: int = 0
+    rollouts: int = 0
     non_finite: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class ReadLog:
         return {
             "rows": self.rows,
             "records": self.records,
-            "attempts": self.attempts,
+            "rollouts": self.rollouts,
             "formats": dict(self.formats),
             "rejected": dict(self.rejected),
             "non_finite_scores": self.non_finite,
@@ -162,7 +162,7 @@ def _record(item: Item, fixed: Format | None, name: str, options: ReadOptions, l
         log.reject(Reject(name, item.number, "fields", str(error), item.line or b""))
         return None
     log.records += 1
-    log.attempts += len(record.attempts)
+    log.rollouts += len(record.rollouts)
     log.formats[record.format] += 1
     if record.non_finite:
         log.non_finite += len(record.non_finite)

@@ -1,7 +1,7 @@
-"""Records: one stored group of attempts at one task, whatever format it was stored in.
+"""Records: one stored group of rollouts of one task, whatever format it was stored in.
 
 A Record is read from a line of a file (or several rows joined, see `grouping`) and keeps the source
-object, so that a filter can write the same format back with some attempts left out. Plain classes
+object, so that a filter can write the same format back with some rollouts left out. Plain classes
 and dicts instead of pydantic models: a file of gigabytes goes through these at 0.1 ms a group.
 
 Messages have the OpenAI shape: role (system, developer, user, assistant, tool), content (text, parts
@@ -35,20 +35,20 @@ class TokenSeq(NamedTuple):
     logprobs: list[float] | None
 
 
-def no_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
+def no_tokens(rollout: StoredRollout) -> tuple[TokenSeq, ...]:
     """For formats that hold no tokens."""
     return ()
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One attempt of a record.
+class StoredRollout:
+    """One rollout of a record.
 
     score: finite, or None when there is none (never scored, failed, or a number that is not finite).
-    finish_reason: of the last completion (domain.finish). stop_reason: of the whole attempt.
-    failure: {stage, type, message} of a failed attempt. label: "chosen" or "rejected" in preference data.
+    finish_reason: of the last completion (domain.finish). stop_reason: of the whole rollout.
+    failure: {stage, type, message} of a failed rollout. label: "chosen" or "rejected" in preference data.
     prompt_length: how many leading messages are the prompt. rewards: values by name where stored.
-    raw: the attempt's own source object; the whole row in formats without one.
+    raw: the rollout's own source object; the whole row in formats without one.
     index: its place in the record (in `raw` lists of a group too).
     """
 
@@ -62,12 +62,12 @@ class Attempt:
     failure: Row | None = None
     label: str | None = None
     rewards: dict[str, float] = field(default_factory=dict)
-    read_tokens: Callable[[Attempt], tuple[TokenSeq, ...]] = field(default=no_tokens, repr=False)
+    read_tokens: Callable[[StoredRollout], tuple[TokenSeq, ...]] = field(default=no_tokens, repr=False)
     _sequences: tuple[TokenSeq, ...] | None = field(default=None, repr=False)
 
     @property
     def sequences(self) -> tuple[TokenSeq, ...]:
-        """Training sequences from the stored token ids; empty when the format or the attempt has none."""
+        """Training sequences from the stored token ids; empty when the format or the rollout has none."""
         if self._sequences is None:
             self._sequences = self.read_tokens(self)
         return self._sequences
@@ -154,19 +154,19 @@ class Attempt:
 
 @dataclass(slots=True)
 class Record:
-    """A group of attempts at one task.
+    """A group of rollouts of one task.
 
     id: the group's or row's own id, else "file:line". task_id, env, task_name: None when not stored.
     raw: the source object. source, line: where it came from (line counts rows in formats without lines).
     strict: may the source line be copied into an output as it is? line_bytes: that line.
     non_finite: places in the scores that hold NaN or Infinity.
-    cut: writes the same format with some attempts kept; use `to_raw`.
+    cut: writes the same format with some rollouts kept; use `to_raw`.
     """
 
     id: str
     raw: Row
     format: str
-    attempts: list[Attempt] = field(default_factory=list)
+    rollouts: list[StoredRollout] = field(default_factory=list)
     task_id: str | None = None
     env: str | None = None
     task_name: str | None = None
@@ -182,7 +182,9 @@ class Record:
     prompt_messages: list[Message] | None = None
     non_finite: list[int] = field(default_factory=list)
     line_bytes: bytes | None = field(default=None, repr=False)
-    cut: Callable[[Record, Sequence[Attempt]], list[Row]] = field(default=lambda record, kept: [record.raw], repr=False)
+    cut: Callable[[Record, Sequence[StoredRollout]], list[Row]] = field(
+        default=lambda record, kept: [record.raw], repr=False
+    )
     _task_key: str | None = field(default=None, repr=False)
 
     @property
@@ -192,14 +194,14 @@ class Record:
 
     @property
     def scores(self) -> list[float | None]:
-        return [attempt.score for attempt in self.attempts]
+        return [rollout.score for rollout in self.rollouts]
 
     @property
     def prompt(self) -> list[Message]:
-        """The task's messages where stored, else the prompt of the first attempt."""
+        """The task's messages where stored, else the prompt of the first rollout."""
         if self.prompt_messages is not None:
             return self.prompt_messages
-        return self.attempts[0].prompt if self.attempts else []
+        return self.rollouts[0].prompt if self.rollouts else []
 
     @property
     def task_key(self) -> str:
@@ -217,15 +219,15 @@ class Record:
         text = "\x00".join(f"{message['role']}\x01{text_of(message)}" for message in prompt)
         return f"{self.env or ''}/#" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
-    def to_raw(self, kept: Sequence[Attempt] | None = None) -> list[Row]:
-        """The rows of the source format that hold these attempts (all when None). The source is not changed."""
-        if kept is None or len(kept) == len(self.attempts):
-            return self.cut(self, self.attempts)
+    def to_raw(self, kept: Sequence[StoredRollout] | None = None) -> list[Row]:
+        """The rows of the source format that hold these rollouts (all when None). The source is not changed."""
+        if kept is None or len(kept) == len(self.rollouts):
+            return self.cut(self, self.rollouts)
         return self.cut(self, kept) if kept else []
 
-    def to_lines(self, kept: Sequence[Attempt] | None = None) -> list[bytes]:
+    def to_lines(self, kept: Sequence[StoredRollout] | None = None) -> list[bytes]:
         """The same as strict JSON lines, without newlines; the source line itself where nothing changed."""
-        if self.line_bytes is not None and (kept is None or len(kept) == len(self.attempts)):
+        if self.line_bytes is not None and (kept is None or len(kept) == len(self.rollouts)):
             return [self.line_bytes]
         return [dump(row) for row in self.to_raw(kept)]
 

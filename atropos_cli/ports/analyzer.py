@@ -14,7 +14,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class AnalyzedRollout:
-    """A stored attempt. messages: OpenAI-shaped objects, the prompt's first; do not change them.
+    """A stored rollout. messages: OpenAI-shaped objects, the prompt's first; do not change them.
 
     reward: None when there is none. failed: it has a failure instead of a result. completion_tokens: None when
     not stored. Values come from files: whatever a plugin expects of info and metrics may be absent or odd.

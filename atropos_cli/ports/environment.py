@@ -1,4 +1,4 @@
-"""Environments: where tasks come from and how an attempt at one is played."""
+"""Environments: where tasks come from and how a rollout of one is played."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TaskStream(Sequence[Task]):
 
 
 class Episode(ABC):
-    """One attempt at a task. Methods may be plain or async; the engine calls them one at a time.
+    """One rollout of a task. Methods may be plain or async; the engine calls them one at a time.
 
     An exception fails this one rollout at stage "reset" or "environment" and no other.
     """
@@ -195,7 +195,7 @@ class GroupContext(Protocol):
 
 
 class Environment(ABC):
-    """A source of tasks, and the rules by which an attempt is played and rewarded.
+    """A source of tasks, and the rules by which a rollout is played and rewarded.
 
     Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
     objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training).
@@ -224,7 +224,7 @@ class Environment(ABC):
         """The tasks of a split, in a fixed order. Return a Sequence or TaskStream when an index is cheap."""
 
     def episode(self, task: Task) -> Episode:
-        """A fresh attempt at the task."""
+        """A fresh rollout of the task."""
         return SingleTurn(task)
 
     def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:

@@ -42,7 +42,7 @@ def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None
     return failed if stage == "generate" else failed.at(place_of(error, owner))
 
 
-class _Attempt:
+class _EpisodeState:
     """One rollout while it is played."""
 
     def __init__(self, number: int, episode: Episode) -> None:
@@ -174,59 +174,59 @@ class GroupRoller:
 
     async def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
         """group_size independent episodes of the task, one group."""
-        attempts = await self._make_attempts(environment, task)
+        states = await self._open_episodes(environment, task)
         try:
-            await _all(self._reset(attempt) for attempt in attempts)
-            await self._play(attempts)
-            self.over = len(attempts)
-            rollouts = [self._rollout(task, attempt) for attempt in attempts]
+            await _all(self._reset(state) for state in states)
+            await self._play(states)
+            self.over = len(states)
+            rollouts = [self._rollout(task, state) for state in states]
         finally:
-            await _all(_close(attempt) for attempt in attempts)
+            await _all(_close(state) for state in states)
         yield self.group(task, await self._scorer.score(task, rollouts))
 
-    async def _make_attempts(self, environment: Environment, task: Task) -> list[_Attempt]:
-        attempts: list[_Attempt] = []
+    async def _open_episodes(self, environment: Environment, task: Task) -> list[_EpisodeState]:
+        states: list[_EpisodeState] = []
         for number in range(self.group_size):
             try:
-                attempts.append(_Attempt(number, environment.episode(task)))
+                states.append(_EpisodeState(number, environment.episode(task)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                attempt = _Attempt(number, SingleTurn(task))
-                attempt.fail("reset", error, environment.episode)
-                attempts.append(attempt)
-        return attempts
+                state = _EpisodeState(number, SingleTurn(task))
+                state.fail("reset", error, environment.episode)
+                states.append(state)
+        return states
 
-    async def _reset(self, attempt: _Attempt) -> None:
-        if attempt.over:
+    async def _reset(self, state: _EpisodeState) -> None:
+        if state.over:
             return
         try:
-            messages = attempt.episode.reset()
+            messages = state.episode.reset()
             if inspect.isawaitable(messages):
                 messages = await self._in_time(messages)
-            attempt.messages = list(messages)
-            if not attempt.messages:
+            state.messages = list(messages)
+            if not state.messages:
                 raise ValueError("the episode began without any message")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-            attempt.fail("reset", error, attempt.episode.reset)
+            state.fail("reset", error, state.episode.reset)
 
-    async def _play(self, attempts: list[_Attempt]) -> None:
-        """Ask for the first replies together where all see the same, then let every attempt go its own way."""
-        alive = [attempt for attempt in attempts if not attempt.over]
+    async def _play(self, states: list[_EpisodeState]) -> None:
+        """Ask for the first replies together where all see the same, then let every rollout go its own way."""
+        alive = [state for state in states if not state.over]
         if not alive:
             return
         first = alive[0].asks()
-        shared = len(alive) > 1 and all(attempt.asks() == first for attempt in alive[1:])
+        shared = len(alive) > 1 and all(state.asks() == first for state in alive[1:])
         if shared:
             await self._first_replies(alive)
-        if any(not attempt.over for attempt in alive):
-            await _all(self._continue(attempt) for attempt in alive if not attempt.over)
+        if any(not state.over for state in alive):
+            await _all(self._continue(state) for state in alive if not state.over)
 
-    async def _first_replies(self, alive: list[_Attempt]) -> None:
+    async def _first_replies(self, alive: list[_EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
         try:
             generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
-            for attempt in alive:
-                attempt.fail("generate", error)
+            for state in alive:
+                state.fail("generate", error)
             return
         finally:
             alive[0].requests += self.budget.requests - before[0]
@@ -236,63 +236,63 @@ class GroupRoller:
         waiting = iter(alive)
         for generation in generations:
             for completion in generation.completions:
-                attempt = next(waiting)
+                state = next(waiting)
                 if span is None or generation.prompt_ids is not prompt_ids:
                     prompt_ids = generation.prompt_ids
-                    span = attempt.trail.prompt_span(prompt_ids)
+                    span = state.trail.prompt_span(prompt_ids)
                 else:
-                    attempt.trail.prompt_span(prompt_ids)
-                reply = attempt.take(generation, completion, span)
-                if isinstance(attempt.episode, SingleTurn):
-                    await self._step(attempt, reply)
+                    state.trail.prompt_span(prompt_ids)
+                reply = state.take(generation, completion, span)
+                if isinstance(state.episode, SingleTurn):
+                    await self._step(state, reply)
 
-    async def _continue(self, attempt: _Attempt) -> None:
-        """Play one attempt to its end: step with the reply at hand, ask for the next one."""
+    async def _continue(self, state: _EpisodeState) -> None:
+        """Play one rollout to its end: step with the reply at hand, ask for the next one."""
         while True:
-            if attempt.messages[-1].role == "assistant":
-                await self._step(attempt, attempt.messages[-1])
-            if attempt.over:
+            if state.messages[-1].role == "assistant":
+                await self._step(state, state.messages[-1])
+            if state.over:
                 self.over += 1
                 return
             before = self.budget.retries
             try:
-                asked = wishes(attempt.episode, turn_seed(self.seed, attempt.number, len(attempt.messages)))
-                generation = (await self.sample(attempt.messages, **asked))[0]
+                asked = wishes(state.episode, turn_seed(self.seed, state.number, len(state.messages)))
+                generation = (await self.sample(state.messages, **asked))[0]
             except ContextOverflow as error:
-                self._overflow(attempt, error)
+                self._overflow(state, error)
                 return
             except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollout's failure
-                attempt.fail("generate", error)
+                state.fail("generate", error)
                 return
             finally:
-                attempt.requests += 1
-                attempt.retries += self.budget.retries - before
-            attempt.take(generation, generation.completions[0], attempt.trail.prompt_span(generation.prompt_ids))
+                state.requests += 1
+                state.retries += self.budget.retries - before
+            state.take(generation, generation.completions[0], state.trail.prompt_span(generation.prompt_ids))
 
-    def _overflow(self, attempt: _Attempt, error: ContextOverflow) -> None:
+    def _overflow(self, state: _EpisodeState, error: ContextOverflow) -> None:
         """An episode that outgrows the context ends truncated and keeps its turns; with no turn it is a failure."""
-        if any(message.role == "assistant" for message in attempt.messages):
-            attempt.stop = "context_length"
-            attempt.over = True
+        if any(message.role == "assistant" for message in state.messages):
+            state.stop = "context_length"
+            state.over = True
         else:
-            attempt.fail("generate", error)
+            state.fail("generate", error)
 
-    async def _step(self, attempt: _Attempt, reply: Message) -> None:
+    async def _step(self, state: _EpisodeState, reply: Message) -> None:
         try:
-            result = attempt.episode.step(reply)
+            result = state.episode.step(reply)
             if inspect.isawaitable(result):
                 result = await self._in_time(result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-            attempt.fail("environment", error, attempt.episode.step)
+            state.fail("environment", error, state.episode.step)
             return
         if result is None:
-            attempt.over = True
-            attempt.stop = attempt.episode.stop_reason or attempt.stop or "done"
+            state.over = True
+            state.stop = state.episode.stop_reason or state.stop or "done"
         elif not result:
             problem = ValueError("step() returned no message; None ends an episode")
-            attempt.fail("environment", problem, attempt.episode.step)
+            state.fail("environment", problem, state.episode.step)
         else:
-            attempt.messages.extend(result)
+            state.messages.extend(result)
 
     async def _in_time(self, awaitable: Awaitable[T]) -> T:
         """Await a plugin's answer no longer than the group has time left."""
@@ -304,28 +304,28 @@ class GroupRoller:
                 raise GroupDeadline from error
             raise
 
-    def _rollout(self, task: Task, attempt: _Attempt) -> Rollout:
+    def _rollout(self, task: Task, state: _EpisodeState) -> Rollout:
         info: JsonDict = {}
         metrics: dict[str, float] = {}
-        if attempt.failure is None:
+        if state.failure is None:
             try:
-                info, metrics = attempt.episode.result(), attempt.episode.metrics()
+                info, metrics = state.episode.result(), state.episode.metrics()
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                attempt.fail("environment", error)
+                state.fail("environment", error)
         return Rollout(
-            id=f"{self.group_id}/{attempt.number}",
+            id=f"{self.group_id}/{state.number}",
             task_id=task.id,
-            messages=tuple(attempt.messages),
+            messages=tuple(state.messages),
             info=info,
             metrics=metrics,
             usage=Usage(
-                prompt_tokens=attempt.prompt_tokens,
-                completion_tokens=attempt.completion_tokens,
-                requests=attempt.requests,
-                retries=attempt.retries,
+                prompt_tokens=state.prompt_tokens,
+                completion_tokens=state.completion_tokens,
+                requests=state.requests,
+                retries=state.retries,
             ),
-            stop_reason=None if attempt.failure else attempt.stop,
-            failure=attempt.failure,
+            stop_reason=None if state.failure else state.stop,
+            failure=state.failure,
         )
 
     async def sample(
@@ -383,14 +383,14 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _close(attempt: _Attempt) -> None:
+async def _close(state: _EpisodeState) -> None:
     try:
-        result = attempt.episode.close()
+        result = state.episode.close()
         if inspect.isawaitable(result):
             await result
     except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
-        if attempt.failure is None:
-            attempt.fail("environment", error)
+        if state.failure is None:
+            state.fail("environment", error)
 
 
 def _add(total: int | None, more: int | None) -> int | None:

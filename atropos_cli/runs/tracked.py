@@ -145,8 +145,8 @@ class RunTracking:
         if self.trackers.names:
             with self.guarded():
                 values = evaluation_values(found)
-                self.trackers.metrics(max(self.step, found.attempts), values)
-                self.trackers.summary(max(self.step, found.attempts), values)
+                self.trackers.metrics(max(self.step, found.rollouts), values)
+                self.trackers.summary(max(self.step, found.rollouts), values)
 
     def close(self, code: int | None = None) -> None:
         """End the trackers, and put what they wrote into the run's folder."""
@@ -297,5 +297,5 @@ def evaluation_values(found: Evaluation) -> dict[str, float]:
         values[name] = estimate.value
         if estimate.low is not None and estimate.high is not None:
             values |= {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    values |= {"tasks": float(found.tasks), "attempts": float(found.attempts)}
+    values |= {"tasks": float(found.tasks), "rollouts": float(found.rollouts)}
     return {f"eval/{plain_name(found.environment)}/{name}": value for name, value in values.items()}

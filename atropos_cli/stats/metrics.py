@@ -1,6 +1,6 @@
 """Estimators for evaluations: pass@k, pass^k, best of k, and how sure one can be of a mean.
 
-pass@k: at least one of k attempts succeeds, 1 - C(n-c, k) / C(n, k) (arXiv 2107.03374, Eq. 1). pass^k: all
+pass@k: at least one of k rollouts succeeds, 1 - C(n-c, k) / C(n, k) (arXiv 2107.03374, Eq. 1). pass^k: all
 k do, C(c, k) / C(n, k) (arXiv 2406.12045). Both are unbiased for each task; the mean over tasks comes
 after. Counts from which nothing can be estimated raise CountError; no task is left out in silence.
 """
@@ -34,13 +34,13 @@ def _check(n: int, c: int, k: int) -> None:
     if c < 0:
         raise CountError("c_negative", f"{c} successes")
     if c > n:
-        raise CountError("c_exceeds_n", f"{c} successes in {n} attempts")
+        raise CountError("c_exceeds_n", f"{c} successes in {n} rollouts")
     if k > n:
-        raise CountError("k_exceeds_n", f"{n} attempts are fewer than k = {k}")
+        raise CountError("k_exceeds_n", f"{n} rollouts are fewer than k = {k}")
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that k of n attempts, c of them successes, hold a success. Raises CountError, for k > n too."""
+    """The chance that k of n rollouts, c of them successes, hold a success. Raises CountError, for k > n too."""
     _check(n, c, k)
     if n - c < k:
         return 1.0
@@ -48,7 +48,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """The chance that k of n attempts, c of them successes, are all successes. Raises CountError."""
+    """The chance that k of n rollouts, c of them successes, are all successes. Raises CountError."""
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 
@@ -62,7 +62,7 @@ def expected_best_of_k(rewards: Sequence[float], k: int) -> float:
 
 
 def full_marks(weights: Iterable[float]) -> float:
-    """The reward of a perfect attempt when each reward goes from 0 to 1: the sum of the positive weights."""
+    """The reward of a perfect rollout when each reward goes from 0 to 1: the sum of the positive weights."""
     return math.fsum(max(0.0, weight) for weight in weights) or 1.0
 
 

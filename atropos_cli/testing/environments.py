@@ -126,7 +126,7 @@ class EnvironmentContract:
         self._opened(check)
 
     def test_episodes_of_one_task_begin_alike_and_do_not_share_state(self) -> None:
-        """Groups compare attempts at the same problem; they run at the same time."""
+        """Groups compare rollouts of the same problem; they run at the same time."""
 
         async def check(environment: Environment) -> None:
             for task in self._first(environment):

@@ -125,7 +125,7 @@ def _check_rollout(first: Item, source: Source, method: Method) -> None:
         record = read_as(form, first.value, source.name, first.number)
     except RowError as error:
         raise _unfit(first, source, method, f": {error}") from error
-    if not any(attempt.prompt_length for attempt in record.attempts):
+    if not any(rollout.prompt_length for rollout in record.rollouts):
         raise _unfit(first, source, method, ": a completion without its prompt")
 
 

@@ -190,12 +190,12 @@ class TrainSession:
         self._evaluated[step] = values
         return values
 
-    def _judge_failures(self, suite: str, step: int, failures: Failures, attempts: int) -> None:
+    def _judge_failures(self, suite: str, step: int, failures: Failures, rollouts: int) -> None:
         """Say once why rollouts of a suite fail. Raises ConfigError when all do before anything was learnt."""
         if not failures.total:
             return
-        what = f"evaluation {suite!r}: {failures.total} of {attempts} rollouts failed"
-        if failures.total >= attempts and step == 0:
+        what = f"evaluation {suite!r}: {failures.total} of {rollouts} rollouts failed"
+        if failures.total >= rollouts and step == 0:
             raise ConfigError(
                 f"{what} before training: {failures.commonest}",
                 hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",

@@ -122,9 +122,9 @@ def _lost(place: int, task: Task, kinds: Sequence[str]) -> LostTask:
 
 def _metrics(result: Evaluation) -> dict[str, float]:
     values = result.headline()
-    if result.attempts:
-        values["completion_tokens"] = result.completion_tokens / result.attempts
-        values["truncated"] = sum(task.truncated for task in result.per_task) / result.attempts
+    if result.rollouts:
+        values["completion_tokens"] = result.completion_tokens / result.rollouts
+        values["truncated"] = sum(task.truncated for task in result.per_task) / result.rollouts
     return values
 
 

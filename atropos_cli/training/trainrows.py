@@ -47,16 +47,16 @@ def own_row(row: JsonDict, method: Method) -> JsonDict:
     form = detect(row)
     assert form is not None, "the row has one of the trainer's shapes"
     record = read_as(form, row, "", 0)
-    attempts = [attempt for attempt in record.attempts if method == "dpo" or attempt.label != "rejected"]
-    for attempt in attempts:
-        expect_question(record, attempt.messages)
-    length = attempts[0].prompt_length
-    if attempts[0].messages[:length] == [{"role": "user", "content": row.get("prompt")}] and _are_texts(row, method):
+    rollouts = [rollout for rollout in record.rollouts if method == "dpo" or rollout.label != "rejected"]
+    for rollout in rollouts:
+        expect_question(record, rollout.messages)
+    length = rollouts[0].prompt_length
+    if rollouts[0].messages[:length] == [{"role": "user", "content": row.get("prompt")}] and _are_texts(row, method):
         return row  # what stands beside the prompt is in it
-    sides = [_clean(attempt.messages[length:]) for attempt in attempts]
+    sides = [_clean(rollout.messages[length:]) for rollout in rollouts]
     if any(side == [] for side in sides):
         raise RowError("the row", "a reply", "a conversation without one")
-    prompt = _clean(attempts[0].messages[:length])
+    prompt = _clean(rollouts[0].messages[:length])
     made: dict[str, Any] = {"prompt": prompt, "completion": sides[0]}
     if method == "dpo":
         made = {"prompt": prompt, "chosen": sides[0], "rejected": sides[1]}

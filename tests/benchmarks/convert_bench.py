@@ -3,7 +3,7 @@
     python tests/benchmarks/convert_bench.py [--megabytes 1000] [--folder DIR] [--only filter]
     python tests/benchmarks/convert_bench.py --chats 2000 [--tokenizer smollm2]
 
-Writes groups of 8 attempts of 166 tokens (atroposlib's format and ours; once per folder), then runs each
+Writes groups of 8 rollouts of 166 tokens (atroposlib's format and ours; once per folder), then runs each
 command on the whole file and on a file of one group: the difference is the marginal cost. Baseline:
 atroposlib's converters take about 1.0 ms of CPU for such a group (0.6 to 1.1 by mode; fixed cost left out).
 
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 BASELINE_MS = 1.0
-ATTEMPTS, PROMPT, COMPLETION = 8, 36, 130
+ROLLOUTS, PROMPT, COMPLETION = 8, 36, 130
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "filter, nothing dropped": ("filter", "{input}", "-o", "{output}", "--min-score", "0"),
@@ -51,7 +51,7 @@ def write_atropos(path: Path, size: int) -> int:
     with path.open("w") as file:
         while file.tell() < size:
             prompt = [rng.randrange(8000) for _ in range(PROMPT)]
-            replies = [[rng.randrange(8000) for _ in range(COMPLETION)] for _ in range(ATTEMPTS)]
+            replies = [[rng.randrange(8000) for _ in range(COMPLETION)] for _ in range(ROLLOUTS)]
             chat = [{"role": "system", "content": "Be exact."}, {"role": "user", "content": f"Task {count}"}]
             group = {
                 "tokens": [prompt + reply for reply in replies],
@@ -168,7 +168,7 @@ def main() -> None:
                 write_native(source, path)
         with path.open("rb") as file:
             groups = sum(1 for _ in file)
-        print(f"{groups} groups of {ATTEMPTS} x {PROMPT + COMPLETION} tokens, {path.stat().st_size / 1e6:.0f} MB")
+        print(f"{groups} groups of {ROLLOUTS} x {PROMPT + COMPLETION} tokens, {path.stat().st_size / 1e6:.0f} MB")
         print(f"json.loads of a group takes {plain_json(path):.3f} ms here and now")
         print(f"{'':32}{'CPU s':>8}{'fixed':>8}{'ms/group':>10}{'x less':>8}{'peak MB':>9}")
         for name, words in COMMANDS.items():

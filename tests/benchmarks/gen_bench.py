@@ -41,7 +41,7 @@ def __getattr__(name: str):
         return float(rollout.text.strip() == task.answer)
 
     class Own(SingleTurn):
-        """Each attempt sees a prompt of its own, so that n samples cannot share a request."""
+        """Each rollout sees a prompt of its own, so that n samples cannot share a request."""
 
         count = 0
 

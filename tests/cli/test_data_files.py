@@ -47,7 +47,7 @@ def test_analyze_and_view(cli: CLI, name: str) -> None:
     json.dumps(report, allow_nan=False)
     rollouts = [env["rollouts"] for env in report["environments"].values()]
     total, scored = (sum(counts[key] for counts in rollouts) for key in ("total", "scored"))
-    assert total == report["read"]["attempts"] > 0
+    assert total == report["read"]["rollouts"] > 0
     page = Exported(Path("view.html"))
     data = page.data
     assert 0 < data["held"] <= 20

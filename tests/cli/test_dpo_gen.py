@@ -59,7 +59,7 @@ def test_a05_scores_that_are_no_numbers_take_no_part(cli: Any, case: Any) -> Non
     case("A05")
     got = cli("dpo-gen", "r.jsonl", "-o", "o.jsonl", "--json")
     assert got.code == 1
-    assert got.json["left_out_attempts"] == {"score_not_finite": 2}
+    assert got.json["left_out_rollouts"] == {"score_not_finite": 2}
     assert "r.jsonl:1: the score at position 0, 2 is not finite" in got.stderr
     assert not Path("o.jsonl").exists()
     chats = [[user("p"), says(text)] for text in ("bad", "best", "worst")]
@@ -86,7 +86,7 @@ def test_d02_a_score_that_is_no_number_in_any_order(cli: Any, case: Any) -> None
     case("D02")
     got = cli("dpo-gen", "r.jsonl", "-o", "o.jsonl", "--json")
     assert sides() == [("z", "y")]
-    assert got.json["left_out_attempts"] == {"score_not_finite": 1}
+    assert got.json["left_out_rollouts"] == {"score_not_finite": 1}
 
 
 def test_d03_identical_texts_are_never_paired(cli: Any, case: Any) -> None:
@@ -281,7 +281,7 @@ def test_when_the_worst_is_the_best_cut_short_the_next_is_taken(cli: Any) -> Non
     assert got.json["left_out_pairs"] == {"prefix": 1}
 
 
-def test_rows_of_one_attempt_are_joined_when_asked(cli: Any) -> None:
+def test_rows_of_one_rollout_are_joined_when_asked(cli: Any) -> None:
     rows = [{"id": f"q{i}", "messages": [user("q"), says(f"a{i}")], "score": i} for i in range(3)]
     write("r.jsonl", *rows)
     assert cli("dpo-gen", "r.jsonl", "-o", "o.jsonl").code == 1
@@ -289,13 +289,13 @@ def test_rows_of_one_attempt_are_joined_when_asked(cli: Any) -> None:
     assert sides() == [("a2", "a0")]
 
 
-def test_attempts_that_were_cut_off_take_no_part(cli: Any) -> None:
+def test_rollouts_that_were_cut_off_take_no_part(cli: Any) -> None:
     row = group("a", ["good", "cut", "bad"], [1, 0, 0.5])
     row["finish_reasons"] = ["stop", "length", "stop"]
     write("r.jsonl", row)
     got = cli("dpo-gen", "r.jsonl", "-o", "o.jsonl", "--json")
     assert sides() == [("good", "bad")]
-    assert got.json["left_out_attempts"] == {"truncated:length": 1}
+    assert got.json["left_out_rollouts"] == {"truncated:length": 1}
     cli("dpo-gen", "r.jsonl", "-o", "k.jsonl", "--keep-truncated")
     assert sides("k.jsonl") == [("good", "cut")]
 
@@ -344,7 +344,7 @@ def test_kto_rows(cli: Any) -> None:
     ]
     assert rows[0]["prompt"] == [user("p")]
     assert got.json["labels"] == {"true": 2, "false": 2}
-    assert got.json["left_out_attempts"] == {"identical": 1}
+    assert got.json["left_out_rollouts"] == {"identical": 1}
     got = cli("dpo-gen", "r.jsonl", "-o", "t.jsonl", "--kto", "--threshold", "5")
     assert "all labels are false" in got.stderr
 

@@ -71,7 +71,7 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     (
         "filter",
         ("filter", "my run", "--min-score", "0.5", "-o", "-k.jsonl"),
-        "kept 2 of 8 (25.0 %) attempts, ...",
+        "kept 2 of 8 (25.0 %) rollouts, ...",
         "sft-gen ./-k.jsonl -o sft.jsonl",
     ),
     (
@@ -84,7 +84,7 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     (
         "sft-gen",
         ("sft-gen", "my run", "-o", "x y.jsonl"),
-        "... from 8 attempts",
+        "... from 8 rollouts",
         "train sft --data 'x y.jsonl' --model MODEL",
     ),
     (

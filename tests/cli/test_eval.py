@@ -86,7 +86,7 @@ def test_samples_are_not_greedy_and_k_beyond_them_is_left_out(cli: Any, sums: Pa
     assert found["pass_at"]["4"]["value"] == 0.5
     assert found["pass_hat"]["4"]["value"] == 0.5
     assert "10" not in found["pass_at"]
-    assert found["left_out"] == {"10": "4 attempts at a task are fewer than 10"}
+    assert found["left_out"] == {"10": "4 rollouts of a task are fewer than 10"}
 
 
 def test_errors_are_wrong_or_left_out_and_always_named(cli: Any, sums: Path) -> None:
@@ -124,7 +124,7 @@ def test_j09_the_headline_states_its_denominator(cli: Any, sums: Path, field_cas
         assert "22 scored, 18 errors of 40 (errors count as wrong)" in wrong.stdout
         assert "18 of 40 rollouts failed" in wrong.stderr
         report = (sums / "wrong" / "eval.md").read_text()
-        assert "| attempts scored | 22 of 40 |" in report
+        assert "| rollouts scored | 22 of 40 |" in report
         assert "count as wrong" in report
         assert "generate:TransientBackendError 18" in report
         left_out = evaluate("left", "--errors", "leave-out")

@@ -37,7 +37,7 @@ def test_filter_writes_file_card_and_report(cli: Any, file: Path) -> None:
     assert got.code == 0, got.stderr
     assert [row["scores"] for row in lines("out.jsonl")] == [[1, 0.5]] * 3
     assert "rules: score >= 0.5" in got.stdout
-    assert "kept 6 of 9 (66.7 %) attempts, 3 of 3 (100.0 %) groups" in got.stdout
+    assert "kept 6 of 9 (66.7 %) rollouts, 3 of 3 (100.0 %) groups" in got.stdout
     card = json.loads(Path("out.jsonl.card.json").read_text())
     assert card["options"] == {"min_score": 0.5}
     assert card["steps"] == [{"rule": "score >= 0.5"}]
@@ -46,7 +46,7 @@ def test_filter_writes_file_card_and_report(cli: Any, file: Path) -> None:
 
 def test_json_report_is_alone_on_stdout(cli: Any, file: Path) -> None:
     got = cli("filter", file, "-o", "out.jsonl", "--best-of-n", "--json")
-    assert got.json["attempts_kept"] == 3
+    assert got.json["rollouts_kept"] == 3
     assert got.json["dropped"] == {"best of the group": 6}
     assert got.json["files"] == ["out.jsonl"]
     assert got.json["read"]["formats"] == {"atropos": 3}
@@ -74,7 +74,7 @@ def test_existing_outputs_and_inputs_are_safe(cli: Any, file: Path) -> None:
 def test_nothing_left_makes_no_file_and_exit_code_1(cli: Any, file: Path) -> None:
     got = cli("filter", file, "-o", "out.jsonl", "--above", "1")
     assert got.code == 1
-    assert "nothing is left of 9 attempts; most were dropped by: score > 1" in got.stderr
+    assert "nothing is left of 9 rollouts; most were dropped by: score > 1" in got.stderr
     assert not Path("out.jsonl").exists()
     assert list(Path().iterdir()) == [Path(file.name)]
 

@@ -111,14 +111,14 @@ def test_what_may_be_repeated_may_be_repeated(cli: Any, file: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("filter", "--where", "info.nonsense == 3"), "none of the 8 attempts has info.nonsense"),
+        (("filter", "--where", "info.nonsense == 3"), "none of the 8 rollouts has info.nonsense"),
         (("filter", "--where", "score > 0.1 and info.levle > 3"), "did you mean level?"),
-        (("filter", "--where", "rewards['math'] > 0.5"), "none of the 8 attempts has rewards['math']"),
-        (("filter", "--where", "not raw.nope.deep"), "none of the 8 attempts has raw.nope.deep"),
-        (("filter", "--where", "env == 'x' or score > 0"), "none of the 8 attempts has env"),
-        (("filter", "--balance", "env"), "--balance env: none of the 8 attempts has env"),
+        (("filter", "--where", "rewards['math'] > 0.5"), "none of the 8 rollouts has rewards['math']"),
+        (("filter", "--where", "not raw.nope.deep"), "none of the 8 rollouts has raw.nope.deep"),
+        (("filter", "--where", "env == 'x' or score > 0"), "none of the 8 rollouts has env"),
+        (("filter", "--balance", "env"), "--balance env: none of the 8 rollouts has env"),
         (("filter", "--normalize", "env", "--min-score", "0.5"), "--normalize env: none of the 8 rows has env"),
-        (("filter", "--finish-reason", "lenght"), "none of the 8 attempts has lenght"),
+        (("filter", "--finish-reason", "lenght"), "none of the 8 rollouts has lenght"),
         (("sft-gen", "--select", "all", "--field", "nonsense"), "--field: none of the 8 rows has nonsense"),
         (("dpo-gen", "--group", "--field", "levle"), "did you mean level?"),
         (("analyze", "--env", "sum", "--env", "nope"), "no rollouts of nope"),
@@ -135,8 +135,8 @@ def test_a_name_that_no_row_has_is_an_error(command: tuple[str, ...], words: str
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("filter", "--where", "task_name == 'sum'"), "1 of 8 attempts have no task_name"),
-        (("filter", "--balance", "task_name"), "1 of 8 attempts have no task_name: they are balanced as one kind"),
+        (("filter", "--where", "task_name == 'sum'"), "1 of 8 rollouts have no task_name"),
+        (("filter", "--balance", "task_name"), "1 of 8 rollouts have no task_name: they are balanced as one kind"),
         (("sft-gen", "--select", "all", "--field", "note"), "7 of 8 rows have no note"),
     ],
 )
@@ -157,10 +157,10 @@ def test_asking_for_what_is_missing_is_no_mistake(where: str, cli: Any, file: Pa
 def test_kinds_of_tasks_reach_every_place(cli: Any, file: Path) -> None:
     """Read from ShareGPT rows, reported, balanced, carried along by sft-gen, and told apart by analyze."""
     got = cli("filter", file, "--balance", "task_name", "-o", "even.jsonl", "--where", "task_name != None", "--json")
-    assert got.json["tasks"]["sum"]["attempts_kept"] == got.json["tasks"]["sort"]["attempts_kept"] == 3
+    assert got.json["tasks"]["sum"]["rollouts_kept"] == got.json["tasks"]["sort"]["rollouts_kept"] == 3
     assert cli("sft-gen", file, "--select", "all", "-o", "sft.parquet").code == 0
     again = cli("filter", "sft.parquet", "--where", "task_name in ['sort']", "--dry-run", "--json").json
-    assert (again["attempts_kept"], again["tasks"]["sum"]["attempts_kept"]) == (3, 0)
+    assert (again["rollouts_kept"], again["tasks"]["sum"]["rollouts_kept"]) == (3, 0)
     assert cli("dpo-gen", file, "--group", "-o", "pairs.jsonl").code == 0
     assert {json.loads(line)["task_name"] for line in Path("pairs.jsonl").read_text().splitlines()} <= {"sum", "sort"}
     made = cli("gen", "arithmetic", "-o", "run", "--limit", "8", "--backend", "scripted", "--backend.replies", "7")

@@ -55,7 +55,7 @@ def test_each_command_writes_there_and_reads_it_back(cli: CLI, memory: Any, rows
         assert f"wrote {words[-1]}" in done.stdout
         assert f"{words[-1]}.card.json".removeprefix("memory://bucket/") in names(memory)
     assert len(memory.cat("/bucket/kept.jsonl").splitlines()) == 8
-    assert cli("analyze", "memory://bucket/sft.parquet", "--json").json["read"]["attempts"] == 4
+    assert cli("analyze", "memory://bucket/sft.parquet", "--json").json["read"]["rollouts"] == 4
     assert [path.name for path in Path().iterdir()] == ["rows.jsonl"]
 
 
@@ -179,7 +179,7 @@ def test_schemes_are_read_in_capitals_and_one_within_another(cli: CLI, memory: A
     assert cli("filter", rows, "-o", Path("a b.jsonl").absolute().as_uri().replace("file:", "FILE:")).code == 0
     assert len(Path("a b.jsonl").read_bytes().splitlines()) == 8
     for name in ("MEMORY://bucket/x.jsonl", "simplecache::memory://bucket/x.jsonl"):
-        assert cli("analyze", name, "--json").json["read"]["attempts"] == 8
+        assert cli("analyze", name, "--json").json["read"]["rollouts"] == 8
 
 
 def test_the_next_step_names_what_was_written(cli: CLI, memory: Any, rows: str) -> None:

@@ -46,7 +46,7 @@ def root(server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.fixture
 def rows() -> str:
-    """Pairs of attempts at three sums."""
+    """Pairs of rollouts at three sums."""
     lines = [
         {
             "prompt": [{"role": "user", "content": f"{n}+1?"}],
@@ -133,7 +133,7 @@ def test_a_run_is_pushed_to_a_branch_and_read_again(cli: CLI, root: Path, tmp_pa
     assert loaded(folder, "mine", tmp_path)["train"].num_rows == 2
     assert not (root / "datasets/me/runs/README.md").exists()
     again = cli("analyze", str(folder / "data/mine/groups.jsonl"), "--json")
-    assert again.json["read"]["attempts"] == 4
+    assert again.json["read"]["rollouts"] == 4
 
 
 def test_a_push_that_fails_keeps_the_rows_and_says_how_to_go_on(cli: CLI, root: Path, rows: str) -> None:

@@ -19,7 +19,7 @@ CLI = Callable[..., Any]
 
 @pytest.fixture
 def rows() -> str:
-    """Two attempts each at four tasks of two turns."""
+    """Two rollouts each at four tasks of two turns."""
     lines = []
     for n in range(4):
         start = [

@@ -121,7 +121,7 @@ def test_j15_another_version_of_the_scorer(cli: Any, rewards: Path) -> None:
     assert new["score_history"][-1] == {"scores": [1, 0, 0], "scorer": old["scorer"]}
     assert new["scorer"]["exact"]["code"] != old["scorer"]["exact"]["code"]
     assert got.json["changes"] == {"higher": 1, "lower": 0, "same": 2, "first": 0, "lost": 0, "none": 0}
-    # The history is cut with the attempts.
+    # The history is cut with the rollouts.
     cli("filter", "v2.jsonl", "-o", "cut.jsonl", "--min-score", "1")
     (cut,) = read("cut.jsonl")
     assert (cut["scores"], cut["score_history"][-1]["scores"]) == ([1, 1], [1, 0])

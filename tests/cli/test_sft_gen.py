@@ -152,7 +152,7 @@ def test_a29_text_that_looks_like_structure_stays_text(cli: Any, case: Any, form
         assert row["text"] == (f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n{answered}<|im_end|>\n")
 
 
-def test_b11_attempts_that_were_cut_off_are_left_out_and_counted(cli: Any) -> None:
+def test_b11_rollouts_that_were_cut_off_are_left_out_and_counted(cli: Any) -> None:
     rows = [
         {"messages": [user("q"), says("whole")], "finish_reason": "stop"},
         {"messages": [user("q"), says("cut", finish_reason="length")]},
@@ -486,7 +486,7 @@ def test_policies(cli: Any, options: tuple[str, ...], expected: list[str], left_
 def test_a_score_of_zero_is_pointed_out(cli: Any) -> None:
     write("r.jsonl", group("a", [0.0, 0.0]), group("b", [1.0, 0.0]))
     got = cli("sft-gen", "r.jsonl", "-o", "o.jsonl")
-    assert "1 of 2 attempts taken have a score of 0 or less" in got.stderr
+    assert "1 of 2 rollouts taken have a score of 0 or less" in got.stderr
     assert "0 or less" not in cli("sft-gen", "r.jsonl", "-o", "p.jsonl", "--min-score", "0").stderr
 
 
@@ -501,7 +501,7 @@ def test_identical_answers_of_a_group_are_taken_once(cli: Any) -> None:
     assert len(lines("k.jsonl")) == 3
 
 
-def test_attempts_without_scores(cli: Any) -> None:
+def test_rollouts_without_scores(cli: Any) -> None:
     write("r.jsonl", group("a", [None, None]))
     got = cli("sft-gen", "r.jsonl", "-o", "o.jsonl")
     assert got.code == 1
@@ -513,7 +513,7 @@ def test_attempts_without_scores(cli: Any) -> None:
     assert cli("sft-gen", "one.jsonl", "-o", "one-out.jsonl").code == 0
 
 
-def test_rows_of_one_attempt_are_joined_when_asked(cli: Any) -> None:
+def test_rows_of_one_rollout_are_joined_when_asked(cli: Any) -> None:
     rows = [{"id": f"q/{i}", "task_id": "q", "messages": [user("q"), says(f"a{i}")], "score": i} for i in range(3)]
     write("r.jsonl", *rows)
     cli("sft-gen", "r.jsonl", "-o", "o.jsonl", "--group")

@@ -117,8 +117,8 @@ def test_trials_of_a_task_stand_side_by_side(tmp_path: Path) -> None:
     library = opened(path)
     assert ask(library, "run")["runs"][0]["groups"] == 4
     shown = ask(library, "group", n=2)
-    assert [attempt["score"] for attempt in shown["attempts"]] == [0.0, 0.5, 1.0]
-    assert [words(attempt["messages"][0]) for attempt in shown["attempts"]] == ["2.0", "2.1", "2.2"]
+    assert [rollout["score"] for rollout in shown["rollouts"]] == [0.0, 0.5, 1.0]
+    assert [words(rollout["messages"][0]) for rollout in shown["rollouts"]] == ["2.0", "2.1", "2.2"]
     assert len(Run("r", find_sources([str(path)]), group=False)) == 12
 
 
@@ -154,7 +154,7 @@ def searched(tmp_path: Path) -> Library:
         ({"env": "other/env"}, [1]),
         ({"env": "oth"}, []),
         ({"stop": "length"}, [0]),
-        ({"stop": "length", "high": 0.5}, []),  # one attempt was cut, another has the reward
+        ({"stop": "length", "high": 0.5}, []),  # one rollout was cut, another has the reward
         ({"low": 0.9}, [0, 2]),
         ({"low": 0.3, "high": 0.6}, [1]),
         ({"failed": 1}, [1]),
@@ -187,7 +187,7 @@ def test_escaped_letters_are_found_too() -> None:
 @pytest.mark.parametrize(
     ("what", "given"),
     [("group", {"n": 99}), ("group", {"n": -1}), ("group", {"n": "x"}), ("group", {"run": 7}), ("groups", {"low": "x"}),
-     ("message", {"message": 999}), ("message", {"attempt": 5}),
+     ("message", {"message": 999}), ("message", {"rollout": 5}),
      ("message", {"part": 9}), ("diff", {}), ("groups", {"from": 1 << 70})],
 )  # fmt: skip
 def test_bad_requests(searched: Library, what: str, given: dict[str, Any]) -> None:
@@ -202,17 +202,17 @@ def test_bad_requests(searched: Library, what: str, given: dict[str, Any]) -> No
 def test_long_texts_are_cut_and_can_be_had_whole(tmp_path: Path) -> None:
     text = "ab" * 50_000
     library = opened(write(tmp_path / "r.jsonl", group("a", [1.0], [text])))
-    message = ask(library, "group", n=0)["attempts"][0]["messages"][0]
+    message = ask(library, "group", n=0)["rollouts"][0]["messages"][0]
     (part,) = message["parts"]
     assert (len(part["text"]), part["cut"]) == (20_000, 100_000)
-    assert ask(library, "message", n=0, attempt=0, message=message["i"], part=0)["text"] == text
+    assert ask(library, "message", n=0, rollout=0, message=message["i"], part=0)["text"] == text
 
 
 def test_a_huge_group_stays_within_its_budget(tmp_path: Path) -> None:
     library = opened(write(tmp_path / "r.jsonl", group("a", [1.0] * 300, ["x" * 40_000] * 300)))
     answer = ask(library, "group", n=0)
-    assert (len(answer["attempts"]), answer["total"]) == (64, 300)
-    assert ask(library, "group", n=0, first=64)["attempts"][0]["index"] == 64
+    assert (len(answer["rollouts"]), answer["total"]) == (64, 300)
+    assert ask(library, "group", n=0, first=64)["rollouts"][0]["index"] == 64
     long = opened(
         write(
             tmp_path / "l.jsonl",
@@ -229,8 +229,8 @@ def test_tokens_with_masks_and_log_probabilities(tmp_path: Path) -> None:
         {"role": "assistant", "content": "a", "tokens": span},
     ]
     library = opened(write(tmp_path / "r.jsonl", native("a", [{"reward": 1.0, "messages": messages}])))
-    assert ask(library, "group", n=0)["attempts"][0]["tokens"] == {"total": 5, "trained": 3, "logprobs": True}
-    (sequence,) = ask(library, "tokens", n=0, attempt=0)["sequences"]
+    assert ask(library, "group", n=0)["rollouts"][0]["tokens"] == {"total": 5, "trained": 3, "logprobs": True}
+    (sequence,) = ask(library, "tokens", n=0, rollout=0)["sequences"]
     assert sequence == {
         "ids": [1, 2, 5, 6, 7], "mask": "00111", "logprobs": [0.0, 0.0, -0.1, -0.2, -0.3], "texts": None, "total": 5,
     }  # fmt: skip
@@ -266,8 +266,8 @@ def test_odd_objects_of_strangers_are_shown_somehow(tmp_path: Path) -> None:
     )  # fmt: skip
     answer = ask(opened(path), "group", n=0)
     json.dumps(answer, allow_nan=False)
-    assert len(answer["prompt"]) + len(answer["attempts"][0]["messages"]) == 5
-    assert ask(opened(path), "tokens", n=0, attempt=0) == {"sequences": []}
+    assert len(answer["prompt"]) + len(answer["rollouts"][0]["messages"]) == 5
+    assert ask(opened(path), "tokens", n=0, rollout=0) == {"sequences": []}
 
 
 def test_numbers_that_no_float_can_hold(tmp_path: Path) -> None:
@@ -280,8 +280,8 @@ def test_numbers_that_no_float_can_hold(tmp_path: Path) -> None:
     library.diff.compare()
     first, second = ask(library, "groups")["items"]
     assert (first["mean"], second["scores"], second["mean"]) == (1e308, [None, 0.5], 0.5)
-    attempt = ask(library, "group", run=0, n=0)["attempts"][0]
-    assert (attempt["metrics"], attempt["rewards"], attempt["advantage"]) == ({"flag": 1}, {}, None)
+    rollout = ask(library, "group", run=0, n=0)["rollouts"][0]
+    assert (rollout["metrics"], rollout["rewards"], rollout["advantage"]) == ({"flag": 1}, {}, None)
     ask(library, "group", run=0, n=1)
     told = ask(library, "diff", sort="order")
     assert json.dumps(told, allow_nan=False)
@@ -303,7 +303,7 @@ def test_parts_that_only_pretend(tmp_path: Path) -> None:
     first, *images = shown["prompt"][0]["parts"]
     assert first["kind"] == "other"
     assert {tuple(sorted(image)) for image in images} == {("kind", "note")}, "nothing to load, nothing to follow"
-    assert shown["attempts"][0]["messages"][0]["parts"][0]["fault"] == "invalid_json"
+    assert shown["rollouts"][0]["messages"][0]["parts"][0]["fault"] == "invalid_json"
 
 
 # Comparing ------------------------------------------------------------------------------------------------------
@@ -346,13 +346,13 @@ def test_what_all_prompts_begin_with_is_shown_once(tmp_path: Path) -> None:
 
     shown = ask(opened(write(tmp_path / "r.jsonl", trial("hi"), trial("hello"))), "group", n=0)
     assert [words(message) for message in shown["prompt"]] == ["rules"]
-    assert [[words(message) for message in attempt["messages"]] for attempt in shown["attempts"]] == [
+    assert [[words(message) for message in rollout["messages"]] for rollout in shown["rollouts"]] == [
         ["hi", "same", "bye"],
         ["hello", "same", "bye"],
     ]
     alike = ask(opened(write(tmp_path / "s.jsonl", trial("hi"), trial("hi"))), "group", n=0)
     assert [words(message) for message in alike["prompt"]] == ["rules", "hi"], "replies are never taken for the prompt"
-    assert alike["attempts"][1]["messages"][0]["i"] == 2
+    assert alike["rollouts"][1]["messages"][0]["i"] == 2
 
 
 def test_a_growing_run(tmp_path: Path) -> None:

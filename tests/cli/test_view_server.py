@@ -213,7 +213,7 @@ def test_an_exported_page_holds_its_data_safely(cli: CLI) -> None:
     assert page.text.count("<script") == page.text.count("</script>") == 4
     assert "<img" not in page.text
     (block,) = page.all("g")
-    assert words(block["0/0"]["attempts"][0]["messages"][0]) == EVIL.replace("\ud83d", "\ufffd")
+    assert words(block["0/0"]["rollouts"][0]["messages"][0]) == EVIL.replace("\ud83d", "\ufffd")
     assert not re.search(r'(?:src|href)="(?!#)', page.text)
     assert cli("view", path, "--export", "page.html").code == 6
     assert cli("view", path, "--export", "page.html", "--overwrite").code == 0
@@ -236,7 +236,7 @@ def test_an_exported_page_holds_a_whole_run_in_blocks(cli: CLI) -> None:
     assert [block["groups"] for block in page.data["blocks"]] == [500, 500, 200]
     assert [item["n"] for block in page.all("i") for item in block["items"]] == list(range(1200))
     assert page.block("i1")["items"][0]["mean"] == pytest.approx(500 / 2400)
-    assert words(page.block("g2")["0/1199"]["attempts"][0]["messages"][-1]) == "reply 1199"
+    assert words(page.block("g2")["0/1199"]["rollouts"][0]["messages"][-1]) == "reply 1199"
     assert len(page.text) < 400_000
 
 

@@ -278,7 +278,7 @@ def test_a_task_that_failed_as_a_whole_is_shown(bench: Bench, env: str, broken: 
     [failed] = library.groups({"failed": "1"})["items"]
     assert (failed["task"] in ("t3", failed["id"]), len(failed["failed"]) >= SIZE, failed["mean"]) == (True, True, None)
     shown = library.group({"n": str(failed["n"])})
-    assert {f"{one['failure']['stage']}:{one['failure']['type']}" for one in shown["attempts"]} == {kind}
+    assert {f"{one['failure']['stage']}:{one['failure']['type']}" for one in shown["rollouts"]} == {kind}
     assert [item["id"] for item in library.groups({"q": "t3"})["items"]].count(failed["id"]) == 1
     assert bench.cli("view", "run", "--export", "page.html").code == 0
     assert failed["id"] in json.dumps(Exported(Path("page.html")).all("g"))
@@ -298,16 +298,16 @@ def test_success_of_turn_groups_belongs_to_the_episode(bench: Bench) -> None:
     bench("eval", "Turns", "--max-failure-rate", "1", broken="t3,t4", code=None)
     data, counted, found = bench.analyze(), bench.analyze("--count-failed"), stored("eval.json")
     assert data["success"] | {"rule": ""} == {
-        "rule": "", "count": 3, "of": 10, "rate": 0.3, "failed_attempts": "left out",
+        "rule": "", "count": 3, "of": 10, "rate": 0.3, "failed_rollouts": "left out",
     }  # fmt: skip
     assert "own verdict (won)" in data["success"]["rule"]
     assert (counted["success"]["count"], counted["success"]["of"]) == (3, 12)
     assert list(data["pass_at_k"]) == list(counted["pass_at_k"]) == ["1"]
     assert (data["tasks"]["count"], data["groups"], data["groups_lost"]) == (12, 20, 2)
     assert found["accuracy"]["value"] == pytest.approx(counted["pass_at_k"]["1"]["mean"]) == pytest.approx(0.25)
-    assert (found["attempts"], found["errors"], found["success_rule"]) == (12, 2, "info.won")
+    assert (found["rollouts"], found["errors"], found["success_rule"]) == (12, 2, "info.won")
     assert "2" not in found["pass_at"]
-    assert found["left_out"]["2"] == "1 attempt at a task is fewer than 2"
+    assert found["left_out"]["2"] == "1 rollout of a task is fewer than 2"
     assert found["completion_tokens"] == stored("summary.json")["completion_tokens"]
     bench("eval", "Turns", "--resume", "--errors", "leave-out", "--max-failure-rate", "1", broken="t3,t4")
     assert stored("eval.json")["accuracy"]["value"] == pytest.approx(0.3)

@@ -54,7 +54,7 @@ def analyze(
             metavar="K,K,...",
             rich_help_panel=MEASURES,
             show_default=False,
-            help="k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the attempts at a task]",
+            help="k of pass@k and pass^k.  [default: 1, 2, 4, ... up to the rollouts of a task]",
         ),
     ] = None,
     count_failed: Annotated[

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.io.card import Card
 
-LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the attempts, `task` their task"
+LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the rollouts, `task` their task"
 
 
 def dpo_gen(
@@ -45,7 +45,7 @@ def dpo_gen(
             "--policy",
             panel=CHOICE,
             metavar="NAME",
-            text="best-worst, all (every pair with a gap), best-random, correct-wrong (each attempt once).",
+            text="best-worst, all (every pair with a gap), best-random, correct-wrong (each rollout once).",
             show_default=True,
         ),
     ] = "best-worst",
@@ -56,7 +56,7 @@ def dpo_gen(
         option(
             "--threshold",
             panel=CHOICE,
-            text="Score from which on an attempt is correct (correct-wrong, --kto).",
+            text="Score from which on a rollout is correct (correct-wrong, --kto).",
             show_default=True,
         ),
     ] = 0.5,
@@ -84,7 +84,7 @@ def dpo_gen(
         ),
     ] = "all",
     kto: Annotated[
-        bool, option("--kto", panel=CHOICE, text="Rows {prompt, completion, label} of single attempts instead.")
+        bool, option("--kto", panel=CHOICE, text="Rows {prompt, completion, label} of single rollouts instead.")
     ] = False,
     keep_truncated: conversion.KeepTruncatedOption = False,
     group_rows: conversion.GroupOption = False,
@@ -262,7 +262,7 @@ def _print(session: Session, reading: Reading, converter: PairConverter, out: An
             f"rejected {report.rejected_chars / report.rows:.0f}; chosen is longer in {100 * share:.0f} %"
         )
     conversion.say_counts(say, "groups left out", +report.left_out_groups)
-    conversion.say_counts(say, "attempts left out", +report.left_out_attempts)
+    conversion.say_counts(say, "rollouts left out", +report.left_out_rollouts)
     conversion.say_counts(say, "pairs left out", +report.left_out_pairs)
     for path in out.names if out is not None else ():
         say(f"wrote {path}")
@@ -286,7 +286,7 @@ def _card(converter: PairConverter, reading: Reading, report: dict[str, Any], sh
     counts = {name: value for name, value in report.items() if name != "read"}
     steps = [
         {"step": reason, f"dropped_{what}": count}
-        for what in ("groups", "attempts", "pairs")
+        for what in ("groups", "rollouts", "pairs")
         for reason, count in report[f"left_out_{what}"].items()
     ]
     return Card.of(

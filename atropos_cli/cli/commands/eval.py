@@ -33,17 +33,17 @@ def evaluate_environment(
         str | None, _option("--output", "-o", metavar="RUN", help="Folder of the run, eval.json and eval.md.")
     ] = None,
     samples: Annotated[
-        int, _option("--samples", metavar="N", help="Attempts at each task; 1 is greedy unless --temperature is given.")
+        int, _option("--samples", metavar="N", help="Rollouts of each task; 1 is greedy unless --temperature is given.")
     ] = 1,
     k: Annotated[
         list[int] | None, _option("--k", metavar="K", help="Report pass@K and pass^K (repeatable).  [default: 1, N]")
     ] = None,
     success_at: Annotated[
         float | None,
-        _option("--success-at", metavar="X", help="Reward from which an attempt is a success.  [default: full marks]"),
+        _option("--success-at", metavar="X", help="Reward from which a rollout is a success.  [default: full marks]"),
     ] = None,
     errors: Annotated[
-        str, _option("--errors", metavar="wrong|leave-out", help="What attempts that ended in an error count as.")
+        str, _option("--errors", metavar="wrong|leave-out", help="What rollouts that ended in an error count as.")
     ] = "wrong",
     models: Annotated[
         list[str] | None,
@@ -98,7 +98,7 @@ def evaluate_environment(
 
 
 def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
-    """Greedy for one attempt; an environment that holds out tasks is asked for them, unless told otherwise."""
+    """Greedy for one rollout; an environment that holds out tasks is asked for them, unless told otherwise."""
     from atropos_cli.rollout.planner import build_plan
 
     settings = chosen.settings
@@ -148,7 +148,7 @@ def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chos
             **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
             **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},
-            "attempts": f"{item.scored} scored, {item.errors} errors of {item.attempts}"
+            "rollouts": f"{item.scored} scored, {item.errors} errors of {item.rollouts}"
             + (f" (errors count as {item.errors_count_as})" if item.errors else ""),
             **{f"reward {name}": details(told) for name, told in item.reward_details.items()},
         }

@@ -1,4 +1,4 @@
-"""`atropos filter`: keep the attempts that pass; the format stays, nothing is lost without being counted."""
+"""`atropos filter`: keep the rollouts that pass; the format stays, nothing is lost without being counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from atropos_cli.io.records import Record
     from atropos_cli.io.writers_out import OutputSpec
 
-SCORES, ATTEMPTS, GROUPS, DATA = "Scores", "Single attempts", "Groups", "Over all data"
+SCORES, ROLLOUTS, GROUPS, DATA = "Scores", "Single rollouts", "Groups", "Over all data"
 _TABLE = 40
 
 
@@ -59,37 +59,37 @@ def filter_rollouts(
     min_gap: Annotated[
         float | None, _option("--min-gap", panel=SCORES, text="Keep score > the group's worst + this.")
     ] = None,
-    drop_failed: Annotated[bool, _option("--drop-failed", panel=ATTEMPTS, text="Leave out failed attempts.")] = False,
+    drop_failed: Annotated[bool, _option("--drop-failed", panel=ROLLOUTS, text="Leave out failed rollouts.")] = False,
     drop_truncated: Annotated[
-        bool, _option("--drop-truncated", panel=ATTEMPTS, text="Leave out attempts that were cut off.")
+        bool, _option("--drop-truncated", panel=ROLLOUTS, text="Leave out rollouts that were cut off.")
     ] = False,
     finish_reason: Annotated[
         list[str] | None,
-        _option("--finish-reason", panel=ATTEMPTS, text='Keep these; "unknown" is none. Repeatable.', metavar="NAME"),
+        _option("--finish-reason", panel=ROLLOUTS, text='Keep these; "unknown" is none. Repeatable.', metavar="NAME"),
     ] = None,
-    min_chars: Annotated[int | None, _option("--min-chars", panel=ATTEMPTS, text="Of the completion.", min=0)] = None,
-    max_chars: Annotated[int | None, _option("--max-chars", panel=ATTEMPTS, text="Of the completion.", min=0)] = None,
-    min_words: Annotated[int | None, _option("--min-words", panel=ATTEMPTS, text="Of the completion.", min=0)] = None,
-    max_words: Annotated[int | None, _option("--max-words", panel=ATTEMPTS, text="Of the completion.", min=0)] = None,
+    min_chars: Annotated[int | None, _option("--min-chars", panel=ROLLOUTS, text="Of the completion.", min=0)] = None,
+    max_chars: Annotated[int | None, _option("--max-chars", panel=ROLLOUTS, text="Of the completion.", min=0)] = None,
+    min_words: Annotated[int | None, _option("--min-words", panel=ROLLOUTS, text="Of the completion.", min=0)] = None,
+    max_words: Annotated[int | None, _option("--max-words", panel=ROLLOUTS, text="Of the completion.", min=0)] = None,
     min_tokens: Annotated[
-        int | None, _option("--min-tokens", panel=ATTEMPTS, text="Sampled tokens, as stored.", min=0)
+        int | None, _option("--min-tokens", panel=ROLLOUTS, text="Sampled tokens, as stored.", min=0)
     ] = None,
     max_tokens: Annotated[
-        int | None, _option("--max-tokens", panel=ATTEMPTS, text="Sampled tokens, as stored.", min=0)
+        int | None, _option("--max-tokens", panel=ROLLOUTS, text="Sampled tokens, as stored.", min=0)
     ] = None,
     match: Annotated[
         list[str] | None,
-        _option("--match", panel=ATTEMPTS, text="Regular expression that the completion holds. Repeatable."),
+        _option("--match", panel=ROLLOUTS, text="Regular expression that the completion holds. Repeatable."),
     ] = None,
     no_match: Annotated[
         list[str] | None,
-        _option("--no-match", panel=ATTEMPTS, text="Regular expression that it does not hold. Repeatable."),
+        _option("--no-match", panel=ROLLOUTS, text="Regular expression that it does not hold. Repeatable."),
     ] = None,
     where: Annotated[
         list[str] | None,
         _option(
             "--where",
-            panel=ATTEMPTS,
+            panel=ROLLOUTS,
             metavar="EXPR",
             text="score >= 0.5 and env == 'math' and len(text) < 2000; see --fields. Repeatable.",
         ),
@@ -107,11 +107,11 @@ def filter_rollouts(
         bool, _option("--best-of-n", panel=GROUPS, text="Best of each group; ties: the shorter, then the first.")
     ] = False,
     min_group: Annotated[
-        int | None, _option("--min-group", panel=GROUPS, text="Keep groups with so many attempts left.", min=1)
+        int | None, _option("--min-group", panel=GROUPS, text="Keep groups with so many rollouts left.", min=1)
     ] = None,
     group_rows: Annotated[
         bool,
-        _option("--group", panel=GROUPS, text="Join rows of one attempt into groups by task, or by prompt."),
+        _option("--group", panel=GROUPS, text="Join rows of one rollout into groups by task, or by prompt."),
     ] = False,
     dedup: Annotated[
         str,
@@ -137,7 +137,7 @@ def filter_rollouts(
     ] = None,
     ngram: Annotated[int, typer.Option("--ngram", min=3, rich_help_panel=DATA, help="Words that must overlap.")] = 13,
     max_per_task: Annotated[
-        int | None, _option("--max-per-task", panel=DATA, text="Attempts of a task, over all groups.", min=1)
+        int | None, _option("--max-per-task", panel=DATA, text="Rollouts of a task, over all groups.", min=1)
     ] = None,
     balance: Annotated[
         str,
@@ -168,7 +168,7 @@ def filter_rollouts(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Keep the attempts that pass all rules given, in the format they came in.
+    """Keep the rollouts that pass all rules given, in the format they came in.
 
     The order of the rules is that of the help, groups' spread first. A report tells what was dropped by
     which rule. Exit code 1 when nothing is left; no file is written then.
@@ -230,7 +230,7 @@ def filter_rollouts(
     finally:
         reading.close()
     side = dataio.write_rejects(reading, target, rejects)
-    kept = report.total.attempts_kept
+    kept = report.total.rollouts_kept
     if as_json:
         session.out.json({"read": reading.log.as_json(), **report.as_json(), "files": files})
     else:
@@ -242,7 +242,7 @@ def filter_rollouts(
     if not kept:
         reason = report.dropped.most_common(1)
         most = f"; most were dropped by: {reason[0][0]}" if reason else ""
-        session.out.error(f"nothing is left of {report.total.attempts} attempts{most}", "loosen the rules")
+        session.out.error(f"nothing is left of {report.total.rollouts} rollouts{most}", "loosen the rules")
         return ExitCode.FAILED
     if not as_json:
         _end(session, report, files, to_stderr=output == "-")
@@ -251,7 +251,7 @@ def filter_rollouts(
 
 def _end(session: Session, report: FilterReport, files: list[str], *, to_stderr: bool) -> None:
     total = report.total
-    kept = f"kept {share(total.attempts_kept, total.attempts)} attempts"
+    kept = f"kept {share(total.rollouts_kept, total.rollouts)} rollouts"
     kept += f", {share(total.groups_kept, total.groups)} groups"
     following = shell("sft-gen", shell_file(files[0]), "-o", "sft.jsonl") if files else None
     if not files and not to_stderr:  # a dry run
@@ -285,7 +285,7 @@ def _carry_out(
             raise
     if out is None:
         return report, []
-    if not report.total.attempts_kept:
+    if not report.total.rollouts_kept:
         out.abort()
         return report, []
     out.commit()
@@ -321,11 +321,11 @@ def _print(session: Session, reading: Reading, report: FilterReport, files: list
             say(f"  {count:>8}  {reason}")
     if len(report.by_name) > 1:
         say("by task:")
-    for name, tally in sorted(report.by_name.items(), key=lambda item: -item[1].attempts)[:_TABLE]:
+    for name, tally in sorted(report.by_name.items(), key=lambda item: -item[1].rollouts)[:_TABLE]:
         if len(report.by_name) > 1:
             mean = f", mean score {tally.score_sum / tally.scored:.3g}" if tally.scored else ""
             groups = share(tally.groups_kept, tally.groups)
-            say(f"  {name}: {share(tally.attempts_kept, tally.attempts)} attempts, {groups} groups{mean}")
+            say(f"  {name}: {share(tally.rollouts_kept, tally.rollouts)} rollouts, {groups} groups{mean}")
     if len(report.by_name) > _TABLE:
         say(f"  and {len(report.by_name) - _TABLE} more; --json has them all")
     for path in files:

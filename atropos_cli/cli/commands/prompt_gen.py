@@ -73,7 +73,7 @@ def prompt_gen(
 ) -> int:
     """Make rows of the problems behind stored rollouts, for trainers that sample the replies: verl, TRL's GRPO.
 
-    Each task comes once, with the mean score of its attempts: filter first for tasks that are neither too easy nor
+    Each task comes once, with the mean score of its rollouts: filter first for tasks that are neither too easy nor
     too hard. `atropos env tasks ENV` makes the same rows of an environment, without rollouts.
     """
     from atropos_cli.datasets.convert.taskrows import FORMS, TaskConverter

@@ -120,7 +120,7 @@ def _card_of(sources: list[Source]) -> dict[str, Any]:
         "read": {},
         "steps": [],
         "counts": _summary(sources[0].run) if is_run else {},
-        "lineage": "a row is a group: a task and all attempts at it, with their rewards" if is_run else "",
+        "lineage": "a row is a group: a task and all rollouts of it, with their rewards" if is_run else "",
         "shape": "groups" if is_run else "",
         "scores": {},
         "outputs": [

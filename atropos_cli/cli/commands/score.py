@@ -53,7 +53,7 @@ def score(
         ),
     ] = None,
     group: Annotated[
-        bool, typer.Option("--group", help="Join rows of one attempt into groups by task.", rich_help_panel=REWARDS)
+        bool, typer.Option("--group", help="Join rows of one rollout into groups by task.", rich_help_panel=REWARDS)
     ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.", rich_help_panel=WORK)] = 2,
     deadline: Annotated[
@@ -213,7 +213,7 @@ def _print(session: Session, report: ScoreReport, spec: OutputSpec, *, as_json: 
     say = session.out.note if spec.to_stdout else session.out.data
     data = report.as_json()
     before = f", {report.resumed} of them before" if report.resumed else ""
-    say(f"scored {report.scored} of {report.attempts} attempts in {report.records} records{before}")
+    say(f"scored {report.scored} of {report.rollouts} rollouts in {report.records} records{before}")
     if report.errors:
         say("failed: " + ", ".join(f"{count} {name}" for name, count in report.errors.most_common()))
     if report.not_scored:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from atropos_cli.datasets.convert.sft import SftConverter, SftOptions
     from atropos_cli.io.card import Card
 
-LINEAGE = "`rollout` names the attempt, `task` its task, `score` the score it was chosen by"
+LINEAGE = "`rollout` names the rollout, `task` its task, `score` the score it was chosen by"
 
 
 def sft_gen(
@@ -45,7 +45,7 @@ def sft_gen(
             "--select",
             panel=CHOICE,
             metavar="best|top|all",
-            text="Of each group: the best attempt, the --top best, or all that pass.",
+            text="Of each group: the best rollout, the --top best, or all that pass.",
             show_default=True,
         ),
     ] = "best",
@@ -58,7 +58,7 @@ def sft_gen(
         float, option("--min-gap", panel=CHOICE, text="Take score > the group's worst + this.", min=0.0)
     ] = 0.0,
     max_per_task: Annotated[
-        int | None, option("--max-per-task", panel=CHOICE, text="Attempts of a task, over all groups.", min=1)
+        int | None, option("--max-per-task", panel=CHOICE, text="Rollouts of a task, over all groups.", min=1)
     ] = None,
     keep_duplicates: Annotated[
         bool, option("--keep-duplicates", panel=CHOICE, text="Take identical answers of a group more than once.")
@@ -120,7 +120,7 @@ def sft_gen(
 ) -> int:
     """Make rows for supervised fine-tuning, as TRL, LLaMA-Factory, Axolotl and others read them.
 
-    Failed attempts, empty answers and attempts that were cut off are left out and counted. Token ids that were
+    Failed rollouts, empty answers and rollouts that were cut off are left out and counted. Token ids that were
     stored with a rollout are used as they are; with --tokenizer, the masks of rendered rows are proven for the
     template. Exit code 1 when no row comes out; no file is written then.
     """
@@ -194,7 +194,7 @@ def sft_gen(
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
     _warn(session, converter)
-    rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.attempts, 'attempt')}"
+    rows = f"{counted(converter.report.rows, 'row')} from {counted(converter.report.rollouts, 'rollout')}"
     made = conversion.Made(_card(converter, reading, report, template_arg), report, rows, "sft")
     return conversion.conclude(session, out, made, passing, as_json=as_json)
 
@@ -278,7 +278,7 @@ def _print(session: Session, reading: Reading, converter: SftConverter, out: Any
     report = converter.report
     for line in dataio.read_lines(reading.log):
         say(line)
-    say(f"took {dataio.share(report.selected, report.attempts)} attempts, made {report.rows} rows")
+    say(f"took {dataio.share(report.selected, report.rollouts)} rollouts, made {report.rows} rows")
     conversion.say_counts(say, "left out", report.left_out)
     conversion.say_counts(say, "rows with", {name: n for name, n in report.notes.items() if n})
     rendering = converter.rendering

@@ -51,7 +51,7 @@ def view(
         typer.Option(
             "--group/--no-group",
             show_default=False,
-            help="Join rows of one attempt by task, or by prompt.  [default: where rows have a task id, up to 64 MB]",
+            help="Join rows of one rollout by task, or by prompt.  [default: where rows have a task id, up to 64 MB]",
         ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, rich_help_panel=SERVER, help="0: a free one.")] = 0,

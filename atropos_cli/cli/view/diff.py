@@ -25,11 +25,11 @@ class _Side:
     failed: int = 0
 
     def add(self, record: Record) -> None:
-        for attempt in record.attempts:
-            if attempt.failure is not None:
+        for rollout in record.rollouts:
+            if rollout.failure is not None:
                 self.failed += 1
-            elif attempt.score is not None:
-                self.total += attempt.score
+            elif rollout.score is not None:
+                self.total += rollout.score
                 self.scored += 1
 
     @property

@@ -132,10 +132,10 @@ class _Page:
                 self._tokens += self._tokens_of(side, position, found)
 
     def _tokens_of(self, side: int, position: int, found: Any) -> Iterator[str]:
-        for attempt in found.attempts[: payload.ATTEMPTS]:
-            sequences = payload.tokens(found, attempt.index, self._library.decode, _TOKENS)
+        for rollout in found.rollouts[: payload.ROLLOUTS]:
+            sequences = payload.tokens(found, rollout.index, self._library.decode, _TOKENS)
             if sequences:
-                yield f'"{side}/{position}/{attempt.index}":{_json(sequences)}'
+                yield f'"{side}/{position}/{rollout.index}":{_json(sequences)}'
 
     def _flush(self) -> None:
         """Write the block."""

@@ -80,18 +80,18 @@ class Library:
         return payload.group(position, found, _whole(given, "first", 0))
 
     def message(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """The whole of a text that was cut. attempt -1: of the shared prompt."""
+        """The whole of a text that was cut. rollout -1: of the shared prompt."""
         _, found = self._found(given)
-        numbers = _whole(given, "attempt", 0, low=-1), _whole(given, "message", 0), _whole(given, "part", 0)
+        numbers = _whole(given, "rollout", 0, low=-1), _whole(given, "message", 0), _whole(given, "part", 0)
         text = payload.full_text(found, *numbers)
         if text is None:
             raise BadRequest("there is no such text")
         return {"text": text}
 
     def tokens(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """The token sequences of an attempt."""
+        """The token sequences of a rollout."""
         _, found = self._found(given)
-        return {"sequences": payload.tokens(found, _whole(given, "attempt", 0), self.decode)}
+        return {"sequences": payload.tokens(found, _whole(given, "rollout", 0), self.decode)}
 
     def comparison(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The comparison of the two runs, or how far it is."""

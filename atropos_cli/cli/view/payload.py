@@ -14,7 +14,7 @@ from atropos_cli.cli.view import parts
 from atropos_cli.cli.view.parts import BRIEF, Cutter, plain
 from atropos_cli.cli.view.runs import Unreadable
 from atropos_cli.domain.base import is_finite
-from atropos_cli.io.records import Attempt, Message, Record, TokenSeq, text_of
+from atropos_cli.io.records import Message, Record, StoredRollout, TokenSeq, text_of
 
 BUDGET = 4_000_000
 """Characters of a whole group; beyond it texts are cut to a few words."""
@@ -22,8 +22,8 @@ BUDGET = 4_000_000
 IMAGES = 16_000_000
 """Characters of all images of a group."""
 
-ATTEMPTS = 64
-"""Attempts of a group that are sent at once."""
+ROLLOUTS = 64
+"""Rollouts of a group that are sent at once."""
 
 MESSAGES = 400
 TOKENS = 20_000
@@ -35,11 +35,11 @@ def summary(position: int, group: Record | Unreadable) -> dict[str, Any]:
     """One line of the list."""
     if isinstance(group, Unreadable):
         return {"n": position, "problem": group.problem, "task": group.where}
-    attempts = group.attempts
-    scores = [None if attempt.failure is not None else attempt.score for attempt in attempts]
+    rollouts = group.rollouts
+    scores = [None if rollout.failure is not None else rollout.score for rollout in rollouts]
     known = [score for score in scores if score is not None]
     preview = next((text for m in reversed(group.prompt) if m["role"] != "system" and (text := text_of(m).strip())), "")
-    reasons = [_reason(attempt) or "" for attempt in attempts[:SCORES]]
+    reasons = [_reason(rollout) or "" for rollout in rollouts[:SCORES]]
     task = task_label(group)
     brief = " ".join(preview[:BRIEF].split())
     return {
@@ -49,13 +49,13 @@ def summary(position: int, group: Record | Unreadable) -> dict[str, Any]:
         "env": (group.env or group.task_name or "")[:BRIEF],
         "turn": group.turn,
         "scores": scores[:SCORES],
-        "attempts": len(scores),
-        "failed": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is not None],
-        "cut": [i for i, attempt in enumerate(attempts[:SCORES]) if attempt.failure is None and attempt.truncated],
+        "rollouts": len(scores),
+        "failed": [i for i, rollout in enumerate(rollouts[:SCORES]) if rollout.failure is not None],
+        "cut": [i for i, rollout in enumerate(rollouts[:SCORES]) if rollout.failure is None and rollout.truncated],
         "mean": _mean(known),
         "preview": "" if brief.startswith(task[:40]) else brief,
         "stops": reasons[:1] if len(set(reasons)) == 1 else reasons,
-        "length": _length(attempts),
+        "length": _length(rollouts),
     }
 
 
@@ -66,21 +66,21 @@ def _mean(values: Sequence[float]) -> float | None:
         return math.fsum(value / len(values) for value in values)
 
 
-def _length(attempts: Sequence[Attempt]) -> list[Any] | None:
+def _length(rollouts: Sequence[StoredRollout]) -> list[Any] | None:
     """[mean length of the replies, its unit]: tokens where the rows count them, else characters."""
-    told = [count for attempt in attempts if (count := attempt.billed_tokens) is not None]
+    told = [count for rollout in rollouts if (count := rollout.billed_tokens) is not None]
     if told:
         return [round(sum(told) / len(told), 1), "tokens"]
-    texts = [len(attempt.completion_text) for attempt in attempts if attempt.failure is None]
+    texts = [len(rollout.completion_text) for rollout in rollouts if rollout.failure is None]
     return [round(sum(texts) / len(texts), 1), "characters"] if texts else None
 
 
 def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str, Any]:
-    """A whole group: what its attempts share, and ATTEMPTS of them from `first` on."""
+    """A whole group: what its rollouts share, and ROLLOUTS of them from `first` on."""
     if isinstance(found, Unreadable):
         return {"n": position, "problem": found.problem, "where": found.where, "text": found.text}
     cutter = Cutter(BUDGET, IMAGES)
-    shown = found.attempts[first : first + ATTEMPTS]
+    shown = found.rollouts[first : first + ROLLOUTS]
     prompt = _shared_prompt(shown) if shown else found.prompt
     names = parts.tool_names(prompt)
     return {
@@ -100,57 +100,57 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
         "tools": _text(cutter, found.tools),
         "prompt": [parts.message(cutter, message, i, names) for i, message in enumerate(prompt[:MESSAGES])],
         "first": first,
-        "total": len(found.attempts),
-        "attempts": [_attempt(cutter, found, attempt, len(prompt)) for attempt in shown],
+        "total": len(found.rollouts),
+        "rollouts": [_rollout(cutter, found, rollout, len(prompt)) for rollout in shown],
     }
 
 
-def _shared_prompt(attempts: Sequence[Attempt]) -> list[Message]:
-    """The messages of the prompt with which all attempts begin (by role and content)."""
-    shared = attempts[0].prompt
-    for attempt in attempts[1:]:
-        if attempt.prompt is shared:
+def _shared_prompt(rollouts: Sequence[StoredRollout]) -> list[Message]:
+    """The messages of the prompt with which all rollouts begin (by role and content)."""
+    shared = rollouts[0].prompt
+    for rollout in rollouts[1:]:
+        if rollout.prompt is shared:
             continue
-        for i, (a, b) in enumerate(zip(shared, attempt.prompt, strict=False)):
+        for i, (a, b) in enumerate(zip(shared, rollout.prompt, strict=False)):
             if a["role"] != b["role"] or a.get("content") != b.get("content"):
                 shared = shared[:i]
                 break
         else:
-            shared = shared[: len(attempt.prompt)]
+            shared = shared[: len(rollout.prompt)]
     return shared
 
 
-def _attempt(cutter: Cutter, record: Record, attempt: Attempt, start: int) -> dict[str, Any]:
-    messages = attempt.messages[start : start + MESSAGES]
-    names = parts.tool_names(attempt.messages)
+def _rollout(cutter: Cutter, record: Record, rollout: StoredRollout, start: int) -> dict[str, Any]:
+    messages = rollout.messages[start : start + MESSAGES]
+    names = parts.tool_names(rollout.messages)
     data: dict[str, Any] = {
-        "index": attempt.index,
-        "score": attempt.score,
-        "advantage": _advantage(record, attempt),
-        "rewards": _numbers(attempt.rewards),
-        "metrics": _numbers(attempt.raw.get("metrics")) if attempt.raw is not record.raw else {},
-        "label": attempt.label,
-        "stop": attempt.stop_reason,
-        "finish": attempt.finish_reason,
-        "truncated": attempt.truncated,
-        "tokens": token_counts(attempt),
+        "index": rollout.index,
+        "score": rollout.score,
+        "advantage": _advantage(record, rollout),
+        "rewards": _numbers(rollout.rewards),
+        "metrics": _numbers(rollout.raw.get("metrics")) if rollout.raw is not record.raw else {},
+        "label": rollout.label,
+        "stop": rollout.stop_reason,
+        "finish": rollout.finish_reason,
+        "truncated": rollout.truncated,
+        "tokens": token_counts(rollout),
         "messages": [parts.message(cutter, message, start + i, names) for i, message in enumerate(messages)],
-        "more": max(0, len(attempt.messages) - start - MESSAGES),
+        "more": max(0, len(rollout.messages) - start - MESSAGES),
     }
-    if attempt.failure is not None:
-        data["failure"] = {key: cutter.cut(plain(attempt.failure.get(key)))[0] for key in ("stage", "type", "message")}
+    if rollout.failure is not None:
+        data["failure"] = {key: cutter.cut(plain(rollout.failure.get(key)))[0] for key in ("stage", "type", "message")}
     return data
 
 
-def _reason(attempt: Attempt) -> str | None:
-    return attempt.stop_reason or attempt.finish_reason
+def _reason(rollout: StoredRollout) -> str | None:
+    return rollout.stop_reason or rollout.finish_reason
 
 
-def _advantage(record: Record, attempt: Attempt) -> float | None:
+def _advantage(record: Record, rollout: StoredRollout) -> float | None:
     values = record.raw.get("advantages")
-    if not isinstance(values, list) or len(values) != len(record.attempts):
+    if not isinstance(values, list) or len(values) != len(record.rollouts):
         return None
-    value = values[attempt.index] if attempt.index < len(values) else None
+    value = values[rollout.index] if rollout.index < len(values) else None
     return float(value) if is_finite(value) else None
 
 
@@ -165,34 +165,34 @@ def _text(cutter: Cutter, value: Any) -> str | None:
     return None if value is None else cutter.cut(plain(value))[0]
 
 
-def full_text(found: Record | Unreadable, attempt: int, message: int, part: int) -> str | None:
+def full_text(found: Record | Unreadable, rollout: int, message: int, part: int) -> str | None:
     """The whole of a text that was cut; None when there is no such text."""
     if isinstance(found, Unreadable):
         return None
-    if attempt < 0:
+    if rollout < 0:
         messages = found.prompt
-    elif attempt < len(found.attempts):
-        messages = found.attempts[attempt].messages
+    elif rollout < len(found.rollouts):
+        messages = found.rollouts[rollout].messages
     else:
         return None
     return parts.full_text(messages[message], part) if 0 <= message < len(messages) else None
 
 
-def _sequences(attempt: Attempt) -> tuple[TokenSeq, ...]:
-    """The token sequences of an attempt, without those whose lists are no ids."""
+def _sequences(rollout: StoredRollout) -> tuple[TokenSeq, ...]:
+    """The token sequences of a rollout, without those whose lists are no ids."""
     try:
         return tuple(
             sequence
-            for sequence in attempt.sequences
+            for sequence in rollout.sequences
             if len(sequence.mask) == len(sequence.ids) and all(type(token) is int for token in sequence.ids)
         )
     except (TypeError, ValueError, KeyError):
         return ()
 
 
-def token_counts(attempt: Attempt) -> dict[str, Any] | None:
+def token_counts(rollout: StoredRollout) -> dict[str, Any] | None:
     """How many tokens are stored and trained, and whether they have log probabilities."""
-    sequences = _sequences(attempt)
+    sequences = _sequences(rollout)
     if not sequences:
         return None
     return {
@@ -202,15 +202,15 @@ def token_counts(attempt: Attempt) -> dict[str, Any] | None:
     }
 
 
-def tokens(found: Record | Unreadable, attempt: int, decode: Any = None, limit: int = TOKENS) -> list[dict[str, Any]]:
-    """The sequences of an attempt: ids, mask as text of 0 and 1, log probabilities, texts with a tokenizer.
+def tokens(found: Record | Unreadable, rollout: int, decode: Any = None, limit: int = TOKENS) -> list[dict[str, Any]]:
+    """The sequences of a rollout: ids, mask as text of 0 and 1, log probabilities, texts with a tokenizer.
 
     At most `limit` tokens in all; `total` of a sequence is what it has.
     """
-    if isinstance(found, Unreadable) or not 0 <= attempt < len(found.attempts):
+    if isinstance(found, Unreadable) or not 0 <= rollout < len(found.rollouts):
         return []
     data = []
-    for sequence in _sequences(found.attempts[attempt]):
+    for sequence in _sequences(found.rollouts[rollout]):
         ids = sequence.ids[:limit]
         limit -= len(ids)
         logprobs = sequence.logprobs[: len(ids)] if sequence.logprobs is not None else None

@@ -19,12 +19,12 @@ from atropos_cli.io.grouping import joined
 from atropos_cli.io.jsonvalue import NotJson, kind_of, parse
 from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.readers import pick_format
-from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.io.records import Record, StoredRollout, text_of
 from atropos_cli.io.rundir import being_written
 from atropos_cli.io.sources import Source
 
 AUTO_GROUP = 64 << 20
-"""Rows of single attempts are joined by task without being asked up to this many bytes: all must be read for it."""
+"""Rows of single rollouts are joined by task without being asked up to this many bytes: all must be read for it."""
 
 _LOOK = 200
 _CACHE = 32
@@ -43,7 +43,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for. The conditions on rewards, reasons and failures must hold for one and the same attempt."""
+    """What is looked for. The conditions on rewards, reasons and failures must hold for one and the same rollout."""
 
     text: str = ""
     env: str = ""
@@ -70,19 +70,19 @@ class Query:
         if self.env and self.env != (record.env or record.task_name):
             return False
         if (self.stop or self.failed or self.low is not None or self.high is not None) and not any(
-            map(self._matches_attempt, record.attempts)
+            map(self._matches_rollout, record.rollouts)
         ):
             return False
         return not self.text or self.text.lower() in _searched(record)
 
-    def _matches_attempt(self, attempt: Attempt) -> bool:
-        if self.failed and attempt.failure is None:
+    def _matches_rollout(self, rollout: StoredRollout) -> bool:
+        if self.failed and rollout.failure is None:
             return False
-        if self.stop and self.stop not in (attempt.stop_reason, attempt.finish_reason):
+        if self.stop and self.stop not in (rollout.stop_reason, rollout.finish_reason):
             return False
         if self.low is None and self.high is None:
             return True
-        score = attempt.score
+        score = rollout.score
         return (
             score is not None and (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
         )
@@ -92,7 +92,7 @@ def _searched(record: Record) -> str:
     """All text of a record that is searched, in lower case."""
     parts = [record.id, record.task_id or "", record.task_name or ""]
     seen: set[int] = set()
-    for messages in (record.prompt, *(attempt.messages for attempt in record.attempts)):
+    for messages in (record.prompt, *(rollout.messages for rollout in record.rollouts)):
         for message in messages:
             if id(message) in seen:
                 continue
@@ -274,7 +274,7 @@ class Run:
         raise DataError(f"{self.name}: no rows", hint="is it the right file?")
 
     def _join_rows(self) -> None:
-        """Put rows of one attempt into groups by task, in the order of each task's first row."""
+        """Put rows of one rollout into groups by task, in the order of each task's first row."""
         groups: dict[str, array[int]] = {}
         for index in range(sum(map(len, self._rows))):
             record = self._read_row(index)
@@ -285,4 +285,4 @@ class Run:
 
 
 def _is_row(record: Record) -> bool:
-    return not FORMATS[record.format].group and len(record.attempts) == 1
+    return not FORMATS[record.format].group and len(record.rollouts) == 1

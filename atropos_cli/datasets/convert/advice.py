@@ -51,7 +51,7 @@ def advice(report: SftReport, options: SftOptions, rendering: Rendering | None) 
     if report.zero_or_less and no_threshold:
         found.append(
             (
-                f"{report.zero_or_less} of {report.selected} attempts taken have a score of 0 or less",
+                f"{report.zero_or_less} of {report.selected} rollouts taken have a score of 0 or less",
                 "--above 0 leaves them out",
             )
         )
@@ -71,18 +71,18 @@ def advice(report: SftReport, options: SftOptions, rendering: Rendering | None) 
 def why_nothing(report: SftReport) -> tuple[str, str | None]:
     """(why no row came out, hint)."""
     if not report.left_out:
-        return "no row came out: the records hold no attempts", None
+        return "no row came out: the records hold no rollouts", None
     reason, count = report.left_out.most_common(1)[0]
-    text = f"no row came out of {report.attempts} attempts; most were left out as {reason} ({count})"
+    text = f"no row came out of {report.rollouts} rollouts; most were left out as {reason} ({count})"
     example = report.first.get(reason)
     return (f"{text}\n{example}" if example else text), _HINTS.get(reason.partition(":")[0])
 
 
 _HINTS = {
     "template": "--system fold takes the system message out of the template's sight; --chat-template FILE replaces it",
-    "unscored": "--select all takes attempts without a score; atropos score gives them one",
+    "unscored": "--select all takes rollouts without a score; atropos score gives them one",
     "score": "loosen --above or --min-score",
-    "truncated": "--keep-truncated takes attempts that were cut off",
+    "truncated": "--keep-truncated takes rollouts that were cut off",
     "no_prompt_tokens": "--retokenize --tokenizer NAME makes tokens of the messages instead",
     "cut_end_mark": "--format tokens leaves the end mark untrained; --keep-truncated is what takes such replies",
     "no_tokens": "--tokenizer NAME makes tokens of the messages",
@@ -124,34 +124,34 @@ _ENOUGH = 10  # pairs, before a share of them says anything
 def why_no_pairs(report: PairReport, options: PairOptions) -> tuple[str, str | None]:
     """(why no row came out, hint)."""
     groups = report.left_out_groups
-    if report.groups and groups["one_attempt"] == report.groups:
+    if report.groups and groups["one_rollout"] == report.groups:
         noun = "group" if report.groups == 1 else "groups"
         return (
             f"{report.groups} {noun}, all with one completion: there is nothing to pair",
-            "sample more attempts a task (atropos gen --group-size 8), or join rows of one task with --group",
+            "sample more rollouts a task (atropos gen --group-size 8), or join rows of one task with --group",
         )
     every = Counter({**groups, **report.left_out_pairs} if groups else report.left_out_pairs) + Counter()
     if options.kto or not every:
-        every = report.left_out_attempts + report.left_out_pairs
+        every = report.left_out_rollouts + report.left_out_pairs
     if not every:
         return f"no row came out of {report.groups} groups", None
     reason, count = every.most_common(1)[0]
     what = "row" if options.kto else "pair"
     text = f"no {what} came out of {report.groups} groups; most were left out as {reason} ({count})"
     example = report.first.get(reason)
-    if reason == "one_usable_attempt" and report.left_out_attempts:
-        reason = report.left_out_attempts.most_common(1)[0][0]
-        text += f", their attempts as {reason}"
+    if reason == "one_usable_rollout" and report.left_out_rollouts:
+        reason = report.left_out_rollouts.most_common(1)[0][0]
+        text += f", their rollouts as {reason}"
     return (f"{text}\n{example}" if example else text), _PAIR_HINTS.get(reason.partition(":")[0])
 
 
 _PAIR_HINTS = {
     **_HINTS,
-    "tie": "a pair needs two scores that differ; atropos score may tell more attempts apart",
+    "tie": "a pair needs two scores that differ; atropos score may tell more rollouts apart",
     "margin": "lower --margin",
-    "prompts_differ": "attempts of a group answer different prompts; --same-prompt user compares user messages only",
-    "unscored": "atropos score gives attempts a score",
+    "prompts_differ": "rollouts of a group answer different prompts; --same-prompt user compares user messages only",
+    "unscored": "atropos score gives rollouts a score",
     "needs_template": "give --tokenizer, or leave out --text",
-    "environment_differs": "the attempts part where the environment answers, so they share no prompt",
+    "environment_differs": "the rollouts part where the environment answers, so they share no prompt",
     "length_ratio": "raise --max-length-ratio",
 }

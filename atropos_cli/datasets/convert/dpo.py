@@ -5,7 +5,7 @@
         for row in converter.rows(record): ...
 
 A pair shares its prompt to the letter. In conversations of several turns the prompt goes up to the first
-reply that differs. Every group, attempt and pair that is left out is counted under one reason.
+reply that differs. Every group, rollout and pair that is left out is counted under one reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ THRESHOLD = 0.5
 class PairOptions:
     """margin: the least gap between the two scores. min_chosen: the least score of the chosen one.
 
-    threshold: from which score on an attempt is correct (correct-wrong, and the labels of KTO rows).
+    threshold: from which score on a rollout is correct (correct-wrong, and the labels of KTO rows).
     same_prompt: which messages of the prompts must agree. completion: what follows the first difference, or the
     differing turn alone. kto: rows with a label instead of pairs. sharegpt: as LLaMA-Factory reads either.
     """
@@ -81,10 +81,10 @@ class PairReport:
 
     groups: int = 0
     groups_with_pairs: int = 0
-    attempts: int = 0
+    rollouts: int = 0
     rows: int = 0
     left_out_groups: Counter[str] = field(default_factory=Counter)
-    left_out_attempts: Counter[str] = field(default_factory=Counter)
+    left_out_rollouts: Counter[str] = field(default_factory=Counter)
     left_out_pairs: Counter[str] = field(default_factory=Counter)
     per_group: Counter[int] = field(default_factory=Counter)
     labels: Counter[bool] = field(default_factory=Counter)
@@ -106,10 +106,10 @@ class PairReport:
             "groups": self.groups,
             "groups_with_pairs": self.groups_with_pairs,
             "ties": self.left_out_groups["tie"],
-            "attempts": self.attempts,
+            "rollouts": self.rollouts,
             "rows": self.rows,
             "left_out_groups": dict((+self.left_out_groups).most_common()),
-            "left_out_attempts": dict((+self.left_out_attempts).most_common()),
+            "left_out_rollouts": dict((+self.left_out_rollouts).most_common()),
             "left_out_pairs": dict((+self.left_out_pairs).most_common()),
         }
         if self.labels:
@@ -139,7 +139,7 @@ class PairConverter:
     def rows(self, record: Record) -> list[Row]:
         """The rows of a record."""
         self.report.groups += 1
-        self.report.attempts += len(record.attempts)
+        self.report.rollouts += len(record.rollouts)
         usable = self._usable(record)
         made = self._unpaired(record, usable) if self.options.kto else self._paired(record, usable)
         self.report.rows += len(made)
@@ -151,14 +151,14 @@ class PairConverter:
     def _usable(self, record: Record) -> list[int]:
         usable = []
         keep_truncated = self.options.sample.keep_truncated
-        for i, attempt in enumerate(record.attempts):
-            reason = why_not(record, attempt, keep_truncated=keep_truncated)
-            if reason is None and attempt.score is None and attempt.label is None:
+        for i, rollout in enumerate(record.rollouts):
+            reason = why_not(record, rollout, keep_truncated=keep_truncated)
+            if reason is None and rollout.score is None and rollout.label is None:
                 reason = "unscored"
             if reason is None:
                 usable.append(i)
             else:
-                self.report.left_out_attempts[reason] += 1
+                self.report.left_out_rollouts[reason] += 1
         return usable
 
     # Pairs -----------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class PairConverter:
             self._leave_out(record, pairs)
             return []
         rows = [row for pair in pairs if (row := self._tried(record, pair)) is not None]
-        if not rows and self.options.policy == "best-worst" and record.attempts[pairs[0][0]].label is None:
+        if not rows and self.options.policy == "best-worst" and record.rollouts[pairs[0][0]].label is None:
             # One of the two says nothing that the other does not: the next widest gap may.
             for pair in self._by_gap(record, usable):
                 if pair not in pairs and (row := self._tried(record, pair)) is not None:
@@ -188,12 +188,12 @@ class PairConverter:
 
     def _by_gap(self, record: Record, usable: Sequence[int]) -> list[Pair]:
         """All pairs that the options allow, the widest gap first."""
-        options, attempts = self.options, record.attempts
+        options, rollouts = self.options, record.rollouts
         scores = _scores(record, usable)
-        texts = Lazy(attempts, completion_key)
+        texts = Lazy(rollouts, completion_key)
         pairs = selection.all_pairs(scores, margin=options.margin, min_chosen=options.min_chosen, texts=texts)
         if options.max_length_ratio is not None:
-            lengths = Lazy(attempts, completion_length)
+            lengths = Lazy(rollouts, completion_length)
             pairs = selection.length_control(pairs, lengths, options.max_length_ratio)
         return sorted(pairs, key=lambda pair: (scores[pair[1]] or 0.0) - (scores[pair[0]] or 0.0))
 
@@ -209,20 +209,20 @@ class PairConverter:
 
     def _pairs(self, record: Record, usable: Sequence[int]) -> list[Pair] | str:
         """The pairs of a group, or why there are none."""
-        attempts = record.attempts
-        labels = {attempts[i].label: i for i in usable if attempts[i].label}
+        rollouts = record.rollouts
+        labels = {rollouts[i].label: i for i in usable if rollouts[i].label}
         if labels:
             return self._labelled(record, labels)
-        if len(attempts) < 2:
-            return "one_attempt"
+        if len(rollouts) < 2:
+            return "one_rollout"
         if len(usable) < 2:
-            return "one_usable_attempt"
+            return "one_usable_rollout"
         scores = _scores(record, usable)
         if selection.is_tie(scores):
             return "tie"
-        if not same_prompts([attempts[i] for i in usable], self.options.same_prompt):
+        if not same_prompts([rollouts[i] for i in usable], self.options.same_prompt):
             return "prompts_differ"
-        texts, lengths = Lazy(attempts, completion_key), Lazy(attempts, completion_length)
+        texts, lengths = Lazy(rollouts, completion_key), Lazy(rollouts, completion_length)
         pairs = self._by_policy(record, scores, texts, lengths)
         if not pairs:
             return self._why_no_pair(scores, texts)
@@ -243,13 +243,13 @@ class PairConverter:
     def _labelled(self, record: Record, labels: dict[str | None, int]) -> list[Pair] | str:
         """A row that is a pair already."""
         if len(labels) < 2:
-            return "one_usable_attempt"
+            return "one_usable_rollout"
         pair = labels["chosen"], labels["rejected"]
-        keys = [completion_key(record.attempts[i]) for i in pair]
+        keys = [completion_key(record.rollouts[i]) for i in pair]
         if keys[0] == keys[1]:
             return "identical"
         ratio = self.options.max_length_ratio
-        lengths = [completion_length(record.attempts[i]) for i in pair]
+        lengths = [completion_length(record.rollouts[i]) for i in pair]
         if ratio is not None and selection.length_ratio(*lengths) > ratio:
             self.report.left_out_pairs["length_ratio"] += 1
             return "length_ratio"
@@ -288,7 +288,7 @@ class PairConverter:
     def _row(self, record: Record, chosen: int, rejected: int) -> Row:
         """Raises BadMessage, TemplateRefused."""
         options, report = self.options, self.report
-        good, bad = record.attempts[chosen], record.attempts[rejected]
+        good, bad = record.rollouts[chosen], record.rollouts[rejected]
         expect_question(record, good.messages)
         split = diverge(
             good, bad, options.sample, same_prompt=options.same_prompt, turn_only=options.completion == "turn"
@@ -354,19 +354,19 @@ class PairConverter:
         rows: list[Row] = []
         seen: set[str] = set()
         for i in usable:
-            attempt = record.attempts[i]
-            key = completion_key(attempt)
+            rollout = record.rollouts[i]
+            key = completion_key(rollout)
             if key in seen:
-                self.report.left_out_attempts["identical"] += 1
+                self.report.left_out_rollouts["identical"] += 1
                 continue
             seen.add(key)
-            if attempt.label is not None:
-                label = attempt.label == "chosen"
+            if rollout.label is not None:
+                label = rollout.label == "chosen"
             else:
-                label = selection.passes(attempt.score, self.options.threshold, ">=")
+                label = selection.passes(rollout.score, self.options.threshold, ">=")
             try:
-                expect_question(record, attempt.messages)
-                split = Divergence.alone(attempt, self.options.sample)
+                expect_question(record, rollout.messages)
+                split = Divergence.alone(rollout, self.options.sample)
                 if self.options.as_text:
                     text = self._text(split.prompt, split.chosen, record.tools)
                     row: Row = {"prompt": text.prompt, "completion": text.completion, "label": label}
@@ -385,12 +385,12 @@ class PairConverter:
                 self._refuse("template", f"{record.where}: the chat template refuses: {error}")
                 continue
             self.report.labels[label] += 1
-            rows.append({**row, **lineage_of(record, attempt, self.options.sample.fields), **row})
+            rows.append({**row, **lineage_of(record, rollout, self.options.sample.fields), **row})
         return rows
 
 
 def _scores(record: Record, usable: Sequence[int]) -> list[float | None]:
-    """The scores of a group, None for attempts that are of no use."""
-    if len(usable) == len(record.attempts):
+    """The scores of a group, None for rollouts that are of no use."""
+    if len(usable) == len(record.rollouts):
         return record.scores
-    return [attempt.score if i in usable else None for i, attempt in enumerate(record.attempts)]
+    return [rollout.score if i in usable else None for i, rollout in enumerate(record.rollouts)]

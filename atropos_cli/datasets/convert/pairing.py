@@ -1,4 +1,4 @@
-"""Two attempts side by side: where they part, what is prompt and what is completion."""
+"""Two rollouts side by side: where they part, what is prompt and what is completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from atropos_cli.datasets.convert.rendering import Rendering
 from atropos_cli.datasets.convert.samples import SampleOptions, normal, told_cut
 from atropos_cli.datasets.convert.turns import BadMessage, as_turns, fold_system, plain_text
-from atropos_cli.io.records import Attempt, Message, Row, text_of
+from atropos_cli.io.records import Message, Row, StoredRollout, text_of
 
 _T = TypeVar("_T")
 
@@ -23,9 +23,9 @@ class Divergence:
     rejected: list[Message]
 
     @classmethod
-    def alone(cls, attempt: Attempt, options: SampleOptions) -> Divergence:
-        """One attempt: its prompt and its completion (in `chosen`)."""
-        messages, begin = conversation(attempt, options)
+    def alone(cls, rollout: StoredRollout, options: SampleOptions) -> Divergence:
+        """One rollout: its prompt and its completion (in `chosen`)."""
+        messages, begin = conversation(rollout, options)
         return cls(messages[:begin], messages[begin:], [])
 
 
@@ -62,10 +62,10 @@ class Prompted:
         return cls(own, made.text[made.spans[0][0] : made.spans[-1][1]])
 
 
-def conversation(attempt: Attempt, options: SampleOptions) -> tuple[list[Message], int]:
+def conversation(rollout: StoredRollout, options: SampleOptions) -> tuple[list[Message], int]:
     """(messages up to the last reply, where the completion begins), thinking and system text as asked for."""
-    messages = normal(told_cut(attempt), options.thinking)
-    begin = attempt.prompt_length
+    messages = normal(told_cut(rollout), options.thinking)
+    begin = rollout.prompt_length
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
         folded = fold_system(messages)
         begin = max(begin + len(folded) - len(messages), 0)
@@ -74,9 +74,14 @@ def conversation(attempt: Attempt, options: SampleOptions) -> tuple[list[Message
 
 
 def diverge(
-    chosen: Attempt, rejected: Attempt, options: SampleOptions, *, same_prompt: str = "all", turn_only: bool = False
+    chosen: StoredRollout,
+    rejected: StoredRollout,
+    options: SampleOptions,
+    *,
+    same_prompt: str = "all",
+    turn_only: bool = False,
 ) -> Divergence:
-    """Split two attempts at the first reply that differs. Raises BadMessage with the reason when there is none.
+    """Split two rollouts at the first reply that differs. Raises BadMessage with the reason when there is none.
 
     Reasons: identical; prompts_differ; prefix (one side ends where the other goes on); environment_differs (what
     differs first is no reply: the same reply got another answer).
@@ -104,11 +109,11 @@ def diverge(
     return Divergence(a[:begin], *sides)
 
 
-def same_prompts(attempts: Sequence[Attempt], which: str) -> bool:
-    """Do all attempts answer the same prompt: the same messages, or (which "user") the same ones of the user?"""
-    first = attempts[0].prompt
-    return all(attempt.prompt == first for attempt in attempts) or (
-        len({_prompt_key(attempt.prompt, which) for attempt in attempts}) == 1
+def same_prompts(rollouts: Sequence[StoredRollout], which: str) -> bool:
+    """Do all rollouts answer the same prompt: the same messages, or (which "user") the same ones of the user?"""
+    first = rollouts[0].prompt
+    return all(rollout.prompt == first for rollout in rollouts) or (
+        len({_prompt_key(rollout.prompt, which) for rollout in rollouts}) == 1
     )
 
 
@@ -117,25 +122,25 @@ def _prompt_key(prompt: Sequence[Message], which: str) -> tuple[Any, ...]:
 
 
 class Lazy(Sequence[_T]):
-    """A value for each attempt, worked out when it is asked for."""
+    """A value for each rollout, worked out when it is asked for."""
 
-    def __init__(self, attempts: Sequence[Attempt], value: Callable[[Attempt], _T]) -> None:
-        self._attempts = attempts
+    def __init__(self, rollouts: Sequence[StoredRollout], value: Callable[[StoredRollout], _T]) -> None:
+        self._rollouts = rollouts
         self._value = value
         self._known: dict[int, _T] = {}
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._rollouts)
 
     def __getitem__(self, i: Any) -> Any:
         if i not in self._known:
-            self._known[i] = self._value(self._attempts[i])
+            self._known[i] = self._value(self._rollouts[i])
         return self._known[i]
 
 
-def completion_length(attempt: Attempt) -> int:
+def completion_length(rollout: StoredRollout) -> int:
     """Characters that the model wrote: texts and tool calls of all its turns."""
-    return sum(_length(message) for message in attempt.completion if message["role"] == "assistant")
+    return sum(_length(message) for message in rollout.completion if message["role"] == "assistant")
 
 
 def _length(message: Message) -> int:

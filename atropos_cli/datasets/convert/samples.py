@@ -1,4 +1,4 @@
-"""From a stored attempt to a conversation that can be trained on, or the reason why it cannot.
+"""From a stored rollout to a conversation that can be trained on, or the reason why it cannot.
 
 Reasons (also the words of the reports): failed, score_not_finite, truncated:<why>, empty, no_prompt, weight_zero,
 not_text, tool_arguments, and those that later steps add.
@@ -15,7 +15,7 @@ from atropos_cli.domain.finish import cut_by, finish_of
 from atropos_cli.domain.task import TASK_NAME
 from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
-from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
+from atropos_cli.io.records import Message, Record, Row, StoredRollout, text_of
 from atropos_cli.io.thinkform import ThinkingForm, normal_messages, thinking_of
 from atropos_cli.text.thinking import may_think, tell_unknown
 
@@ -55,23 +55,23 @@ class Sample:
     dropped_thinking: bool = False
 
 
-def why_not(record: Record, attempt: Attempt, *, keep_truncated: bool = False) -> str | None:
-    """Why an attempt is of no use whatever its score is; None when it can be used."""
-    if attempt.failure is not None:
+def why_not(record: Record, rollout: StoredRollout, *, keep_truncated: bool = False) -> str | None:
+    """Why a rollout is of no use whatever its score is; None when it can be used."""
+    if rollout.failure is not None:
         return "failed"
-    if record.non_finite and attempt.index in record.non_finite:
+    if record.non_finite and rollout.index in record.non_finite:
         return "score_not_finite"
-    if not keep_truncated and (cut := attempt.cut) is not None:
+    if not keep_truncated and (cut := rollout.cut) is not None:
         return f"truncated:{cut}"
-    messages = attempt.messages
-    if len(messages) > attempt.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
+    messages = rollout.messages
+    if len(messages) > rollout.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
         return None
-    return None if useful_end(messages) > attempt.prompt_length else "empty"
+    return None if useful_end(messages) > rollout.prompt_length else "empty"
 
 
-def completion_key(attempt: Attempt) -> str:
-    """What the model wrote, as one text: two attempts with the same text are the same answer."""
-    completion = attempt.completion
+def completion_key(rollout: StoredRollout) -> str:
+    """What the model wrote, as one text: two rollouts with the same text are the same answer."""
+    completion = rollout.completion
     if len(completion) == 1 and not completion[0].get("tool_calls"):
         return text_of(completion[0]).strip()
     parts = []
@@ -81,11 +81,11 @@ def completion_key(attempt: Attempt) -> str:
     return "\x00".join(parts)
 
 
-def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
-    """The sample of an attempt that `why_not` let through. Raises BadMessage."""
-    begin = attempt.prompt_length
-    expect_question(record, attempt.messages)
-    stored = told_cut(attempt)
+def prepare(record: Record, rollout: StoredRollout, options: SampleOptions) -> Sample:
+    """The sample of a rollout that `why_not` let through. Raises BadMessage."""
+    begin = rollout.prompt_length
+    expect_question(record, rollout.messages)
+    stored = told_cut(rollout)
     messages = normal(stored, options.thinking)
     dropped = options.thinking == "drop" and any(a is not b for a, b in zip(stored, messages, strict=True))
     if options.fold_system and any(message["role"] in ("system", "developer") for message in messages):
@@ -98,7 +98,7 @@ def prepare(record: Record, attempt: Attempt, options: SampleOptions) -> Sample:
     weighted = [i for i in trained if messages[i].get("weight", 1) != 0]
     if not weighted:
         raise BadMessage("weight_zero" if trained else "empty", "no message of the assistant is trained on")
-    lineage = lineage_of(record, attempt, options.fields)
+    lineage = lineage_of(record, rollout, options.fields)
     return Sample(messages, weighted, lineage["task"], record.where, record.tools, lineage, dropped)
 
 
@@ -120,11 +120,11 @@ def _says_something(content: Any) -> bool:
     return bool(content.strip() if isinstance(content, str) else content)
 
 
-def told_cut(attempt: Attempt) -> list[Message]:
+def told_cut(rollout: StoredRollout) -> list[Message]:
     """The messages up to the last reply, which says itself (by its finish reason) when it was cut off."""
-    messages: list[Message] = attempt.messages[: useful_end(attempt.messages)]
-    cut = attempt.reply_cut
-    if cut is not None and messages and attempt.reply is messages[-1] and not is_cut(messages[-1]):
+    messages: list[Message] = rollout.messages[: useful_end(rollout.messages)]
+    cut = rollout.reply_cut
+    if cut is not None and messages and rollout.reply is messages[-1] and not is_cut(messages[-1]):
         messages = [*messages[:-1], {**messages[-1], "finish_reason": "length" if cut == "marked" else cut}]
     return messages
 
@@ -142,16 +142,16 @@ def check_uncut(messages: Sequence[Message], where: str) -> None:
         )
 
 
-def lineage_of(record: Record, attempt: Attempt, fields: Sequence[str] = ()) -> Row:
-    """The columns that lead back from a row to its attempt, and the fields asked for."""
-    found: Row = {"rollout": rollout_id(record, attempt), "task": record.task_key, "score": attempt.score}
+def lineage_of(record: Record, rollout: StoredRollout, fields: Sequence[str] = ()) -> Row:
+    """The columns that lead back from a row to its rollout, and the fields asked for."""
+    found: Row = {"rollout": rollout_id(record, rollout), "task": record.task_key, "score": rollout.score}
     if record.task_name is not None:
         found[TASK_NAME] = record.task_name
     if fields:
-        parallel = parallel_keys(record.raw, len(record.attempts)) if record.format == "atropos" else []
+        parallel = parallel_keys(record.raw, len(record.rollouts)) if record.format == "atropos" else []
         for name in fields:
             if name in parallel:
-                found[name] = record.raw[name][attempt.index]
+                found[name] = record.raw[name][rollout.index]
             elif name in record.raw:
                 found[name] = record.raw[name]
             elif name in record.info:
@@ -164,11 +164,11 @@ def has_field(record: Record, name: str) -> bool:
     return name in record.raw or name in record.info
 
 
-def rollout_id(record: Record, attempt: Attempt) -> str:
-    """The attempt's own id where it has one, else the record's id and its place."""
-    if record.format == "native" and isinstance(attempt.raw.get("id"), str):
-        return str(attempt.raw["id"])
-    return record.id if len(record.attempts) == 1 else f"{record.id}/{attempt.index}"
+def rollout_id(record: Record, rollout: StoredRollout) -> str:
+    """The rollout's own id where it has one, else the record's id and its place."""
+    if record.format == "native" and isinstance(rollout.raw.get("id"), str):
+        return str(rollout.raw["id"])
+    return record.id if len(record.rollouts) == 1 else f"{record.id}/{rollout.index}"
 
 
 def each_turn(sample: Sample) -> list[Sample]:

@@ -1,6 +1,6 @@
-"""Which attempts of a group become training data: pure functions on scores, texts and lengths.
+"""Which rollouts of a group become training data: pure functions on scores, texts and lengths.
 
-All functions take parallel lists, one entry an attempt, and return positions in them. A score of None (never
+All functions take parallel lists, one entry a rollout, and return positions in them. A score of None (never
 scored, failed, not finite) is never chosen and never rejected. Ties go to the lower position. A pair needs
 chosen > rejected, a gap of at least `margin`, and texts that differ after trimming.
 """
@@ -24,7 +24,7 @@ _SLACK = 1e-9
 
 
 def passes(score: float | None, threshold: float | None, op: Operator = ">") -> bool:
-    """Is the score above (">") or at least (">=") the threshold? No threshold lets every scored attempt pass."""
+    """Is the score above (">") or at least (">=") the threshold? No threshold lets every scored rollout pass."""
     if score is None or not math.isfinite(score):
         return False
     if threshold is None:
@@ -61,9 +61,9 @@ def top_n(
     min_gap: float = 0.0,
     texts: Sequence[str] | None = None,
 ) -> list[int]:
-    """The n best attempts that pass the threshold, best first; all that pass when n is None.
+    """The n best rollouts that pass the threshold, best first; all that pass when n is None.
 
-    min_gap: how far above the group's lowest score an attempt must be (strictly), when not 0.
+    min_gap: how far above the group's lowest score a rollout must be (strictly), when not 0.
     texts: identical ones are taken once.
     """
     usable = scored(scores)
@@ -148,7 +148,7 @@ def correct_vs_wrong(
     margin: float = 0.0,
     texts: Sequence[str] | None = None,
 ) -> list[Pair]:
-    """Attempts that reach the threshold against attempts below it: best with worst, each used once."""
+    """Rollouts that reach the threshold against rollouts below it: best with worst, each used once."""
     right = [i for i in _ranked(scores) if passes(scores[i], threshold, ">=")]
     wrong = [i for i in _ranked(scores, lowest=True) if not passes(scores[i], threshold, ">=")]
     pairs: list[Pair] = []
@@ -179,7 +179,7 @@ def capped(pairs: Sequence[Pair], limit: int | None, rng: Random) -> list[Pair]:
 
 
 def is_tie(scores: Scores) -> bool:
-    """Two or more scored attempts, all with the same score."""
+    """Two or more scored rollouts, all with the same score."""
     usable = scored(scores)
     return len(usable) > 1 and len({scores[i] for i in usable}) == 1
 

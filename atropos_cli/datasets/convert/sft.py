@@ -1,11 +1,11 @@
-"""Training rows for supervised fine-tuning out of stored attempts: choose, prepare, render, count.
+"""Training rows for supervised fine-tuning out of stored rollouts: choose, prepare, render, count.
 
     converter = SftConverter(SftOptions(form="tokens"), Rendering.of(tokens, template))
     for record in read_records(...):
         for row in converter.rows(record): ...
     converter.report
 
-Every attempt that does not become a row is counted under one reason.
+Every rollout that does not become a row is counted under one reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from atropos_cli.datasets.convert.samples import (
 from atropos_cli.datasets.convert.selection import passes, top_n
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 
 Form = Literal["messages", "prompt-completion", "sharegpt", "text", "tokens"]
 FORMS: tuple[str, ...] = ("messages", "prompt-completion", "sharegpt", "text", "tokens")
@@ -42,9 +42,9 @@ Select = Literal["best", "top", "all"]
 
 @dataclass(frozen=True, slots=True)
 class SftOptions:
-    """select: the best attempt of a group, the `top` best, or all that pass.
+    """select: the best rollout of a group, the `top` best, or all that pass.
 
-    above, min_score: what an attempt's score must exceed, or reach. min_gap: how far above its group's lowest score
+    above, min_score: what a rollout's score must exceed, or reach. min_gap: how far above its group's lowest score
     it must be. as_text: prompt and completion are rendered text. retokenize: leave stored token ids unused.
     arguments_as_text: arguments of tool calls as JSON text, for tables, whose objects all have the same keys.
     """
@@ -73,10 +73,10 @@ class SftOptions:
 
 @dataclass(slots=True)
 class SftReport:
-    """left_out: attempts by reason. notes: rows that something is to be said about. first: an example of a reason."""
+    """left_out: rollouts by reason. notes: rows that something is to be said about. first: an example of a reason."""
 
     records: int = 0
-    attempts: int = 0
+    rollouts: int = 0
     selected: int = 0
     rows: int = 0
     from_stored_ids: int = 0
@@ -88,7 +88,7 @@ class SftReport:
     def as_json(self) -> dict[str, Any]:
         return {
             "records": self.records,
-            "attempts": self.attempts,
+            "rollouts": self.rollouts,
             "selected": self.selected,
             "rows": self.rows,
             "rows_from_stored_ids": self.from_stored_ids,
@@ -122,22 +122,22 @@ class SftConverter:
     def rows(self, record: Record) -> list[Row]:
         """The rows of a record."""
         self.report.records += 1
-        self.report.attempts += len(record.attempts)
+        self.report.rollouts += len(record.rollouts)
         made: list[Row] = []
         for i in self._chosen(record):
-            attempt = record.attempts[i]
+            rollout = record.rollouts[i]
             if not self._room(record):
                 self.report.left_out["task_cap"] += 1
                 continue
             try:
-                rows = self._rows_of(record, attempt)
+                rows = self._rows_of(record, rollout)
             except BadMessage as error:
                 self._refuse(error.reason, f"{record.where}: {error}")
                 continue
             except TemplateRefused as error:
                 self._refuse("template", f"{record.where}: the chat template refuses: {error}")
                 continue
-            self._took(record, attempt)
+            self._took(record, rollout)
             made += rows
         self.report.rows += len(made)
         return made
@@ -151,28 +151,28 @@ class SftConverter:
         limit = self.options.max_per_task
         return limit is None or self._per_task[_digest(record.task_key)] < limit
 
-    def _took(self, record: Record, attempt: Attempt) -> None:
+    def _took(self, record: Record, rollout: StoredRollout) -> None:
         self.report.selected += 1
-        self.report.zero_or_less += attempt.score is not None and attempt.score <= 0
+        self.report.zero_or_less += rollout.score is not None and rollout.score <= 0
         if self.options.max_per_task is not None:
             self._per_task[_digest(record.task_key)] += 1
 
     def _chosen(self, record: Record) -> list[int]:
-        """Positions of the attempts that the policy takes; the others are counted."""
-        options, attempts = self.options, record.attempts
+        """Positions of the rollouts that the policy takes; the others are counted."""
+        options, rollouts = self.options, record.rollouts
         scores: list[float | None] = []
         usable: list[int] = []
-        for i, attempt in enumerate(attempts):
-            reason = why_not(record, attempt, keep_truncated=options.sample.keep_truncated)
-            if reason is None and attempt.label == "rejected":
+        for i, rollout in enumerate(rollouts):
+            reason = why_not(record, rollout, keep_truncated=options.sample.keep_truncated)
+            if reason is None and rollout.label == "rejected":
                 reason = "rejected"
-            scores.append(attempt.score if reason is None else None)
+            scores.append(rollout.score if reason is None else None)
             if reason is None:
                 usable.append(i)
             else:
                 self.report.left_out[reason] += 1
         free = options.above is None and options.min_score is None
-        if free and attempts and all(scores[i] is None for i in usable) and (len(attempts) == 1 or attempts[0].label):
+        if free and rollouts and all(scores[i] is None for i in usable) and (len(rollouts) == 1 or rollouts[0].label):
             return usable  # nothing to choose between
         if options.select == "all":
             kept = [i for i in usable if self._passes(scores[i]) or (free and scores[i] is None)]
@@ -180,7 +180,7 @@ class SftConverter:
         else:
             texts = None
             if options.select == "top" and not options.keep_duplicates:
-                texts = [completion_key(attempt) for attempt in attempts]
+                texts = [completion_key(rollout) for rollout in rollouts]
             passing = scores if free else [score if self._passes(score) else None for score in scores]
             kept = _above_gap(
                 top_n(passing, 1 if options.select == "best" else options.top, texts=texts), scores, options.min_gap
@@ -202,11 +202,11 @@ class SftConverter:
                 score = scores[i]
                 reasons["unscored" if score is None else "not_best" if self._passes(score) else "score"] += 1
 
-    def _rows_of(self, record: Record, attempt: Attempt) -> list[Row]:
+    def _rows_of(self, record: Record, rollout: StoredRollout) -> list[Row]:
         options = self.options
-        if options.form == "tokens" and not options.retokenize and attempt.sequences and not _weighted(attempt):
-            return self._stored(record, attempt)
-        sample = prepare(record, attempt, options.sample)
+        if options.form == "tokens" and not options.retokenize and rollout.sequences and not _weighted(rollout):
+            return self._stored(record, rollout)
+        sample = prepare(record, rollout, options.sample)
         one_each = options.split_turns or (options.form == "prompt-completion" and len(sample.trained) > 1)
         samples = each_turn(sample) if one_each else [sample]
         rows: list[Row] = []
@@ -284,11 +284,11 @@ class SftConverter:
             for i, message in enumerate(messages)
         ]
 
-    def _stored(self, record: Record, attempt: Attempt) -> list[Row]:
-        """Rows of the token ids that were stored with the attempt."""
+    def _stored(self, record: Record, rollout: StoredRollout) -> list[Row]:
+        """Rows of the token ids that were stored with the rollout."""
         options = self.options
         rows = []
-        sequences = attempt.sequences[-1:] if options.sample.train_on == "last" else attempt.sequences
+        sequences = rollout.sequences[-1:] if options.sample.train_on == "last" else rollout.sequences
         for sequence in sequences:
             if sequence.mask[0]:
                 raise BadMessage(
@@ -305,17 +305,17 @@ class SftConverter:
             if not any(mask):
                 raise BadMessage("no_trained_token", "no stored token is trained on")
             row = self._token_row(ids, mask)
-            rows.append({**row, **lineage_of(record, attempt, options.sample.fields), **row})
+            rows.append({**row, **lineage_of(record, rollout, options.sample.fields), **row})
         if self.report.from_stored_ids < _COMPARED:
-            self._compare(attempt, rows[-1])
+            self._compare(rollout, rows[-1])
         self.report.from_stored_ids += len(rows)
         return rows
 
-    def _compare(self, attempt: Attempt, row: Row) -> None:
+    def _compare(self, rollout: StoredRollout, row: Row) -> None:
         """Do stored ids say what the reply says, in the words of the tokenizer that was given?"""
         if self.rendering is not None and self.rendering.tokens is not None:
             trained = [label for label in row["labels"] if label != -100]
-            if attempt.text.strip() not in self.rendering.tokens.decode(trained):
+            if rollout.text.strip() not in self.rendering.tokens.decode(trained):
                 self.report.notes["stored_ids_unlike_text"] += 1
 
     def _token_row(self, ids: list[int], mask: list[bool]) -> Row:
@@ -332,8 +332,8 @@ def _above_gap(order: list[int], scores: Sequence[float | None], min_gap: float)
     return [i for i in order if (score := scores[i]) is not None and score - lowest > min_gap]
 
 
-def _weighted(attempt: Attempt) -> bool:
-    return any(message.get("weight", 1) != 1 for message in attempt.messages)
+def _weighted(rollout: StoredRollout) -> bool:
+    return any(message.get("weight", 1) != 1 for message in rollout.messages)
 
 
 def _last_run(mask: Sequence[bool]) -> list[bool]:

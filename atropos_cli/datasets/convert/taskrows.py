@@ -29,7 +29,7 @@ FORMS: tuple[str, ...] = ("verl", "prompt-answer")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a row is made of. mean_score: of its attempts, where there are scores: how hard it is."""
+    """What a row is made of. mean_score: of its rollouts, where there are scores: how hard it is."""
 
     id: str
     prompt: Sequence[Message]
@@ -39,7 +39,7 @@ class Problem:
     kind: str
     tools: list[Row] | None = None
     mean_score: float | None = None
-    attempts: int = 0
+    rollouts: int = 0
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class TaskConverter:
         """`info` is JSON text: keys that differ from row to row would not fit one column of objects."""
         extra: Row = {"split": self._split, "index": self.report.rows, "task": problem.id}
         extra["info"] = dump(problem.info).decode()
-        extra["mean_score"], extra["attempts"] = problem.mean_score, problem.attempts
+        extra["mean_score"], extra["rollouts"] = problem.mean_score, problem.rollouts
         return {
             "data_source": self._source or problem.source,
             "prompt": [{"role": m["role"], "content": _text(m)} for m in problem.prompt],
@@ -136,7 +136,7 @@ class TaskConverter:
         row: Row = {"prompt": [clean(message, arguments_as_text=True) for message in problem.prompt]}
         row |= {"answer": _answer(problem.answer), "environment": problem.source, "task": problem.id}
         row |= {"task_name": problem.kind, "info": dump(problem.info).decode()}
-        row |= {"mean_score": problem.mean_score, "attempts": problem.attempts}
+        row |= {"mean_score": problem.mean_score, "rollouts": problem.rollouts}
         if problem.tools:
             row["tools"] = dump(problem.tools).decode()
         return row

@@ -1,4 +1,4 @@
-"""Caps that need the whole data: so many attempts a task, and equal numbers from each class."""
+"""Caps that need the whole data: so many rollouts a task, and equal numbers from each class."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import defaultdict
 from hashlib import blake2b
 
 from atropos_cli.datasets.filter.rules import FilterSpec
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 
 
 class Caps:
-    """First `add` every surviving attempt in order, then `decide`; `keeps(i)` answers for the i-th added.
+    """First `add` every surviving rollout in order, then `decide`; `keeps(i)` answers for the i-th added.
 
-    Costs 24 bytes an attempt, and a table of tasks and classes.
+    Costs 24 bytes a rollout, and a table of tasks and classes.
     """
 
     def __init__(self, spec: FilterSpec) -> None:
@@ -25,18 +25,18 @@ class Caps:
         self._classes: dict[str, int] = {}
         self._reasons = bytearray()
 
-    def add(self, record: Record, attempt: Attempt) -> None:
-        self._rank.append(self._rank_of(record, attempt))
+    def add(self, record: Record, rollout: StoredRollout) -> None:
+        self._rank.append(self._rank_of(record, rollout))
         task = self._tasks.setdefault(record.task_key, len(self._tasks))
         self._task.append(task)
         self._class.append(self._classes.setdefault(self._class_of(record), len(self._classes)))
 
-    def _rank_of(self, record: Record, attempt: Attempt) -> float:
+    def _rank_of(self, record: Record, rollout: StoredRollout) -> float:
         """Lower is kept sooner."""
         if self._spec.cap_by == "score":
-            return float("inf") if attempt.score is None else -attempt.score
+            return float("inf") if rollout.score is None else -rollout.score
         if self._spec.cap_by == "random":
-            place = f"{self._spec.seed}/{record.task_key}/{record.id}/{attempt.index}/{len(self._rank)}"
+            place = f"{self._spec.seed}/{record.task_key}/{record.id}/{rollout.index}/{len(self._rank)}"
             return float(int.from_bytes(blake2b(place.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
         return 0.0
 
@@ -70,7 +70,7 @@ class Caps:
                     self._reasons[i] = reason
 
     def reason(self, i: int) -> str | None:
-        """Why the i-th attempt is dropped, or None."""
+        """Why the i-th rollout is dropped, or None."""
         found = self._reasons[i]
         if not found:
             return None

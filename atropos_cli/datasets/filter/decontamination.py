@@ -18,7 +18,7 @@ from typing import Any
 from atropos_cli.datasets.filter.evaluation_texts import QUESTIONS, EvaluationText, evaluation_texts
 from atropos_cli.errors import DataError
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects
-from atropos_cli.io.records import Attempt, Message, Record
+from atropos_cli.io.records import Message, Record, StoredRollout
 from atropos_cli.io.sources import Source, find_sources
 from atropos_cli.text.words import WORD, normal_text, units, weight, word_grams, words
 
@@ -39,7 +39,7 @@ _OFTEN = 10  # times that the same words are found before they look like a templ
 class EvaluationIndex:
     """The n-grams and short questions of evaluation files. `matches` counts hits by file.
 
-    too_short: questions that are not looked for. without_text: rows from which no text was read. unseen: attempts
+    too_short: questions that are not looked for. without_text: rows from which no text was read. unseen: rollouts
     whose text is not stored, or not all of it is text.
     """
 
@@ -105,14 +105,14 @@ class EvaluationIndex:
         """False when a message of the task's prompt holds evaluation text."""
         return self._clean([text for message in record.prompt for text in texts_of(message)])
 
-    def place_in(self, record: Record, attempt: Attempt) -> str | None:
-        """Where an attempt at a clean prompt holds evaluation text: its own "prompt", the "completion", or None."""
-        if not attempt.messages or any(map(_has_other_parts, attempt.messages)):
+    def place_in(self, record: Record, rollout: StoredRollout) -> str | None:
+        """Where a rollout at a clean prompt holds evaluation text: its own "prompt", the "completion", or None."""
+        if not rollout.messages or any(map(_has_other_parts, rollout.messages)):
             self.unseen += 1
-        before = attempt.prompt
+        before = rollout.prompt
         if before != record.prompt and not self._clean([text for message in before for text in texts_of(message)]):
             return "prompt"
-        after = [text for message in attempt.completion for text in texts_of(message)]
+        after = [text for message in rollout.completion for text in texts_of(message)]
         return None if self._clean(after) else "completion"
 
     def _clean(self, texts: Iterable[str]) -> bool:
@@ -163,7 +163,7 @@ class EvaluationIndex:
                 )
         if self.unseen:
             said.append(
-                f"{self.unseen} attempts hold token ids, images or other parts that are no text: "
+                f"{self.unseen} rollouts hold token ids, images or other parts that are no text: "
                 "evaluation data in those was not looked for"
             )
         return said
@@ -177,7 +177,7 @@ class EvaluationIndex:
             "short_questions": sum(map(len, self._short.values())),
             "too_short": self.too_short,
             "rows_without_text": dict(self.without_text),
-            "attempts_not_all_text": self.unseen,
+            "rollouts_not_all_text": self.unseen,
             "matches": dict(self.matches),
             "examples": self.examples,
         }

@@ -2,7 +2,7 @@
 
 The first of its kind is kept, in the order of the input. Exact ones are compared without white space around
 them, near ones by words and symbols alone (`domain.words`): case, punctuation and the width of signs do not count.
-Scope "task": only attempts at the same task are compared; "all": all attempts.
+Scope "task": only rollouts of the same task are compared; "all": all rollouts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from atropos_cli.errors import PluginError
-from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.io.records import Record, StoredRollout, text_of
 from atropos_cli.text.words import normal_text, units
 
 Scope = Literal["task", "all"]
@@ -20,14 +20,14 @@ RECALL = 0.995
 """The share of pairs at the threshold itself that are looked at closely."""
 
 
-def completion_key(attempt: Attempt) -> str:
-    """The completion as one text that two attempts share only when they did the same: text, tool calls, results."""
-    if not attempt.messages:
-        return str(attempt.tokens)
-    if len(attempt.messages) - attempt.prompt_length == 1 and "tool_calls" not in attempt.messages[-1]:
-        return text_of(attempt.messages[-1]).strip()
+def completion_key(rollout: StoredRollout) -> str:
+    """The completion as one text that two rollouts share only when they did the same: text, tool calls, results."""
+    if not rollout.messages:
+        return str(rollout.tokens)
+    if len(rollout.messages) - rollout.prompt_length == 1 and "tool_calls" not in rollout.messages[-1]:
+        return text_of(rollout.messages[-1]).strip()
     parts = []
-    for message in attempt.completion:
+    for message in rollout.completion:
         parts.append(f"{message['role']}\x00{text_of(message).strip()}")
         for call in message.get("tool_calls") or ():
             parts.append(f"\x01{call['function']['name']}\x00{call['function'].get('arguments', '')}")
@@ -41,11 +41,11 @@ class ExactDuplicates:
         self._scope = scope
         self._seen: set[int] = set()
 
-    def is_new(self, record: Record, attempt: Attempt) -> bool:
-        """True for the first attempt with this completion (in its scope), and for one without any."""
-        if not attempt.messages and not attempt.sequences:
+    def is_new(self, record: Record, rollout: StoredRollout) -> bool:
+        """True for the first rollout with this completion (in its scope), and for one without any."""
+        if not rollout.messages and not rollout.sequences:
             return True
-        key = hash((record.task_key if self._scope == "task" else "", completion_key(attempt)))
+        key = hash((record.task_key if self._scope == "task" else "", completion_key(rollout)))
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -77,13 +77,13 @@ class NearDuplicates:
         self._kept: list[Any] = []
         self._bands: dict[int, list[int]] = {}
 
-    def is_new(self, record: Record, attempt: Attempt) -> bool:
-        """True unless a kept attempt has a Jaccard similarity of at least the threshold."""
-        if not attempt.messages and not attempt.sequences:
+    def is_new(self, record: Record, rollout: StoredRollout) -> bool:
+        """True unless a kept rollout has a Jaccard similarity of at least the threshold."""
+        if not rollout.messages and not rollout.sequences:
             return True
         scope = record.task_key if self._scope == "task" else ""
         sketch = self._make()
-        found = shingles(completion_key(attempt))
+        found = shingles(completion_key(rollout))
         sketch.update_batch(found)
         own = self._numpy.unique(self._numpy.array([hash(one) & 0xFFFFFFFF for one in found], dtype="uint32"))
         hashes, rows = sketch.hashvalues, self._rows

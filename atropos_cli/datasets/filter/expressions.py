@@ -1,4 +1,4 @@
-"""A small safe language over the fields of an attempt: `score >= 0.5 and env == 'math' and len(text) < 2000`.
+"""A small safe language over the fields of a rollout: `score >= 0.5 and env == 'math' and len(text) < 2000`.
 
 Python's grammar for comparisons, and/or/not, arithmetic, `in`, `x if y else z`, subscripts and a few
 functions; nothing is executed that is not listed here. The text is parsed once into closures, so a
@@ -20,7 +20,7 @@ from typing import Any
 from atropos_cli.datasets.filter.fieldpaths import paths_that_may_miss
 from atropos_cli.datasets.filter.presence import Presence
 from atropos_cli.errors import UsageError
-from atropos_cli.io.records import Attempt, Record, text_of
+from atropos_cli.io.records import Record, StoredRollout, text_of
 from atropos_cli.text.words import words
 from atropos_cli.timelimit import LIMIT, OverTime, time_limit
 
@@ -36,13 +36,13 @@ class ExpressionError(Exception):
 
 
 class Scope:
-    """An attempt and its record, as the names of the language see them."""
+    """A rollout and its record, as the names of the language see them."""
 
-    __slots__ = ("attempt", "record")
+    __slots__ = ("record", "rollout")
 
-    def __init__(self, record: Record, attempt: Attempt) -> None:
+    def __init__(self, record: Record, rollout: StoredRollout) -> None:
         self.record = record
-        self.attempt = attempt
+        self.rollout = rollout
 
 
 def _known(scores: list[float | None]) -> list[float]:
@@ -60,8 +60,8 @@ def _spread(scores: list[float | None]) -> float | None:
 
 
 FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
-    "score": ("the attempt's score", lambda s: s.attempt.score),
-    "rewards": ("values of each reward by name", lambda s: s.attempt.rewards),
+    "score": ("the rollout's score", lambda s: s.rollout.score),
+    "rewards": ("values of each reward by name", lambda s: s.rollout.rewards),
     "env": ("environment", lambda s: s.record.env),
     "task": ("task id", lambda s: s.record.task_id),
     "task_name": ("name of the kind of task", lambda s: s.record.task_name),
@@ -72,23 +72,23 @@ FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
     "episode": ("episode id", lambda s: s.record.episode_id),
     "answer": ("gold answer", lambda s: s.record.answer),
     "info": ("the task's other fields", lambda s: s.record.info),
-    "raw": ("the source object", lambda s: s.attempt.raw),
-    "index": ("place in the group, from 0", lambda s: s.attempt.index),
-    "text": ("content of the last assistant message", lambda s: s.attempt.text),
-    "completion": ("content of all assistant messages", lambda s: s.attempt.completion_text),
-    "prompt": ("text of the prompt's messages", lambda s: "\n\n".join(map(text_of, s.attempt.prompt))),
-    "reasoning": ("reasoning of the last assistant message", lambda s: (s.attempt.reply or {}).get("reasoning")),
-    "chars": ("characters of the completion", lambda s: len(s.attempt.completion_text)),
-    "words": ("words of the completion", lambda s: len(words(s.attempt.completion_text))),
-    "tokens": ("sampled tokens, where stored", lambda s: s.attempt.completion_tokens),
-    "turns": ("assistant messages of the completion", lambda s: _turns(s.attempt)),
-    "tool_calls": ("tool calls of the completion", lambda s: _tool_calls(s.attempt)),
-    "finish_reason": ("of the last reply, in OpenAI's words", lambda s: s.attempt.finish_reason),
-    "stop_reason": ("why the attempt ended", lambda s: s.attempt.stop_reason),
-    "truncated": ("was it cut off?", lambda s: s.attempt.truncated),
-    "failed": ("did it fail?", lambda s: s.attempt.failure is not None),
-    "label": ("chosen or rejected", lambda s: s.attempt.label),
-    "group_size": ("attempts in the group", lambda s: len(s.record.attempts)),
+    "raw": ("the source object", lambda s: s.rollout.raw),
+    "index": ("place in the group, from 0", lambda s: s.rollout.index),
+    "text": ("content of the last assistant message", lambda s: s.rollout.text),
+    "completion": ("content of all assistant messages", lambda s: s.rollout.completion_text),
+    "prompt": ("text of the prompt's messages", lambda s: "\n\n".join(map(text_of, s.rollout.prompt))),
+    "reasoning": ("reasoning of the last assistant message", lambda s: (s.rollout.reply or {}).get("reasoning")),
+    "chars": ("characters of the completion", lambda s: len(s.rollout.completion_text)),
+    "words": ("words of the completion", lambda s: len(words(s.rollout.completion_text))),
+    "tokens": ("sampled tokens, where stored", lambda s: s.rollout.completion_tokens),
+    "turns": ("assistant messages of the completion", lambda s: _turns(s.rollout)),
+    "tool_calls": ("tool calls of the completion", lambda s: _tool_calls(s.rollout)),
+    "finish_reason": ("of the last reply, in OpenAI's words", lambda s: s.rollout.finish_reason),
+    "stop_reason": ("why the rollout ended", lambda s: s.rollout.stop_reason),
+    "truncated": ("was it cut off?", lambda s: s.rollout.truncated),
+    "failed": ("did it fail?", lambda s: s.rollout.failure is not None),
+    "label": ("chosen or rejected", lambda s: s.rollout.label),
+    "group_size": ("rollouts in the group", lambda s: len(s.record.rollouts)),
     "group_mean": ("mean score of the group", lambda s: _mean(s.record.scores)),
     "group_max": ("best score of the group", lambda s: max(_known(s.record.scores), default=None)),
     "group_min": ("worst score of the group", lambda s: min(_known(s.record.scores), default=None)),
@@ -97,12 +97,12 @@ FIELDS: dict[str, tuple[str, Callable[[Scope], Value]]] = {
 """Names of the language: (meaning, how to get the value)."""
 
 
-def _turns(attempt: Attempt) -> int:
-    return sum(message["role"] == "assistant" for message in attempt.completion)
+def _turns(rollout: StoredRollout) -> int:
+    return sum(message["role"] == "assistant" for message in rollout.completion)
 
 
-def _tool_calls(attempt: Attempt) -> int:
-    return sum(len(message.get("tool_calls") or ()) for message in attempt.completion)
+def _tool_calls(rollout: StoredRollout) -> int:
+    return sum(len(message.get("tool_calls") or ()) for message in rollout.completion)
 
 
 def _length(value: Value) -> int:
@@ -197,16 +197,16 @@ class Expression:
         except RecursionError as error:
             raise UsageError(f"expression {text[:60]!r}... is nested too deeply") from error
 
-    def __call__(self, record: Record, attempt: Attempt) -> Value:
-        """The value for an attempt. Raises ExpressionError for values that do not fit."""
+    def __call__(self, record: Record, rollout: StoredRollout) -> Value:
+        """The value for a rollout. Raises ExpressionError for values that do not fit."""
         try:
-            return self._run(Scope(record, attempt))
+            return self._run(Scope(record, rollout))
         except _FAILURES as error:
             raise ExpressionError(f"{self.text!r}: {error}") from error
 
-    def look(self, record: Record, attempt: Attempt, presence: Presence) -> None:
-        """Count which of the fields that the expression reads the attempt has."""
-        scope = Scope(record, attempt)
+    def look(self, record: Record, rollout: StoredRollout, presence: Presence) -> None:
+        """Count which of the fields that the expression reads the rollout has."""
+        scope = Scope(record, rollout)
         for name, value, parent in self._paths:
             try:
                 there, holder = value(scope) is not None, parent(scope) if parent is not None else None

@@ -1,8 +1,8 @@
-"""Filter stored attempts by rules and write the same format back, with a report of what was dropped and why.
+"""Filter stored rollouts by rules and write the same format back, with a report of what was dropped and why.
 
-Order of the rules: evaluation data in the prompt; spread of the group; single attempts (failures, finish
+Order of the rules: evaluation data in the prompt; spread of the group; single rollouts (failures, finish
 reason, score, length, regular expressions, expressions); duplicates; evaluation data in the completion;
-best of the group; size of what is left of the group; caps over all data. An attempt is counted under the
+best of the group; size of what is left of the group; caps over all data. A rollout is counted under the
 first rule that drops it. One pass, in constant memory; caps take a second pass over what survived.
 """
 
@@ -19,7 +19,7 @@ from atropos_cli.datasets.filter.caps import Caps
 from atropos_cli.datasets.filter.decontamination import EvaluationIndex
 from atropos_cli.datasets.filter.dedup import ExactDuplicates, NearDuplicates
 from atropos_cli.datasets.filter.presence import Presence
-from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, attempt_rules, group_rules
+from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, FilterSpec, Ranges, group_rules, rollout_rules
 from atropos_cli.datasets.filter.selection import ranked
 from atropos_cli.errors import DataError
 from atropos_cli.io.formats import FORMATS
@@ -27,7 +27,7 @@ from atropos_cli.io.formats.atropos import PARALLEL, parallel_keys
 from atropos_cli.io.grouping import group_rows
 from atropos_cli.io.jsonvalue import dump, parse
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.io.sources import Source
 
 _NAMES = 10_000
@@ -36,10 +36,10 @@ OTHER_NAMES = "(others)"
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one kind of task: attempts and groups, before and after; scores before."""
+    """Counts of one kind of task: rollouts and groups, before and after; scores before."""
 
-    attempts: int = 0
-    attempts_kept: int = 0
+    rollouts: int = 0
+    rollouts_kept: int = 0
     groups: int = 0
     groups_kept: int = 0
     scored: int = 0
@@ -47,10 +47,10 @@ class Tally:
     score_min: float | None = None
     score_max: float | None = None
 
-    def see(self, attempts: int, scores: list[float]) -> None:
-        """Count a group: its attempts, and the scores that are known."""
+    def see(self, rollouts: int, scores: list[float]) -> None:
+        """Count a group: its rollouts, and the scores that are known."""
         self.groups += 1
-        self.attempts += attempts
+        self.rollouts += rollouts
         if not scores:
             return
         self.scored += len(scores)
@@ -65,9 +65,9 @@ class Tally:
         return {
             "groups": self.groups,
             "groups_kept": self.groups_kept,
-            "attempts": self.attempts,
-            "attempts_kept": self.attempts_kept,
-            "retention": self.attempts_kept / self.attempts if self.attempts else None,
+            "rollouts": self.rollouts,
+            "rollouts_kept": self.rollouts_kept,
+            "retention": self.rollouts_kept / self.rollouts if self.rollouts else None,
             "scored": self.scored,
             "score_mean": self.score_sum / self.scored if self.scored else None,
             "score_min": self.score_min,
@@ -77,7 +77,7 @@ class Tally:
 
 @dataclass(slots=True)
 class FilterReport:
-    """What was kept and why the rest was not. dropped: attempts by rule; empty groups count as one each."""
+    """What was kept and why the rest was not. dropped: rollouts by rule; empty groups count as one each."""
 
     rules: list[str] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -120,8 +120,8 @@ class Filter:
         self.report = FilterReport()
         self._log = log
         self._group_rules = group_rules(spec)
-        self._presence = Presence("attempts")
-        self._attempt_rules = attempt_rules(spec, ranges, self._presence, self._expression_error)
+        self._presence = Presence("rollouts")
+        self._rollout_rules = rollout_rules(spec, ranges, self._presence, self._expression_error)
         self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
         self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
         self._evaluation: EvaluationIndex | None = None
@@ -132,27 +132,27 @@ class Filter:
     def _expression_error(self, record: Record, text: str) -> None:
         self._log.tell("expression", f"{record.where}: {text}")
 
-    def survivors(self, record: Record) -> list[Attempt]:
-        """The attempts that pass all rules but the caps, in their order; the report counts the others."""
-        known = [attempt.score for attempt in record.attempts if attempt.score is not None]
+    def survivors(self, record: Record) -> list[StoredRollout]:
+        """The rollouts that pass all rules but the caps, in their order; the report counts the others."""
+        known = [rollout.score for rollout in record.rollouts if rollout.score is not None]
         for tally in self.report.tallies(record):
-            tally.see(len(record.attempts), known)
-        if not record.attempts:
+            tally.see(len(record.rollouts), known)
+        if not record.rollouts:
             self.report.dropped[EMPTY] += 1
             return []
         reason = self._group_reason(record)
         if reason is not None:
-            self.report.dropped[reason] += len(record.attempts)
+            self.report.dropped[reason] += len(record.rollouts)
             return []
-        kept = record.attempts
-        for test in self._attempt_rules:
+        kept = record.rollouts
+        for test in self._rollout_rules:
             kept = self._passing(kept, record, test)
         if self._exact is not None:
             exact = self._exact
-            kept = self._true(kept, "duplicate", lambda attempt: exact.is_new(record, attempt))
+            kept = self._true(kept, "duplicate", lambda rollout: exact.is_new(record, rollout))
         if self._near is not None:
             near = self._near
-            kept = self._true(kept, "near duplicate", lambda attempt: near.is_new(record, attempt))
+            kept = self._true(kept, "near duplicate", lambda rollout: near.is_new(record, rollout))
         if self._evaluation is not None:
             kept = self._decontaminated(self._evaluation, record, kept)
         return self._select(record, kept)
@@ -163,57 +163,61 @@ class Filter:
         return next((reason for reason, test in self._group_rules if not test(record)), None)
 
     def _passing(
-        self, attempts: Sequence[Attempt], record: Record, test: Callable[[Record, Attempt], str | None]
-    ) -> list[Attempt]:
+        self, rollouts: Sequence[StoredRollout], record: Record, test: Callable[[Record, StoredRollout], str | None]
+    ) -> list[StoredRollout]:
         kept = []
-        for attempt in attempts:
-            reason = test(record, attempt)
+        for rollout in rollouts:
+            reason = test(record, rollout)
             if reason is None:
-                kept.append(attempt)
+                kept.append(rollout)
             else:
                 self.report.dropped[reason] += 1
                 if reason is NO_SCORE and not record.non_finite:
-                    self._log.tell("no score", f"{record.where}: attempt {attempt.index} has no score")
+                    self._log.tell("no score", f"{record.where}: rollout {rollout.index} has no score")
         return kept
 
-    def _true(self, attempts: list[Attempt], reason: str, test: Callable[[Attempt], bool]) -> list[Attempt]:
-        kept = [attempt for attempt in attempts if test(attempt)]
-        if len(kept) < len(attempts):
-            self.report.dropped[reason] += len(attempts) - len(kept)
+    def _true(
+        self, rollouts: list[StoredRollout], reason: str, test: Callable[[StoredRollout], bool]
+    ) -> list[StoredRollout]:
+        kept = [rollout for rollout in rollouts if test(rollout)]
+        if len(kept) < len(rollouts):
+            self.report.dropped[reason] += len(rollouts) - len(kept)
         return kept
 
-    def _decontaminated(self, evaluation: EvaluationIndex, record: Record, attempts: list[Attempt]) -> list[Attempt]:
+    def _decontaminated(
+        self, evaluation: EvaluationIndex, record: Record, rollouts: list[StoredRollout]
+    ) -> list[StoredRollout]:
         kept = []
-        for attempt in attempts:
-            place = evaluation.place_in(record, attempt)
+        for rollout in rollouts:
+            place = evaluation.place_in(record, rollout)
             if place is None:
-                kept.append(attempt)
+                kept.append(rollout)
             else:
                 self.report.dropped[f"evaluation data in the {place}"] += 1
         return kept
 
-    def _select(self, record: Record, kept: list[Attempt]) -> list[Attempt]:
+    def _select(self, record: Record, kept: list[StoredRollout]) -> list[StoredRollout]:
         n = 1 if self.spec.best_of_n else self.spec.top_k
         if n is not None and len(kept) > n:
-            lengths = [len(attempt.completion_text) for attempt in kept] if self.spec.best_of_n else None
-            chosen = set(ranked([attempt.score for attempt in kept], lengths)[:n])
+            lengths = [len(rollout.completion_text) for rollout in kept] if self.spec.best_of_n else None
+            chosen = set(ranked([rollout.score for rollout in kept], lengths)[:n])
             self.report.dropped["best of the group" if n == 1 else f"top {n} of the group"] += len(kept) - len(chosen)
-            kept = [attempt for i, attempt in enumerate(kept) if i in chosen]
+            kept = [rollout for i, rollout in enumerate(kept) if i in chosen]
         if kept and self.spec.min_group is not None and len(kept) < self.spec.min_group:
             self.report.dropped[f"groups of at least {self.spec.min_group}"] += len(kept)
             return []
         return kept
 
-    def keep(self, record: Record, kept: Sequence[Attempt], *, new_group: bool) -> None:
+    def keep(self, record: Record, kept: Sequence[StoredRollout], *, new_group: bool) -> None:
         """Count what goes to the output."""
         for tally in self.report.tallies(record):
-            tally.attempts_kept += len(kept)
+            tally.rollouts_kept += len(kept)
             tally.groups_kept += new_group
-        if record.format == "atropos" and len(kept) < len(record.attempts):
-            self.report.cut_fields.update(parallel_keys(record.raw, len(record.attempts)))
+        if record.format == "atropos" and len(kept) < len(record.rollouts):
+            self.report.cut_fields.update(parallel_keys(record.raw, len(record.rollouts)))
 
     def count_class(self, record: Record) -> None:
-        """Look whether an attempt that is balanced names what it is balanced by."""
+        """Look whether a rollout that is balanced names what it is balanced by."""
         if self.spec.balance in ("env", "task_name"):
             there = (record.env if self.spec.balance == "env" else record.task_name) is not None
             note = ": they are balanced as one kind of their own"
@@ -223,9 +227,9 @@ class Filter:
         """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
         report = self.report
         report.warnings += self._presence.check()
-        if self.spec.uses_scores and report.total.attempts and not report.total.scored:
+        if self.spec.uses_scores and report.total.rollouts and not report.total.scored:
             raise DataError(
-                f"none of the {report.total.attempts} attempts has a score, and the filter needs scores",
+                f"none of the {report.total.rollouts} rollouts has a score, and the filter needs scores",
                 hint="score them first: atropos score FILE --reward NAME -o SCORED",
             )
         if self.spec.thresholds and self.spec.normalize == "none" and len(report.by_env) > 1:
@@ -240,7 +244,7 @@ class Filter:
             )
         unknown = sorted(report.cut_fields - PARALLEL)
         if unknown:
-            report.warnings.append(f"fields with one entry for each attempt were cut alike: {', '.join(unknown)}")
+            report.warnings.append(f"fields with one entry for each rollout were cut alike: {', '.join(unknown)}")
         if self._evaluation is not None:
             report.decontamination = self._evaluation.as_json()
             report.warnings += self._evaluation.warnings()
@@ -249,7 +253,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class FilterJob:
-    """Sources, how to read them, and the rules. group_by: join rows of one attempt by their task first."""
+    """Sources, how to read them, and the rules. group_by: join rows of one rollout by their task first."""
 
     sources: Sequence[Source]
     spec: FilterSpec
@@ -279,7 +283,9 @@ def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
     return work.finish()
 
 
-def _write(work: Filter, record: Record, kept: Sequence[Attempt], write: Write, *, new_group: bool = True) -> bool:
+def _write(
+    work: Filter, record: Record, kept: Sequence[StoredRollout], write: Write, *, new_group: bool = True
+) -> bool:
     lines = record.to_lines(kept)
     if lines:
         work.keep(record, kept, new_group=new_group)
@@ -315,10 +321,10 @@ def _filter_in_two_passes(job: FilterJob, work: Filter, records: Iterable[Record
                 work.report.dropped["the other half of the pair was dropped"] += len(kept)
             if not lines:
                 continue
-            for attempt in kept:
+            for rollout in kept:
                 work.count_class(record)
-                caps.add(record, attempt)
-            # Rows joined to a group are spooled one by one, each with its one attempt.
+                caps.add(record, rollout)
+            # Rows joined to a group are spooled one by one, each with its one rollout.
             head = dump([record.format, record.source, record.line, number])
             spool.writelines(head + b"\n" + line + b"\n" for line in lines)
         caps.decide()
@@ -327,11 +333,11 @@ def _filter_in_two_passes(job: FilterJob, work: Filter, records: Iterable[Record
         written = -1
         for number, record in _spooled(spool):
             kept = []
-            for attempt in record.attempts:
+            for rollout in record.rollouts:
                 reason = caps.reason(place)
                 place += 1
                 if reason is None:
-                    kept.append(attempt)
+                    kept.append(rollout)
                 else:
                     work.report.dropped[reason] += 1
             if kept and _write(work, record, kept, write, new_group=number != written):

@@ -12,7 +12,7 @@ from atropos_cli.datasets.filter.presence import Presence
 from atropos_cli.datasets.filter.selection import OPS, all_equal, group_spread
 from atropos_cli.domain.finish import finish_of
 from atropos_cli.errors import UsageError
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.text.words import words
 
 Normalize = Literal["none", "group", "env"]
@@ -64,7 +64,7 @@ class FilterSpec:
 
     @property
     def uses_scores(self) -> bool:
-        """Does a rule need scores? (Caps by score take attempts without one last.)"""
+        """Does a rule need scores? (Caps by score take rollouts without one last.)"""
         numbers = (self.min_score, self.max_score, self.above, self.below, self.min_spread, self.min_gap, self.top_k)
         return any(number is not None for number in numbers) or self.best_of_n or self.drop_equal
 
@@ -76,8 +76,8 @@ class FilterSpec:
 
 
 Ranges = dict[str, tuple[float, float]]
-AttemptTest = Callable[[Record, Attempt], str | None]
-"""The reason why an attempt is dropped, or None when it stays."""
+RolloutTest = Callable[[Record, StoredRollout], str | None]
+"""The reason why a rollout is dropped, or None when it stays."""
 
 
 def group_rules(spec: FilterSpec) -> list[tuple[str, Callable[[Record], bool]]]:
@@ -94,22 +94,22 @@ def group_rules(spec: FilterSpec) -> list[tuple[str, Callable[[Record], bool]]]:
 
 
 def _scored(record: Record) -> int:
-    return sum(attempt.score is not None for attempt in record.attempts)
+    return sum(rollout.score is not None for rollout in record.rollouts)
 
 
-def attempt_rules(
+def rollout_rules(
     spec: FilterSpec, ranges: Ranges | None, presence: Presence, on_error: Callable[[Record, str], None]
-) -> list[AttemptTest]:
-    """Tests of single attempts, in the order in which they are applied.
+) -> list[RolloutTest]:
+    """Tests of single rollouts, in the order in which they are applied.
 
     ranges: lowest and highest score by environment, to normalise with. presence: told which names that the options
-    ask for an attempt has. on_error: told what an expression could not work with; the attempt is dropped.
+    ask for a rollout has. on_error: told what an expression could not work with; the rollout is dropped.
     """
-    rules: list[AttemptTest] = []
+    rules: list[RolloutTest] = []
     if spec.drop_failed:
-        rules.append(lambda record, attempt: "failed" if attempt.failure is not None else None)
+        rules.append(lambda record, rollout: "failed" if rollout.failure is not None else None)
     if spec.drop_truncated:
-        rules.append(lambda record, attempt: "truncated" if attempt.truncated else None)
+        rules.append(lambda record, rollout: "truncated" if rollout.truncated else None)
     if spec.finish_reasons:
         rules.append(_finish_rule(spec.finish_reasons, presence))
     rules += _score_rules(spec, ranges or {})
@@ -120,12 +120,12 @@ def attempt_rules(
     return rules
 
 
-def _finish_rule(allowed: tuple[str, ...], presence: Presence) -> AttemptTest:
+def _finish_rule(allowed: tuple[str, ...], presence: Presence) -> RolloutTest:
     wanted = frozenset(finish_of(name) or "unknown" if name != "unknown" else name for name in allowed)
     strange = wanted - _FINISH
 
-    def test(record: Record, attempt: Attempt) -> str | None:
-        found = attempt.finish_reason or "unknown"
+    def test(record: Record, rollout: StoredRollout) -> str | None:
+        found = rollout.finish_reason or "unknown"
         for name in strange:
             presence.see("--finish-reason", name, there=found == name, known=(found,), note=None)
         return None if found in wanted else f"finish reason {found if found in _FINISH else 'other'}"
@@ -133,32 +133,32 @@ def _finish_rule(allowed: tuple[str, ...], presence: Presence) -> AttemptTest:
     return test
 
 
-def _score_rules(spec: FilterSpec, ranges: Ranges) -> list[AttemptTest]:
-    rules: list[AttemptTest] = []
+def _score_rules(spec: FilterSpec, ranges: Ranges) -> list[RolloutTest]:
+    rules: list[RolloutTest] = []
     if spec.uses_scores:
-        rules.append(lambda record, attempt: NO_SCORE if attempt.score is None else None)
+        rules.append(lambda record, rollout: NO_SCORE if rollout.score is None else None)
     for op, bound in spec.thresholds:
         rules.append(_threshold_rule(op, bound, spec.normalize, ranges))
     if spec.min_gap is not None:
         gap = spec.min_gap
 
-        def above_the_worst(record: Record, attempt: Attempt) -> str | None:
+        def above_the_worst(record: Record, rollout: StoredRollout) -> str | None:
             worst = min(score for score in record.scores if score is not None)
-            assert attempt.score is not None
-            return None if attempt.score - worst > gap else f"score > group's worst + {gap:g}"
+            assert rollout.score is not None
+            return None if rollout.score - worst > gap else f"score > group's worst + {gap:g}"
 
         rules.append(above_the_worst)
     return rules
 
 
-def _threshold_rule(op: str, bound: float, normalize: Normalize, ranges: Ranges) -> AttemptTest:
+def _threshold_rule(op: str, bound: float, normalize: Normalize, ranges: Ranges) -> RolloutTest:
     test = OPS[op]
     if normalize == "none":
         reason = f"score {op} {bound:g}"
-        return lambda record, attempt: None if test(attempt.score or 0.0, bound) else reason
+        return lambda record, rollout: None if test(rollout.score or 0.0, bound) else reason
     reason = f"score {op} {bound:g} (of the {normalize}'s range)"
 
-    def run(record: Record, attempt: Attempt) -> str | None:
+    def run(record: Record, rollout: StoredRollout) -> str | None:
         if normalize == "group":
             known = [score for score in record.scores if score is not None]
             low, high = min(known), max(known)
@@ -166,17 +166,17 @@ def _threshold_rule(op: str, bound: float, normalize: Normalize, ranges: Ranges)
             low, high = ranges[record.env or ""]
         if high <= low:
             return NO_SPREAD
-        return None if test(((attempt.score or 0.0) - low) / (high - low), bound) else reason
+        return None if test(((rollout.score or 0.0) - low) / (high - low), bound) else reason
 
     return run
 
 
-def _length_rules(spec: FilterSpec) -> list[AttemptTest]:
-    rules: list[AttemptTest] = []
-    measures: tuple[tuple[str, Callable[[Attempt], int | None], int | None, int | None], ...] = (
-        ("characters", lambda attempt: len(attempt.completion_text), spec.min_chars, spec.max_chars),
-        ("words", lambda attempt: len(words(attempt.completion_text)), spec.min_words, spec.max_words),
-        ("tokens", lambda attempt: attempt.completion_tokens, spec.min_tokens, spec.max_tokens),
+def _length_rules(spec: FilterSpec) -> list[RolloutTest]:
+    rules: list[RolloutTest] = []
+    measures: tuple[tuple[str, Callable[[StoredRollout], int | None], int | None, int | None], ...] = (
+        ("characters", lambda rollout: len(rollout.completion_text), spec.min_chars, spec.max_chars),
+        ("words", lambda rollout: len(words(rollout.completion_text)), spec.min_words, spec.max_words),
+        ("tokens", lambda rollout: rollout.completion_tokens, spec.min_tokens, spec.max_tokens),
     )
     for unit, measure, low, high in measures:
         if low is not None or high is not None:
@@ -184,9 +184,11 @@ def _length_rules(spec: FilterSpec) -> list[AttemptTest]:
     return rules
 
 
-def _length_rule(unit: str, measure: Callable[[Attempt], int | None], low: int | None, high: int | None) -> AttemptTest:
-    def test(record: Record, attempt: Attempt) -> str | None:
-        value = measure(attempt)
+def _length_rule(
+    unit: str, measure: Callable[[StoredRollout], int | None], low: int | None, high: int | None
+) -> RolloutTest:
+    def test(record: Record, rollout: StoredRollout) -> str | None:
+        value = measure(rollout)
         if value is None:
             return NO_TOKENS
         if low is not None and value < low:
@@ -196,22 +198,22 @@ def _length_rule(unit: str, measure: Callable[[Attempt], int | None], low: int |
     return test
 
 
-def _regex_rule(pattern: str, *, wanted: bool) -> AttemptTest:
+def _regex_rule(pattern: str, *, wanted: bool) -> RolloutTest:
     try:
         search = searcher(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     reason = f"{'match' if wanted else 'no match'} {pattern!r}"
-    return lambda record, attempt: None if search(attempt.completion_text) is wanted else reason
+    return lambda record, rollout: None if search(rollout.completion_text) is wanted else reason
 
 
-def _where_rule(text: str, presence: Presence, on_error: Callable[[Record, str], None]) -> AttemptTest:
+def _where_rule(text: str, presence: Presence, on_error: Callable[[Record, str], None]) -> RolloutTest:
     expression = Expression(text)
 
-    def test(record: Record, attempt: Attempt) -> str | None:
-        expression.look(record, attempt, presence)
+    def test(record: Record, rollout: StoredRollout) -> str | None:
+        expression.look(record, rollout, presence)
         try:
-            return None if expression(record, attempt) else f"where {text}"
+            return None if expression(record, rollout) else f"where {text}"
         except ExpressionError as error:
             on_error(record, str(error))
             return f"where {text}: error"

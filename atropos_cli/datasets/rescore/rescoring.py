@@ -31,7 +31,7 @@ from atropos_cli.rollout.workers import PoolOptions, RewardSet, ScorePool, Verdi
 from atropos_cli.text.thinking import tell_unknown
 
 _ENOUGH = 50
-"""Attempts before the share of errors is judged."""
+"""Rollouts before the share of errors is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ScoreReport:
     scorer: Scorer = field(default_factory=dict)
     records: int = 0
     resumed: int = 0
-    attempts: int = 0
+    rollouts: int = 0
     scored: int = 0
     not_scored: int = 0
     errors: Counter[str] = field(default_factory=Counter)
@@ -83,18 +83,18 @@ class ScoreReport:
     def take(self, record: Record, verdicts: Sequence[Verdict]) -> None:
         """Count one record."""
         self.records += 1
-        for attempt, verdict in zip(record.attempts, verdicts, strict=True):
-            self.attempts += 1
-            if is_kept(attempt):
+        for rollout, verdict in zip(record.rollouts, verdicts, strict=True):
+            self.rollouts += 1
+            if is_kept(rollout):
                 self.not_scored += 1
                 continue
-            tell_unknown(attempt.text)  # rewards say so too, in processes of their own that nobody hears
-            self.changes[_change(attempt.score, verdict.reward)] += 1
-            if attempt.score is not None:
-                self.old_sum += attempt.score
+            tell_unknown(rollout.text)  # rewards say so too, in processes of their own that nobody hears
+            self.changes[_change(rollout.score, verdict.reward)] += 1
+            if rollout.score is not None:
+                self.old_sum += rollout.score
                 self.old_count += 1
             if verdict.failure is not None:
-                self._failed(record, attempt.index, verdict)
+                self._failed(record, rollout.index, verdict)
                 continue
             assert verdict.reward is not None
             self.scored += 1
@@ -110,7 +110,7 @@ class ScoreReport:
         self.errors[verdict.failure["type"]] += 1
         if len(self.first_errors) < 5:
             told = f"{verdict.failure['type']}: {verdict.failure['message']}"
-            self.first_errors.append(f"{record.where}: attempt {index}: {told}")
+            self.first_errors.append(f"{record.where}: rollout {index}: {told}")
         if self.trace is None:
             self.trace = verdict.trace
 
@@ -120,7 +120,7 @@ class ScoreReport:
             "scorer": self.scorer,
             "records": self.records,
             "resumed": self.resumed,
-            "attempts": self.attempts,
+            "rollouts": self.rollouts,
             "scored": self.scored,
             "failed": self.failed,
             "not_scored": self.not_scored,
@@ -135,7 +135,7 @@ class ScoreReport:
 
     def counts(self) -> dict[str, Any]:
         """For a partial output: what a resumed run adds to."""
-        names = ("attempts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
+        names = ("rollouts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
         counters = {name: dict(getattr(self, name)) for name in ("errors", "changes", "sums")}
         return {"numbers": {name: getattr(self, name) for name in names}, "metrics": self.metrics, **counters}
 
@@ -250,14 +250,14 @@ async def _first(
 def _as_job(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(task, rollouts) for the pool. An old failure at stage "score" is forgotten, others keep their rollout out."""
     group = native_group(record)
-    rollouts = []
-    for attempt, rollout in zip(record.attempts, group["rollouts"], strict=True):
-        if not is_kept(attempt):
-            rollout = {key: value for key, value in rollout.items() if key not in ("failure", "reward", "rewards")}
-        rollouts.append(rollout)
+    rows = []
+    for rollout, row in zip(record.rollouts, group["rollouts"], strict=True):
+        if not is_kept(rollout):
+            row = {key: value for key, value in row.items() if key not in ("failure", "reward", "rewards")}
+        rows.append(row)
     # A round trip: what cannot be written as JSON must not reach the pool's pipe.
     task: dict[str, Any] = json.loads(dump(group["task"]))
-    return task, rollouts
+    return task, rows
 
 
 def _take(

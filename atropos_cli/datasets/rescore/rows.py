@@ -2,8 +2,8 @@
 
     native        rollout.rewards, reward, failure; info.score_history, info.scorer
     atropos       scores, score_errors; score_history: [{scores, scorer}], scorer
-    dump          of each rollout: as one attempt
-    one attempt   score (or the field it had: reward); score_error; score_history: [{score, scorer}], scorer
+    dump          of each rollout: one row each
+    one rollout   score (or the field it had: reward); score_error; score_history: [{score, scorer}], scorer
     pairs         score_chosen, score_rejected
     solutions     the list of scores it had, else `score`; NAME.score for one object a solver
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from atropos_cli.io.formats.solutions import score_field, solvers
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 from atropos_cli.rollout.advantages import advantages
 from atropos_cli.rollout.workers import Verdict
 
@@ -36,13 +36,13 @@ def scorer_of(described: Sequence[dict[str, Any]]) -> Scorer:
 
 
 def scored_rows(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
-    """The record's rows with the verdicts, one for each attempt. advantage: kind to recompute in native groups."""
+    """The record's rows with the verdicts, one for each rollout. advantage: kind to recompute in native groups."""
     return _WRITERS.get(record.format, _single)(record, verdicts, scorer, advantage)
 
 
-def is_kept(attempt: Attempt) -> bool:
+def is_kept(rollout: StoredRollout) -> bool:
     """A rollout that failed before it was scored stays as it is."""
-    return attempt.failure is not None and attempt.failure.get("stage") != "score"
+    return rollout.failure is not None and rollout.failure.get("stage") != "score"
 
 
 def _error(verdict: Verdict) -> Row | None:
@@ -53,27 +53,27 @@ def _error(verdict: Verdict) -> Row | None:
 
 def _native(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
     raw = dict(record.raw)
-    rollouts = []
-    for attempt, verdict in zip(record.attempts, verdicts, strict=True):
-        if is_kept(attempt):
-            rollouts.append(attempt.raw)
+    rows = []
+    for rollout, verdict in zip(record.rollouts, verdicts, strict=True):
+        if is_kept(rollout):
+            rows.append(rollout.raw)
             continue
-        rollout = {key: value for key, value in attempt.raw.items() if key not in ("reward", "failure")}
-        info = dict(rollout.get("info") or {})
-        old = {"reward": attempt.score, "rewards": attempt.rewards, "scorer": info.get("scorer")}
+        row = {key: value for key, value in rollout.raw.items() if key not in ("reward", "failure")}
+        info = dict(row.get("info") or {})
+        old = {"reward": rollout.score, "rewards": rollout.rewards, "scorer": info.get("scorer")}
         info["score_history"] = [*(info.get("score_history") or []), old]
         info["scorer"] = scorer
-        rollout |= {"info": info, "rewards": verdict.rewards}
+        row |= {"info": info, "rewards": verdict.rewards}
         if verdict.metrics:
-            rollout["metrics"] = {**(rollout.get("metrics") or {}), **verdict.metrics}
+            row["metrics"] = {**(row.get("metrics") or {}), **verdict.metrics}
         if verdict.failure is not None:
-            rollout["failure"] = verdict.failure
+            row["failure"] = verdict.failure
         else:
-            rollout["reward"] = verdict.reward
-        rollouts.append(rollout)
-    raw["rollouts"] = rollouts
+            row["reward"] = verdict.reward
+        rows.append(row)
+    raw["rollouts"] = rows
     if raw.get("advantages") is not None:
-        found = advantages(advantage, [rollout.get("reward") for rollout in rollouts])
+        found = advantages(advantage, [row.get("reward") for row in rows])
         raw["advantages"] = list(found) if found is not None else None
     return [raw]
 
@@ -101,13 +101,13 @@ def _with_history(source: Row, old: Row, scorer: Scorer) -> Row:
 
 
 def _single(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
-    if len(record.attempts) == 2 and record.attempts[0].label is not None:
+    if len(record.rollouts) == 2 and record.rollouts[0].label is not None:
         return _pair(record, verdicts, scorer)
-    return [_one(attempt, verdict, scorer) for attempt, verdict in zip(record.attempts, verdicts, strict=True)]
+    return [_one(rollout, verdict, scorer) for rollout, verdict in zip(record.rollouts, verdicts, strict=True)]
 
 
-def _one(attempt: Attempt, verdict: Verdict, scorer: Scorer) -> Row:
-    raw = _with_history(attempt.raw, {"score": attempt.score}, scorer)
+def _one(rollout: StoredRollout, verdict: Verdict, scorer: Scorer) -> Row:
+    raw = _with_history(rollout.raw, {"score": rollout.score}, scorer)
     raw["reward" if "reward" in raw and "score" not in raw else "score"] = verdict.reward
     raw.pop("score_error", None)
     if verdict.failure is not None:
@@ -116,8 +116,8 @@ def _one(attempt: Attempt, verdict: Verdict, scorer: Scorer) -> Row:
 
 
 def _dump(record: Record, verdicts: Sequence[Verdict], scorer: Scorer, advantage: str) -> list[Row]:
-    pairs = zip(record.attempts, verdicts, strict=True)
-    return [{**record.raw, "rollouts": [_one(attempt, verdict, scorer) for attempt, verdict in pairs]}]
+    pairs = zip(record.rollouts, verdicts, strict=True)
+    return [{**record.raw, "rollouts": [_one(rollout, verdict, scorer) for rollout, verdict in pairs]}]
 
 
 def _pair(record: Record, verdicts: Sequence[Verdict], scorer: Scorer) -> list[Row]:

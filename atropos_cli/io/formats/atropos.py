@@ -1,4 +1,4 @@
-"""Groups as NousResearch's atroposlib writes them: parallel lists, one entry for each attempt.
+"""Groups as NousResearch's atroposlib writes them: parallel lists, one entry for each rollout.
 
     {"tokens": [[...]], "masks": [[...]], "scores": [...], "messages": [[...]], "inference_logprobs": [[...]], ...}
 
@@ -31,14 +31,14 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.prompts import dialogue, in_context
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq, no_tokens
+from atropos_cli.io.records import Message, Record, Row, StoredRollout, TokenSeq, no_tokens
 
 PARALLEL = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "images",
     "distill_token_ids", "distill_logprobs", "finish_reasons", "token_scores", "token_weights", "bootcamp_names",
     "score_errors",
 })  # fmt: skip
-"""Fields known to hold one entry for each attempt."""
+"""Fields known to hold one entry for each rollout."""
 _STRUCTURE = frozenset({
     "tokens", "masks", "scores", "messages", "advantages", "ref_logprobs", "inference_logprobs", "overrides",
     "group_overrides", "generation_params", "images", "distill_token_ids", "distill_logprobs", "finish_reasons",
@@ -79,7 +79,7 @@ def read(raw: Row, source: str, line: int) -> Record:
     record.info = side_fields(raw, _STRUCTURE)
     record.cut = cut
     tokens_of = read_tokens if tokens is not None else no_tokens
-    attempts = record.attempts
+    rollouts = record.rollouts
     for i in range(count):
         messages = _conversation(raw, i, record.tools) if conversations is not None else []
         score = scores[i] if scores is not None else None
@@ -92,8 +92,8 @@ def read(raw: Row, source: str, line: int) -> Record:
                 tokens[i], masks[i] if masks is not None else None, logprobs[i] if logprobs is not None else None, i
             )
         reason = finish_of(finish[i]) if finish is not None else last_finish(messages)
-        attempts.append(
-            Attempt(
+        rollouts.append(
+            StoredRollout(
                 messages,
                 score,
                 raw,
@@ -141,19 +141,19 @@ def _check_tokens(ids: Any, mask: Any, logprobs: Any, i: int) -> None:
         expect_logprobs(logprobs, f"inference_logprobs[{i}]", len(ids), f"tokens[{i}]")
 
 
-def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
-    """The attempt's stored tokens as one training sequence; none without masks."""
-    ids = attempt.raw["tokens"][attempt.index]
-    masks = attempt.raw.get("masks")
-    if not isinstance(masks, list) or attempt.index >= len(masks):
+def read_tokens(rollout: StoredRollout) -> tuple[TokenSeq, ...]:
+    """The rollout's stored tokens as one training sequence; none without masks."""
+    ids = rollout.raw["tokens"][rollout.index]
+    masks = rollout.raw.get("masks")
+    if not isinstance(masks, list) or rollout.index >= len(masks):
         return ()
-    labels = masks[attempt.index]
+    labels = masks[rollout.index]
     if labels and is_binary(labels):
         mask = [label == 1 for label in labels]  # a 0/1 mask instead of labels
     else:
         mask = [label != -100 for label in labels]
-    stored = attempt.raw.get("inference_logprobs")
-    values = stored[attempt.index] if isinstance(stored, list) and len(stored) > attempt.index else None
+    stored = rollout.raw.get("inference_logprobs")
+    values = stored[rollout.index] if isinstance(stored, list) and len(stored) > rollout.index else None
     logprobs = None
     if isinstance(values, list) and len(values) == len(ids):
         pairs = list(zip(values, mask, strict=True))
@@ -163,19 +163,19 @@ def read_tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
 
 
 def parallel_keys(raw: Row, count: int) -> list[str]:
-    """The fields that hold one entry for each attempt, and so are cut with the attempts.
+    """The fields that hold one entry for each rollout, and so are cut with the rollouts.
 
     Known names, and any other list of the same length that is not a field of the whole group by its name.
     """
     return [key for key, value in raw.items() if isinstance(value, list) and len(value) == count and key not in _WHOLE]
 
 
-def cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    """The group with some attempts left out: all parallel lists are cut alike, other fields stay."""
+def cut(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
+    """The group with some rollouts left out: all parallel lists are cut alike, other fields stay."""
     raw = dict(record.raw)
-    count = len(record.attempts)
+    count = len(record.rollouts)
     for key in parallel_keys(raw, count):
-        raw[key] = [raw[key][attempt.index] for attempt in kept]
+        raw[key] = [raw[key][rollout.index] for rollout in kept]
     cut_history(raw, kept, count)
     return [raw]
 

@@ -22,7 +22,7 @@ from atropos_cli.io.formats.toolcalls import (
     tools_of,
 )
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Message, Record, Row
+from atropos_cli.io.records import Message, Record, Row, StoredRollout
 
 ROLES: dict[str, str] = {
     "system": "system",
@@ -67,7 +67,7 @@ ANSWER_KEYS = ("answer", "ground_truth", "gold", "gt", "gts", "target", "referen
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A row format: how to know it, read it. `group`: one row holds a whole group of attempts."""
+    """A row format: how to know it, read it. `group`: one row holds a whole group of rollouts."""
 
     name: str
     group: bool
@@ -338,13 +338,13 @@ def side_fields(raw: Row, known: frozenset[str]) -> Row:
     return {key: value for key, value in raw.items() if key not in known}
 
 
-def whole_rows(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    """`cut` of formats with one attempt a row: each attempt's own row."""
-    return [attempt.raw for attempt in kept]
+def whole_rows(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
+    """`cut` of formats with one rollout a row: each rollout's own row."""
+    return [rollout.raw for rollout in kept]
 
 
 def read_finish(raw: Row, messages: Sequence[Message]) -> str | None:
-    """The finish reason of a row with one attempt: its own field, or that of its last reply."""
+    """The finish reason of a row with one rollout: its own field, or that of its last reply."""
     reason = None if FINISH_FIELDS.isdisjoint(raw) else finish_in(raw)
     return reason or last_finish(messages)
 
@@ -358,7 +358,7 @@ def last_finish(messages: Sequence[Message]) -> str | None:
 
 
 def finish_at(raw: Row, index: int, count: int) -> str | None:
-    """The finish reason of one attempt of a row with lists: its entry in a list of reasons, one for each attempt."""
+    """The finish reason of one rollout of a row with lists: its entry in a list of reasons, one for each rollout."""
     for key in ("finish_reasons", *FINISH_KEYS):
         reasons = raw.get(key)
         if isinstance(reasons, list) and len(reasons) == count:
@@ -366,12 +366,12 @@ def finish_at(raw: Row, index: int, count: int) -> str | None:
     return None
 
 
-def cut_history(raw: Row, kept: Sequence[Attempt], count: int) -> None:
-    """Cut the scores that earlier scorers gave (`score_history`) with their attempts; the list itself stays."""
+def cut_history(raw: Row, kept: Sequence[StoredRollout], count: int) -> None:
+    """Cut the scores that earlier scorers gave (`score_history`) with their rollouts; the list itself stays."""
     history = raw.get("score_history")
     if isinstance(history, list):
         raw["score_history"] = [
-            {**entry, "scores": [entry["scores"][attempt.index] for attempt in kept]}
+            {**entry, "scores": [entry["scores"][rollout.index] for rollout in kept]}
             if isinstance(entry, dict) and isinstance(entry.get("scores"), list) and len(entry["scores"]) == count
             else entry
             for entry in history

@@ -21,7 +21,7 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.prompts import dialogue, in_context
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 
 _DIALOGUES = ("conversation", "messages", "conversations", "trajectory")
 _SCORES = ("score", "reward")
@@ -40,14 +40,14 @@ def matches(raw: Row) -> bool:
 
 
 def read(raw: Row, source: str, line: int) -> Record:
-    """A Record of all rollouts. Raises RowError."""
+    """A Record of all rows. Raises RowError."""
     record = new_record(raw, "dump", source, line)
     record.task_id = None
-    rollouts = expect_list(raw["rollouts"], "rollouts", "a list of rollouts")
-    for i, rollout in enumerate(rollouts):
-        record.attempts.append(_attempt(rollout, i, record))
-    first = side_fields(rollouts[0], _STRUCTURE)
-    shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in rollouts)}
+    rows = expect_list(raw["rollouts"], "rollouts", "a list of rollouts")
+    for i, row in enumerate(rows):
+        record.rollouts.append(_rollout(row, i, record))
+    first = side_fields(rows[0], _STRUCTURE)
+    shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in rows)}
     record.info = {**shared, **side_fields(raw, frozenset({"rollouts"}))}
     if record.answer is None:
         record.answer = first_of(shared, _ANSWERS)
@@ -55,7 +55,7 @@ def read(raw: Row, source: str, line: int) -> Record:
     return record
 
 
-def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
+def _rollout(rollout: Any, index: int, record: Record) -> StoredRollout:
     field = f"rollouts[{index}]"
     if not isinstance(rollout, dict):
         raise RowError(field, "a rollout object", kind_of(rollout))
@@ -69,7 +69,7 @@ def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
     reason = first_of(rollout, ("finish_reason", "stop_reason"))
     if reason is None and messages:
         reason = messages[-1].get("finish_reason")
-    return Attempt(
+    return StoredRollout(
         messages=messages,
         score=score,
         raw=rollout,
@@ -79,8 +79,8 @@ def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
     )
 
 
-def _cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    return [{**record.raw, "rollouts": [attempt.raw for attempt in kept]}]
+def _cut(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
+    return [{**record.raw, "rollouts": [rollout.raw for rollout in kept]}]
 
 
 FORMAT = Format("dump", True, matches, read, "dumped groups: {item_id, rollouts: [{conversation, score}]}")

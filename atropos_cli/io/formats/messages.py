@@ -16,7 +16,7 @@ from atropos_cli.io.formats.common import (
     whole_rows,
 )
 from atropos_cli.io.formats.prompts import HISTORY, KEYS, REPLIES, SYSTEM, dialogue, in_context, with_reply
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 
 _STRUCTURE = frozenset({"messages", "history", "tools", "score", "reward", "trajectory"})
 _PARTS = frozenset((*KEYS, *REPLIES)) - {*HISTORY, *SYSTEM}
@@ -38,8 +38,8 @@ def read(raw: Row, source: str, line: int) -> Record:
     record.info = side_fields(raw, _STRUCTURE)
     score, odd = read_score(raw.get("score", raw.get("reward")), "score" if "score" in raw else "reward")
     record.non_finite = [0] if odd else []
-    record.attempts.append(
-        Attempt(
+    record.rollouts.append(
+        StoredRollout(
             messages=messages,
             score=score,
             raw=raw,

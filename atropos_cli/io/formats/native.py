@@ -20,7 +20,7 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.toolcalls import tools_of
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Message, Record, Row, TokenSeq
+from atropos_cli.io.records import Message, Record, Row, StoredRollout, TokenSeq
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _MESSAGE_KEYS = frozenset({"role", "content", "reasoning", "tool_calls", "tool_call_id", "name", "finish_reason"})
@@ -69,11 +69,11 @@ def read(raw: Row, source: str, line: int) -> Record:
         cut=cut,
     )
     for i, rollout in enumerate(rollouts):
-        record.attempts.append(_attempt(rollout, i, record))
+        record.rollouts.append(_rollout(rollout, i, record))
     return record
 
 
-def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
+def _rollout(rollout: Any, index: int, record: Record) -> StoredRollout:
     field = f"rollouts[{index}]"
     if not isinstance(rollout, dict):
         raise RowError(field, "a rollout object", kind_of(rollout))
@@ -82,7 +82,7 @@ def _attempt(rollout: Any, index: int, record: Record) -> Attempt:
     if odd:
         record.non_finite.append(index)
     failure, rewards = rollout.get("failure"), rollout.get("rewards")
-    return Attempt(
+    return StoredRollout(
         messages=messages,
         score=score,
         raw=rollout,
@@ -165,7 +165,7 @@ def _trained(span: Any) -> bool:
     return any(mask) if isinstance(mask, list) else bool(mask)
 
 
-def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
+def tokens(rollout: StoredRollout) -> tuple[TokenSeq, ...]:
     """The message's token spans joined; a span marked `restart` begins a new sequence (domain.rollout)."""
     sequences: list[TokenSeq] = []
     ids: list[int] = []
@@ -177,7 +177,7 @@ def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
         if ids and any(mask):
             sequences.append(TokenSeq(ids, mask, logprobs if known else None))
 
-    for message in attempt.messages:
+    for message in rollout.messages:
         span = message.get("tokens")
         if span is None:
             continue
@@ -199,12 +199,12 @@ def tokens(attempt: Attempt) -> tuple[TokenSeq, ...]:
     return tuple(sequences)
 
 
-def cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
+def cut(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
     """The group with some rollouts left out; advantages stay those of the whole group."""
     raw = dict(record.raw)
-    raw["rollouts"] = [attempt.raw for attempt in kept]
+    raw["rollouts"] = [rollout.raw for rollout in kept]
     if isinstance(raw.get("advantages"), list):
-        raw["advantages"] = [raw["advantages"][attempt.index] for attempt in kept]
+        raw["advantages"] = [raw["advantages"][rollout.index] for rollout in kept]
     return [raw]
 
 
@@ -226,7 +226,7 @@ def native_group(record: Record) -> Row:
         "last": True,
         "env": record.env or "unknown",
         "task": task,
-        "rollouts": [_rollout(record, attempt, task_id) for attempt in record.attempts],
+        "rollouts": [_rollout_row(record, rollout, task_id) for rollout in record.rollouts],
         "model": record.model or "unknown",
     }
     for key in ("seed", "episode_id", "turn"):
@@ -236,29 +236,29 @@ def native_group(record: Record) -> Row:
     return group
 
 
-def _rollout(record: Record, attempt: Attempt, task_id: str) -> Row:
-    messages = [_plain(message) for message in attempt.messages]
+def _rollout_row(record: Record, rollout: StoredRollout, task_id: str) -> Row:
+    messages = [_plain(message) for message in rollout.messages]
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
     if last is not None:
-        if attempt.finish_reason is not None:
-            last.setdefault("finish_reason", attempt.finish_reason)
-        if len(attempt.sequences) == 1:
-            ids, mask, logprobs = attempt.sequences[0]
+        if rollout.finish_reason is not None:
+            last.setdefault("finish_reason", rollout.finish_reason)
+        if len(rollout.sequences) == 1:
+            ids, mask, logprobs = rollout.sequences[0]
             last["tokens"] = {"ids": ids, "mask": mask, "logprobs": logprobs, "restart": True}
-    rollout: Row = {
-        "id": f"{record.id}/{attempt.index}",
+    row: Row = {
+        "id": f"{record.id}/{rollout.index}",
         "task_id": task_id,
         "messages": messages,
-        "rewards": dict(attempt.rewards),
-        "reward": attempt.score,
+        "rewards": dict(rollout.rewards),
+        "reward": rollout.score,
     }
-    if attempt.failure is not None:
-        rollout["failure"] = attempt.failure
-    if (cut := attempt.cut) is not None:
-        rollout["stop_reason"] = "step_limit" if cut == "marked" else cut
-    elif attempt.stop_reason is not None or attempt.finish_reason is not None:
-        rollout["stop_reason"] = "done"
-    return rollout
+    if rollout.failure is not None:
+        row["failure"] = rollout.failure
+    if (cut := rollout.cut) is not None:
+        row["stop_reason"] = "step_limit" if cut == "marked" else cut
+    elif rollout.stop_reason is not None or rollout.finish_reason is not None:
+        row["stop_reason"] = "done"
+    return row
 
 
 def _plain(message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""Rows that tell of each attempt only whether it passed: {task_id, passed: [true, false, ...]}, or scores alone."""
+"""Rows that tell of each rollout only whether it passed: {task_id, passed: [true, false, ...]}, or scores alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from atropos_cli.io.formats.common import Format, expect_list, new_record, read_score, side_fields
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 
 _KEYS = ("passed", "scores", "rewards")
 _STRUCTURE = frozenset(_KEYS)
@@ -17,7 +17,7 @@ def matches(raw: Row) -> bool:
 
 
 def read(raw: Row, source: str, line: int) -> Record:
-    """A Record whose attempts have a score (1.0 and 0.0 for true and false) and no messages. Raises RowError."""
+    """A Record whose rollouts have a score (1.0 and 0.0 for true and false) and no messages. Raises RowError."""
     key = _key(raw) or _KEYS[0]
     record = new_record(raw, "outcomes", source, line)
     record.info = side_fields(raw, _STRUCTURE)
@@ -25,7 +25,7 @@ def read(raw: Row, source: str, line: int) -> Record:
         score, odd = read_score(value, f"{key}[{i}]")
         if odd:
             record.non_finite.append(i)
-        record.attempts.append(Attempt(messages=[], score=score, raw=raw, index=i))
+        record.rollouts.append(StoredRollout(messages=[], score=score, raw=raw, index=i))
     record.cut = _cut
     return record
 
@@ -34,12 +34,12 @@ def _key(raw: Row) -> str | None:
     return next((key for key in _KEYS if isinstance(raw.get(key), list)), None)
 
 
-def _cut(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    count = len(record.attempts)
+def _cut(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
+    count = len(record.rollouts)
     row: dict[str, Any] = {}
     for key, value in record.raw.items():
         parallel = isinstance(value, list) and len(value) == count and key in _STRUCTURE
-        row[key] = [value[attempt.index] for attempt in kept] if parallel else value
+        row[key] = [value[rollout.index] for rollout in kept] if parallel else value
     return [row]
 
 

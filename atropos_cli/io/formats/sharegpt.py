@@ -17,7 +17,7 @@ from atropos_cli.io.formats.common import (
 )
 from atropos_cli.io.formats.prompts import dialogue, in_context, replies, with_reply
 from atropos_cli.io.formats.toolcalls import link_tool_results
-from atropos_cli.io.records import Attempt, Record, Row
+from atropos_cli.io.records import Record, Row, StoredRollout
 
 _STRUCTURE = frozenset({"conversations", "conversation", "system", "tools", "chosen", "rejected", "score", "reward"})
 
@@ -41,15 +41,15 @@ def read(raw: Row, source: str, line: int) -> Record:
             score, odd = read_score(raw.get(f"score_{label}"), f"score_{label}")
             if odd:
                 record.non_finite.append(i)
-            record.attempts.append(
-                Attempt(messages=both, score=score, raw=raw, index=i, prompt_length=len(messages), label=label)
+            record.rollouts.append(
+                StoredRollout(messages=both, score=score, raw=raw, index=i, prompt_length=len(messages), label=label)
             )
         record.cut = lambda record, kept: [record.raw] if len(kept) == 2 else []
         return record
     score, odd = read_score(raw.get("score", raw.get("reward")), "score")
     record.non_finite = [0] if odd else []
-    record.attempts.append(
-        Attempt(
+    record.rollouts.append(
+        StoredRollout(
             messages=messages,
             score=score,
             raw=raw,

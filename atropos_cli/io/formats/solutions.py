@@ -27,7 +27,7 @@ from atropos_cli.io.formats.common import (
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.prompts import KEYS, SYSTEM, dialogue, in_context, prompt_of, replies
 from atropos_cli.io.jsonvalue import kind_of
-from atropos_cli.io.records import Attempt, Message, Record, Row, text_of
+from atropos_cli.io.records import Message, Record, Row, StoredRollout, text_of
 
 _CERTAIN = ("response", "responses", "completions", "generations", "choices")
 _POSSIBLE = ("outputs", "samples", "candidates", "predictions", "attempts", "solutions")
@@ -53,7 +53,7 @@ def matches(raw: Row) -> bool:
 
 
 def read(raw: Row, source: str, line: int) -> Record:
-    """A Record with one attempt for each solution. Raises RowError."""
+    """A Record with one rollout for each solution. Raises RowError."""
     record = new_record(raw, "solutions", source, line)
     key = _list_key(raw)
     if key is None:
@@ -64,7 +64,7 @@ def read(raw: Row, source: str, line: int) -> Record:
             solver = raw[name]
             reply: list[Message] = [{"role": "assistant", "content": solver["solution"]}]
             _add(record, prompt, reply, solver.get("score", solver["is_correct"]), f"{name}.score")
-            record.attempts[-1].finish_reason = finish_in(solver)
+            record.rollouts[-1].finish_reason = finish_in(solver)
         record.cut = _cut_solvers
         return record
     solutions = [_solution(item, f"{key}[{i}]", record) for i, item in enumerate(raw[key])]
@@ -81,22 +81,22 @@ def read(raw: Row, source: str, line: int) -> Record:
         # What a solution was told itself stands in its own object.
         told = {name: own[name] for name in SYSTEM if own.get(name)} if isinstance(own, dict) else {}
         _add(record, in_context(prompt, told), reply, score, field)
-        attempt = record.attempts[-1]
-        attempt.rewards = {
+        rollout = record.rollouts[-1]
+        rollout.rewards = {
             name: float(values[i]) for name, values in verdicts.items() if name not in _SCORES and is_value(values[i])
         }
-        attempt.finish_reason = _finish(raw, own, i, len(solutions))
+        rollout.finish_reason = _finish(raw, own, i, len(solutions))
     record.cut = _cut_lists
     return record
 
 
 def _add(record: Record, prompt: list[Message], reply: list[Message], score: Any, field: str) -> None:
     value, odd = read_score(score, field)
-    index = len(record.attempts)
+    index = len(record.rollouts)
     if odd:
         record.non_finite.append(index)
-    record.attempts.append(
-        Attempt(
+    record.rollouts.append(
+        StoredRollout(
             messages=[*prompt, *reply],
             score=value,
             raw=record.raw,
@@ -213,19 +213,19 @@ def solvers(raw: Row) -> list[str]:
     ]
 
 
-def _cut_lists(record: Record, kept: Sequence[Attempt]) -> list[Row]:
-    count = len(record.attempts)
+def _cut_lists(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
+    count = len(record.rollouts)
     cut = {key for key in parallel_keys(record.raw, count) if key not in _DIALOGUES} | {_list_key(record.raw)}
     raw = {
-        key: [value[attempt.index] for attempt in kept] if key in cut else value for key, value in record.raw.items()
+        key: [value[rollout.index] for rollout in kept] if key in cut else value for key, value in record.raw.items()
     }
     cut_history(raw, kept, count)
     return [raw]
 
 
-def _cut_solvers(record: Record, kept: Sequence[Attempt]) -> list[Row]:
+def _cut_solvers(record: Record, kept: Sequence[StoredRollout]) -> list[Row]:
     names = solvers(record.raw)
-    wanted = {names[attempt.index] for attempt in kept}
+    wanted = {names[rollout.index] for rollout in kept}
     raw = {key: value for key, value in record.raw.items() if key not in names or key in wanted}
     cut_history(raw, kept, len(names))
     return [raw]

@@ -18,7 +18,7 @@ from atropos_cli.io.formats.common import (
     whole_rows,
 )
 from atropos_cli.io.formats.prompts import dialogue, in_context
-from atropos_cli.io.records import Attempt, Message, Record, Row
+from atropos_cli.io.records import Message, Record, Row, StoredRollout
 
 _STRUCTURE = frozenset({"traj", "messages", "reward", "reward_info", "info"})
 _REASONS = ("termination_reason", "stop_reason", "termination")
@@ -71,8 +71,8 @@ def read(raw: Row, source: str, line: int) -> Record:
     score, odd = read_score(stored, "reward")
     failure = _failure(raw, info)
     record.non_finite = [0] if odd and failure is None else []
-    record.attempts.append(
-        Attempt(
+    record.rollouts.append(
+        StoredRollout(
             messages=messages,
             score=score if failure is None else None,
             raw=raw,

@@ -28,7 +28,7 @@ from atropos_cli.io.formats.prompts import (
     text_dialogue,
 )
 from atropos_cli.io.formats.toolcalls import TOOL_KEYS, link_tool_results
-from atropos_cli.io.records import Attempt, Message, Record, Row
+from atropos_cli.io.records import Message, Record, Row, StoredRollout
 
 _PAIRS = (("chosen", "rejected"), ("chosen_messages", "rejected_messages"))
 _PAIR_FIELDS = frozenset({"prompt", *TOOL_KEYS, *(key for pair in _PAIRS for key in pair)})
@@ -40,7 +40,7 @@ def matches_preference(raw: Row) -> bool:
 
 
 def read_preference(raw: Row, source: str, line: int) -> Record:
-    """Two attempts, labelled chosen and rejected; scores when the row has score_chosen and score_rejected.
+    """Two rollouts, labelled chosen and rejected; scores when the row has score_chosen and score_rejected.
 
     Where no field holds a prompt, it is the messages that both sides share, and ends before an assistant message.
     """
@@ -66,7 +66,9 @@ def read_preference(raw: Row, source: str, line: int) -> Record:
         score, odd = read_score(raw.get(f"score_{label}"), f"score_{label}")
         if odd:
             record.non_finite.append(i)
-        record.attempts.append(Attempt(messages=side, score=score, raw=raw, index=i, prompt_length=length, label=label))
+        record.rollouts.append(
+            StoredRollout(messages=side, score=score, raw=raw, index=i, prompt_length=length, label=label)
+        )
     # Half a pair is not a row.
     record.cut = lambda record, kept: [record.raw] if len(kept) == 2 else []
     return record
@@ -112,7 +114,7 @@ def matches_completion(raw: Row) -> bool:
 
 
 def read_completion(raw: Row, source: str, line: int) -> Record:
-    """One attempt. A boolean label is its score (1.0 or 0.0) when the row has none."""
+    """One rollout. A boolean label is its score (1.0 or 0.0) when the row has none."""
     record = new_record(raw, "completion", source, line)
     key = reply_key(raw) or "completion"
     prompt = prompt_of(raw, tools=record.tools)
@@ -137,8 +139,8 @@ def read_completion(raw: Row, source: str, line: int) -> Record:
     score, odd = read_score(stored, "score")
     record.info = side_fields(raw, _FIELDS)
     record.non_finite = [0] if odd else []
-    record.attempts.append(
-        Attempt(
+    record.rollouts.append(
+        StoredRollout(
             messages=messages,
             score=score,
             raw=raw,
@@ -155,7 +157,7 @@ def matches_text(raw: Row) -> bool:
 
 
 def read_text(raw: Row, source: str, line: int) -> Record:
-    """One attempt whose only message is the whole text (as an assistant message: all of it is trained on).
+    """One rollout whose only message is the whole text (as an assistant message: all of it is trained on).
 
     A transcript is the conversation that it is.
     """
@@ -166,8 +168,8 @@ def read_text(raw: Row, source: str, line: int) -> Record:
     messages: list[Message] = text_dialogue(raw["text"], "text") or [{"role": "assistant", "content": raw["text"]}]
     messages = in_context(messages, raw) if len(messages) > 1 else messages
     length = first_reply(messages)
-    record.attempts.append(
-        Attempt(messages=messages, score=score, raw=raw, prompt_length=length, finish_reason=read_finish(raw, []))
+    record.rollouts.append(
+        StoredRollout(messages=messages, score=score, raw=raw, prompt_length=length, finish_reason=read_finish(raw, []))
     )
     record.cut = whole_rows
     return record

@@ -187,7 +187,7 @@ def test_the_last_observation_has_no_list_of_commands() -> None:
 
 
 async def play(environment: Any, task: Any, backend: PolicyBackend, size: int) -> list[Any]:
-    """Episodes played side by side, as the engine plays the attempts of a group."""
+    """Episodes played side by side, as the engine plays the rollouts of a group."""
 
     async def one(number: int) -> Any:
         episode = environment.episode(task)

@@ -68,7 +68,7 @@ async def test_peeking_is_playing_from_the_start(runtime: Runtime, kind: str, di
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("kind", "difficulty"), KINDS)
-async def test_attempts_that_share_an_interpreter_do_not_mix(runtime: Runtime, kind: str, difficulty: str) -> None:
+async def test_rollouts_that_share_an_interpreter_do_not_mix(runtime: Runtime, kind: str, difficulty: str) -> None:
     path, plan = await path_and_plan(runtime, kind, difficulty)
     rng = random.Random(difficulty)
     library = Library()
@@ -97,7 +97,7 @@ async def test_attempts_that_share_an_interpreter_do_not_mix(runtime: Runtime, k
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_attempt_outlives_those_it_shared_with(runtime: Runtime) -> None:
+async def test_an_rollout_outlives_those_it_shared_with(runtime: Runtime) -> None:
     path, plan = await path_and_plan(runtime, "quest-fetch", "easy")
     library = Library()
     first, second = GameSession(library, path), GameSession(library, path)

@@ -104,7 +104,7 @@ def test_totals_beyond_the_limit_go_to_files_and_come_back_whole() -> None:
             key, reward = f"task {random.randrange(97)} \u2028é", random.choice([0.0, 0.5, 1.0])
             for one in (table, reference):
                 total = one.get(key)
-                total.attempts += 1
+                total.rollouts += 1
                 total.add_reward(reward)
         assert dict(table.items()) == dict(reference.items())
 
@@ -172,7 +172,7 @@ def test_the_own_verdict_of_the_environment_comes_before_the_highest_reward() ->
     assert chosen["success"]["rate"] == 1.0
 
 
-def test_rows_of_one_attempt_are_grouped_by_their_task() -> None:
+def test_rows_of_one_rollout_are_grouped_by_their_task() -> None:
     rows = [
         {
             "task_id": task,
@@ -212,10 +212,10 @@ def test_failures_have_a_denominator() -> None:
     assert data["rollouts"] == {"total": 40, "scored": 22, "failed": 18, "unscored": 0, "non_finite": 0}
     assert data["failures"] == {"generate:ServerUnavailable": 18}
     assert (data["success"]["count"], data["success"]["of"]) == (22, 22)
-    assert data["success"]["failed_attempts"] == "left out"
+    assert data["success"]["failed_rollouts"] == "left out"
     counted = only(analysed(*good, *bad, count_failed=True))
     assert counted["success"]["rate"] == pytest.approx(22 / 40)
-    assert counted["success"]["failed_attempts"] == "count as no success"
+    assert counted["success"]["failed_rollouts"] == "count as no success"
 
 
 def test_episodes_are_told_by_turn() -> None:
@@ -396,7 +396,7 @@ def test_no_pass_at_k_where_nothing_or_everything_succeeded(reward: float, which
             analysis.add(record(row))
         (report,) = analysis.report().environments.values()
     assert [chart.name for chart in charts_of(report)] == []
-    assert no_pass(report.as_json()).startswith(f"pass@k: {which} of 12 attempts succeeded")
+    assert no_pass(report.as_json()).startswith(f"pass@k: {which} of 12 rollouts succeeded")
 
 
 def test_rewards_at_the_limits_of_floats_make_no_nonsense() -> None:

@@ -107,7 +107,7 @@ def test_finish_reasons_in_files_of_every_format(tmp_path: Path) -> None:
         path = tmp_path / "r.jsonl"
         path.write_text(json.dumps(row), encoding="utf-8")
         (record,) = read_records(find_sources([str(path)]))
-        assert [attempt.cut for attempt in record.attempts] == wanted, row
+        assert [rollout.cut for rollout in record.rollouts] == wanted, row
         form = detect(row)
         assert form is not None
         seen.add(form.name)

@@ -231,7 +231,7 @@ def test_rows_that_are_right() -> None:
         (_native(), [0.0, -1, -0.5]),
         (_native(mask=[0, 1, 1], logprobs=None), None),
     ):
-        (attempt,) = _read(row).attempts
-        assert attempt.sequences == ((*whole, logprobs),)
+        (rollout,) = _read(row).rollouts
+        assert rollout.sequences == ((*whole, logprobs),)
     row = {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}
     assert own_row(row, "sft") is row

@@ -1,4 +1,4 @@
-"""Row formats: what they are read as, and how they are written back with attempts left out."""
+"""Row formats: what they are read as, and how they are written back with rollouts left out."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_native_group() -> None:
     assert (record.answer, record.model, record.seed) == ("4", "m", 3)
     assert record.scores == [1.0, 0.0, None]
     assert record.prompt == [{"role": "user", "content": "2+2?"}]
-    first, _, failed = record.attempts
+    first, _, failed = record.rollouts
     assert (first.text, first.prompt_length, first.finish_reason, first.stop_reason) == ("4", 1, "stop", "done")
     assert first.rewards == {"exact": 1.0}
     assert (first.tokens, first.mask, first.logprobs) == (
@@ -88,7 +88,7 @@ def test_native_tokens_agree_with_the_domain() -> None:
     more = raw["rollouts"][0]["messages"]
     more.append({"role": "user", "content": "again", "tokens": {"ids": [9, 9, 9], "mask": False, "restart": True}})
     more.append({"role": "assistant", "content": "x", "tokens": {"ids": [7, 8], "mask": [True, False]}})
-    ours = read(raw).attempts[0].sequences
+    ours = read(raw).rollouts[0].sequences
     theirs = token_sequences(ScoredGroup.model_validate(raw).rollouts[0])
     assert [(tuple(s.ids), tuple(s.mask), s.logprobs and tuple(s.logprobs)) for s in ours] == [
         (s.ids, s.mask, s.logprobs) for s in theirs
@@ -98,7 +98,7 @@ def test_native_tokens_agree_with_the_domain() -> None:
 
 def test_native_cut_keeps_advantages_beside_their_rollouts() -> None:
     record = read(NATIVE)
-    (raw,) = record.to_raw([record.attempts[1], record.attempts[2]])
+    (raw,) = record.to_raw([record.rollouts[1], record.rollouts[2]])
     group = ScoredGroup.model_validate(raw)
     assert [rollout.id for rollout in group.rollouts] == ["0123456789-4/1", "0123456789-4/2"]
     assert group.advantages == (-0.7, None)
@@ -113,9 +113,9 @@ def test_native_turn_group_has_the_history_as_prompt() -> None:
         for message in rollout["messages"]:
             del message["tokens"]
         rollout["messages"] += [{"role": "user", "content": "more"}, {"role": "assistant", "content": "y"}]
-    assert read(raw).attempts[0].prompt_length == 3
+    assert read(raw).rollouts[0].prompt_length == 3
     raw["turn"] = None
-    assert read(raw).attempts[0].prompt_length == 1
+    assert read(raw).rollouts[0].prompt_length == 1
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ ATROPOS: dict[str, Any] = {
 def test_atropos_group() -> None:
     record = read(ATROPOS)
     assert (record.format, record.task_name, record.scores) == ("atropos", "maze", [1.0, 0.5, 0.0])
-    second = record.attempts[1]
+    second = record.rollouts[1]
     assert (second.tokens, second.mask, second.logprobs) == ([1, 2, 5], [False, False, True], [0.0, 0.0, -0.3])
 
 
 def test_atropos_cut_cuts_parallel_lists_alike_and_nothing_else() -> None:
     record = read(ATROPOS)
-    (raw,) = record.to_raw([record.attempts[0], record.attempts[2]])
+    (raw,) = record.to_raw([record.rollouts[0], record.rollouts[2]])
     assert raw["scores"] == [1, 0]
     assert raw["tokens"] == [[1, 2, 3, 4], [1, 2, 6]]
     assert [messages[-1]["content"] for messages in raw["messages"]] == ["one", "three"]
@@ -177,8 +177,8 @@ def test_atropos_lists_of_another_length_are_refused() -> None:
 
 def test_atropos_without_messages_or_with_zero_one_masks() -> None:
     raw = {"tokens": [[1, 2]], "masks": [[0, 1]], "scores": [1.0]}
-    (attempt,) = read(raw).attempts
-    assert (attempt.messages, attempt.mask, attempt.logprobs) == ([], [False, True], None)
+    (rollout,) = read(raw).rollouts
+    assert (rollout.messages, rollout.mask, rollout.logprobs) == ([], [False, True], None)
 
 
 @pytest.mark.parametrize("raw", [ATROPOS, row("x", "a", "b", scores=[None, 1])])
@@ -186,22 +186,22 @@ def test_to_native_is_a_valid_group(raw: dict[str, Any]) -> None:
     record = read(raw)
     group = ScoredGroup.model_validate_json(dump(native_group(record)))
     assert [rollout.reward for rollout in group.rollouts] == record.scores
-    assert [rollout.text for rollout in group.rollouts] == [attempt.text for attempt in record.attempts]
-    for rollout, attempt in zip(group.rollouts, record.attempts, strict=True):
-        assert [list(s.ids) for s in token_sequences(rollout)] == [s.ids for s in attempt.sequences]
-        assert [list(s.mask) for s in token_sequences(rollout)] == [s.mask for s in attempt.sequences]
+    assert [rollout.text for rollout in group.rollouts] == [rollout.text for rollout in record.rollouts]
+    for rollout, stored in zip(group.rollouts, record.rollouts, strict=True):
+        assert [list(s.ids) for s in token_sequences(rollout)] == [s.ids for s in stored.sequences]
+        assert [list(s.mask) for s in token_sequences(rollout)] == [s.mask for s in stored.sequences]
 
 
 def test_c16_sharegpt_dialects(tmp_path: Path) -> None:
     (path,) = case_files("C16", tmp_path)
     one, two, three = Reading(path).records
-    messages = one.attempts[0].messages
+    messages = one.rollouts[0].messages
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert messages[2]["content"] is None
     assert messages[2]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
     assert messages[3]["tool_call_id"] == messages[2]["tool_calls"][0]["id"]
     for record in (two, three):
-        assert record.attempts[0].messages == [
+        assert record.rollouts[0].messages == [
             {"role": "user", "content": "Q"},
             {"role": "assistant", "content": "A"},
         ]
@@ -216,13 +216,13 @@ def test_c17_unknown_role_names_the_nearest(tmp_path: Path) -> None:
 
 def test_c10_arguments_are_json_text_either_way(tmp_path: Path) -> None:
     path = next(path for path in case_files("C10", tmp_path) if path.suffix == ".jsonl")
-    calls = [record.attempts[0].messages[1]["tool_calls"][0]["function"] for record in Reading(path).records]
+    calls = [record.rollouts[0].messages[1]["tool_calls"][0]["function"] for record in Reading(path).records]
     assert [json.loads(call["arguments"]) for call in calls] == [{"a": 1}, {"a": 1}]
 
 
 def test_c19_weights_are_kept(tmp_path: Path) -> None:
     (path,) = case_files("C19", tmp_path)
-    weights = [[m.get("weight") for m in record.attempts[0].messages] for record in Reading(path).records]
+    weights = [[m.get("weight") for m in record.rollouts[0].messages] for record in Reading(path).records]
     assert weights == [[None, 0.0, None, 1.0], [None, 0.5], [None, 0.0]]
 
 
@@ -236,33 +236,33 @@ def test_c21_tools_as_list_and_as_text(tmp_path: Path) -> None:
 def test_d05_preference_conversations(tmp_path: Path) -> None:
     (path,) = case_files("D05", tmp_path)
     one, two, three = Reading(path).records
-    assert [attempt.label for attempt in three.attempts] == ["chosen", "rejected"]
-    assert [len(attempt.prompt) for attempt in three.attempts] == [3, 3]
-    assert [attempt.text for attempt in three.attempts] == ["good", "bad"]
+    assert [rollout.label for rollout in three.rollouts] == ["chosen", "rejected"]
+    assert [len(rollout.prompt) for rollout in three.rollouts] == [3, 3]
+    assert [rollout.text for rollout in three.rollouts] == ["good", "bad"]
     # One side is the head of the other, or both are the same: the prompt still ends before an assistant message.
-    assert [len(attempt.prompt) for attempt in one.attempts] == [1, 1]
-    assert [len(attempt.prompt) for attempt in two.attempts] == [1, 1]
-    assert three.to_raw(three.attempts[:1]) == []
+    assert [len(rollout.prompt) for rollout in one.rollouts] == [1, 1]
+    assert [len(rollout.prompt) for rollout in two.rollouts] == [1, 1]
+    assert three.to_raw(three.rollouts[:1]) == []
 
 
 def test_preference_with_text_and_with_repeated_prompt() -> None:
     record = read({"prompt": "Q", "chosen": "good", "rejected": "bad", "score_chosen": 8.0, "score_rejected": 2.0})
     assert record.scores == [8.0, 2.0]
-    assert record.attempts[1].messages == [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "bad"}]
+    assert record.rollouts[1].messages == [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "bad"}]
     user = {"role": "user", "content": "Q"}
     sides = [[user, {"role": "assistant", "content": text}] for text in ("good", "bad")]
     record = read({"prompt": [user], "chosen": sides[0], "rejected": sides[1]})
-    assert record.attempts[0].messages == sides[0]
+    assert record.rollouts[0].messages == sides[0]
 
 
 def test_completion_rows() -> None:
     record = read({"question": "6*7?", "answer": "#### 42", "completion": "42"})
     assert (record.format, record.answer) == ("completion", "#### 42")
-    assert record.attempts[0].messages == [{"role": "user", "content": "6*7?"}, {"role": "assistant", "content": "42"}]
+    assert record.rollouts[0].messages == [{"role": "user", "content": "6*7?"}, {"role": "assistant", "content": "42"}]
     record = read({"prompt": "Write f(x).", "tests": ["assert f(1)==2"], "completion": "def f(x): return x+1"})
     assert record.info == {"tests": ["assert f(1)==2"]}
     record = read({"env": "boxes", "answer_key": {"moves": []}, "completion": None})
-    assert (record.env, record.attempts[0].text, record.answer) == ("boxes", "", {"moves": []})
+    assert (record.env, record.rollouts[0].text, record.answer) == ("boxes", "", {"moves": []})
     record = read({"prompt": "p", "completion": "c", "label": False})
     assert record.scores == [0.0]
 
@@ -276,9 +276,9 @@ def test_real_tau_bench_trials_make_groups() -> None:
     path = real_data("tau_bench/gpt-4o-airline_14tasks_x4trials.jsonl")
     groups = list(group_rows(Reading(path).records))
     assert [group.id for group in groups] == [str(task) for task in range(14)]
-    assert all(len(group.attempts) == 4 for group in groups)
+    assert all(len(group.rollouts) == 4 for group in groups)
     assert groups[1].scores == [0.0, 1.0, 0.0, 0.0]
-    kept = groups[1].to_raw([groups[1].attempts[1]])
+    kept = groups[1].to_raw([groups[1].rollouts[1]])
     assert [(raw["task_id"], raw["trial"]) for raw in kept] == [(1, 1)]
 
 
@@ -293,7 +293,7 @@ def test_grouping_joins_rows_far_apart_by_prompt(tmp_path: Path) -> None:
 
 def test_b15_three_dresses_of_thinking(tmp_path: Path) -> None:
     (path,) = case_files("B15", tmp_path)
-    replies = [record.attempts[0].messages[-1] for record in Reading(path).records]
+    replies = [record.rollouts[0].messages[-1] for record in Reading(path).records]
     assert [normal_thinking(reply, "field") for reply in replies] == [
         {"role": "assistant", "content": "Four", "reasoning": "plan"}
     ] * 3

@@ -102,7 +102,7 @@ def test_records_take_out_what_was_written_and_name_the_environment(tmp_path: Pa
     assert [(record.id, record.task_id, record.env) for record in found] == [
         ("abcdefabcd-0", "t0", "sums"), ("abcdefabcd-2", "t2", "sums"),
     ]  # fmt: skip
-    assert all(attempt.failure is not None and attempt.score is None for attempt in found[0].attempts)
+    assert all(rollout.failure is not None and rollout.score is None for rollout in found[0].rollouts)
     facts = groups.facts(str(run / "groups.jsonl"))
     assert facts is not None
     assert facts.full_marks == 2.0

@@ -22,10 +22,10 @@ def read(row: dict[str, Any]) -> Record:
 
 
 def told(row: dict[str, Any], index: int = 0) -> list[str]:
-    """The messages of an attempt as "u:text"; a bar stands where the prompt ends."""
-    attempt = read(row).attempts[index]
-    lines = [f"{message['role'][0]}:{text_of(message)}" for message in attempt.messages]
-    return [*lines[: attempt.prompt_length], "|", *lines[attempt.prompt_length :]]
+    """The messages of a rollout as "u:text"; a bar stands where the prompt ends."""
+    rollout = read(row).rollouts[index]
+    lines = [f"{message['role'][0]}:{text_of(message)}" for message in rollout.messages]
+    return [*lines[: rollout.prompt_length], "|", *lines[rollout.prompt_length :]]
 
 
 DIALOGUE = [{"role": "user", "content": "¿Hora?"}, {"role": "assistant", "content": "Las dos."}]
@@ -298,12 +298,12 @@ def test_thoughts_told_as_messages_are_the_reasoning_of_the_reply(thoughts: list
     thinking = [{"role": "assistant", "channel": "analysis", "content": text} for text in thoughts]
     final = {"role": "assistant", "channel": "final", "content": "4"}
     reply = {"role": "assistant", "content": "4", "reasoning": "\n".join(thoughts)}
-    assert read({"messages": [asked, *thinking, final]}).attempts[0].messages == [asked, reply]
+    assert read({"messages": [asked, *thinking, final]}).rollouts[0].messages == [asked, reply]
 
 
 def test_a_thought_without_a_reply_is_no_text_to_train_on() -> None:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "channel": "analysis", "content": "hm"}]
-    reply = read({"messages": messages}).attempts[0].messages[-1]
+    reply = read({"messages": messages}).rollouts[0].messages[-1]
     assert reply == {"role": "assistant", "content": None, "reasoning": "hm"}
 
 
@@ -321,5 +321,5 @@ def test_a_thought_without_a_reply_is_no_text_to_train_on() -> None:
 )
 def test_what_servers_put_beside_the_content_is_read(said: dict[str, Any], expected: tuple[str, str | None]) -> None:
     row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **said}]}
-    reply = read(row).attempts[0].messages[-1]
+    reply = read(row).rollouts[0].messages[-1]
     assert (reply["content"], reply.get("reasoning")) == expected

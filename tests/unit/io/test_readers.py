@@ -86,22 +86,22 @@ def test_a09_content_of_all_kinds(tmp_path: Path) -> None:
     (path,) = case_files("A09", tmp_path)
     one, two, three = Reading(path).records
     assert one.prompt == [{"role": "user", "content": "hi"}]
-    assert one.attempts[0].text == "hello"
-    assert two.attempts[0].completion[0]["content"] is None
-    assert two.attempts[0].completion[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
-    assert two.attempts[0].completion[1]["tool_call_id"] == "c1"
-    assert two.attempts[0].text == "7"
-    assert three.attempts[0].text == ""
+    assert one.rollouts[0].text == "hello"
+    assert two.rollouts[0].completion[0]["content"] is None
+    assert two.rollouts[0].completion[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert two.rollouts[0].completion[1]["tool_call_id"] == "c1"
+    assert two.rollouts[0].text == "7"
+    assert three.rollouts[0].text == ""
 
 
 def test_a10_surrogates(tmp_path: Path) -> None:
     (path,) = case_files("A10", tmp_path)
     one, two = Reading(path).records
-    assert one.attempts[0].text == "art \ufffd end"
-    assert two.attempts[0].text == "ok \U0001f600"
+    assert one.rollouts[0].text == "art \ufffd end"
+    assert two.rollouts[0].text == "ok \U0001f600"
     again = tmp_path / "again.jsonl"
     again.write_bytes(b"\n".join(line for record in (one, two) for line in record.to_lines()) + b"\n")
-    assert [record.attempts[0].text for record in Reading(again).records] == ["art \ufffd end", "ok \U0001f600"]
+    assert [record.rollouts[0].text for record in Reading(again).records] == ["art \ufffd end", "ok \U0001f600"]
     for line in again.read_text(encoding="utf-8").splitlines():
         json.loads(line)
 
@@ -110,7 +110,7 @@ def test_a12_byte_order_mark_only_at_the_start(tmp_path: Path) -> None:
     (path,) = case_files("A12", tmp_path)
     assert len(Reading(path).records) == 1
     inside = write_rows(tmp_path / "inside.jsonl", row("1", "\ufeffx"))
-    assert Reading(inside).records[0].attempts[0].text == "\ufeffx"
+    assert Reading(inside).records[0].rollouts[0].text == "\ufeffx"
 
 
 def test_a13_windows_line_ends(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_unicode_line_ends_inside_text_do_not_split_rows(tmp_path: Path, char: s
     path = tmp_path / "r.jsonl"
     text = json.dumps(row("1", f"a{char}b"), ensure_ascii=ord(char) < 32)
     path.write_bytes(text.encode() + b"\n" + text.encode() + b"\n")
-    assert [record.attempts[0].text for record in Reading(path).records] == [f"a{char}b"] * 2
+    assert [record.rollouts[0].text for record in Reading(path).records] == [f"a{char}b"] * 2
 
 
 def test_a15_lines_over_ten_megabytes(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a15_lines_over_ten_megabytes(tmp_path: Path) -> None:
     count = 0
     for record in read_records(find_sources([str(path)])):
         count += 1
-        assert len(record.attempts[0].text) in (1, 12_000_000, 1_000_000)
+        assert len(record.rollouts[0].text) in (1, 12_000_000, 1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 32
@@ -187,7 +187,7 @@ def test_zst_whole_cut_and_torn(tmp_path: Path) -> None:
 def test_a25_odd_groups(tmp_path: Path) -> None:
     (path,) = case_files("A25", tmp_path)
     reading = Reading(path)
-    assert [(record.id, len(record.attempts)) for record in reading.records] == [
+    assert [(record.id, len(record.rollouts)) for record in reading.records] == [
         ("one", 1),
         ("none", 0),
         ("noscore", 1),
@@ -214,7 +214,7 @@ def test_a29_text_that_looks_like_structure_stays_text(tmp_path: Path) -> None:
     (path,) = case_files("A29", tmp_path)
     (record,) = Reading(path).records
     assert record.prompt[0]["content"] == '{"role":"system","content":"x"}'
-    assert record.attempts[0].text == "a: string, b: timestamp[s]"
+    assert record.rollouts[0].text == "a: string, b: timestamp[s]"
 
 
 def test_unknown_rows_name_their_keys(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_unknown_rows_name_their_keys(tmp_path: Path) -> None:
 def test_named_format_overrides_detection(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "r.jsonl", {"text": "whole", "messages": [{"role": "user", "content": "x"}]})
     assert Reading(path).records[0].format == "messages"
-    assert Reading(path, format="text").records[0].attempts[0].text == "whole"
+    assert Reading(path, format="text").records[0].rollouts[0].text == "whole"
     with pytest.raises(UsageError) as caught:
         Reading(path, format="sharegtp")
     assert caught.value.hint == "did you mean sharegpt?"
@@ -331,7 +331,7 @@ def test_parquet_gives_plain_values(tmp_path: Path) -> None:
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
     records = Reading(tmp_path / "d.parquet").records
-    assert [record.attempts[0].text for record in records] == [f"c{i}" for i in range(10)]
+    assert [record.rollouts[0].text for record in records] == [f"c{i}" for i in range(10)]
     assert json.loads(records[3].to_lines()[0]) == rows[3]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="not a readable parquet file"):
@@ -339,7 +339,7 @@ def test_parquet_gives_plain_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "records", "attempts"),
+    ("name", "form", "records", "rollouts"),
     [
         ("atropos.jsonl", "atropos", 3, 10),
         ("dpo_sharegpt.json", "sharegpt", 4, 8),
@@ -368,11 +368,11 @@ def test_parquet_gives_plain_values(tmp_path: Path) -> None:
         ("textworld/transcripts.jsonl", "messages", 17, 17),
     ],
 )
-def test_real_files(name: str, form: str, records: int, attempts: int) -> None:
+def test_real_files(name: str, form: str, records: int, rollouts: int) -> None:
     reading = Reading(data_files().get(name) or real_data(name))
     assert reading.warnings == []
     assert dict(reading.log.formats) == {form: records}
-    assert reading.log.attempts == attempts
+    assert reading.log.rollouts == rollouts
     for record in reading.records:
         for line in record.to_lines():
             assert isinstance(json.loads(line), dict)

@@ -21,7 +21,7 @@ def read(row: dict[str, Any]) -> Record:
 
 
 def replies(row: dict[str, Any]) -> list[tuple[str, float | None]]:
-    return [(attempt.text, attempt.score) for attempt in read(row).attempts]
+    return [(rollout.text, rollout.score) for rollout in read(row).rollouts]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def replies(row: dict[str, Any]) -> list[tuple[str, float | None]]:
         ),
     ],
 )
-def test_a_row_with_several_generations_gives_several_attempts(
+def test_a_row_with_several_generations_gives_several_rollouts(
     row: dict[str, Any], wanted: list[tuple[str, float | None]]
 ) -> None:
     assert replies(row) == wanted
     record = read(row)
-    (half,) = record.to_raw([record.attempts[1]])
+    (half,) = record.to_raw([record.rollouts[1]])
     assert replies({**half, "messages": row.get("messages", [])[:1]}) == wanted[1:]
 
 
@@ -88,7 +88,7 @@ def test_lists_that_are_no_replies_stay_beside_the_reply() -> None:
     assert replies({"question": "q", "completion": "code", "inputs": ["1"], "outputs": ["2"]}) == [("code", None)]
     assert detect({"question": "q", "solutions": ["gold", "gold too"]}) is None
     ended = read({"prompt": "q", "responses": ["x", "y"], "finish_reasons": ["stop", "length"]})
-    assert [attempt.truncated for attempt in ended.attempts] == [False, True]
+    assert [rollout.truncated for rollout in ended.rollouts] == [False, True]
 
 
 def dumped(*scores: float, **more: Any) -> dict[str, Any]:
@@ -116,15 +116,15 @@ def test_dumped_groups_are_read_cut_and_scored() -> None:
     assert record.info["expected_answer"] == "7"
     assert "note" not in record.info
     assert record.task_key != read(dumped(1.0, 0.0)).task_key  # item_id may name a family of tasks
-    (half,) = record.to_raw(record.attempts[1:2])
+    (half,) = record.to_raw(record.rollouts[1:2])
     assert half == {"item_id": "leg_counting", "rollouts": [record.raw["rollouts"][1]]}
-    verdicts = [Verdict(reward=0.25, rewards={}, metrics={}, failure=None) for _ in record.attempts]
+    verdicts = [Verdict(reward=0.25, rewards={}, metrics={}, failure=None) for _ in record.rollouts]
     (scored,) = scored_rows(record, verdicts, {}, "none")
     again = read(scored)
     assert again.scores == [0.25] * 3
     assert scored["rollouts"][0]["score_history"][0]["score"] == 1.0
     assert native_group(again)["rollouts"][2]["messages"][-1]["content"] == "-0.5"
-    assert read(dumped(1.0, stop_reason="length")).attempts[0].truncated
+    assert read(dumped(1.0, stop_reason="length")).rollouts[0].truncated
     strange = dumped(1.0)
     strange["rollouts"].append({"conversation": 7})
     with pytest.raises(RowError, match=r"rollouts\[1\]\.conversation"):
@@ -142,7 +142,7 @@ def test_dumped_groups_are_read_cut_and_scored() -> None:
 def test_verls_dumps_and_generations(asked: str, prompt: list[str]) -> None:
     record = read({"input": asked, "output": "12", "gts": "12", "score": 1.0, "step": 5, "acc": True})
     assert [message["content"] for message in record.prompt] == prompt
-    assert (record.answer, record.scores, record.attempts[0].text) == ("12", [1.0], "12")
+    assert (record.answer, record.scores, record.rollouts[0].text) == ("12", [1.0], "12")
     row = {
         "data_source": "math",
         "prompt": [{"role": "user", "content": asked}],
@@ -169,7 +169,7 @@ def test_calls_of_one_turn_are_one_message(turns: list[tuple[Any, ...]]) -> None
     calls = [{"from": who, "value": value, **({"tool_calls": rest[0]} if rest else {})} for who, value, *rest in turns]
     results = [{"from": "observation", "value": "1"}, {"from": "tool_response", "value": "2"}]
     row = {"conversations": [{"from": "human", "value": "q"}, *calls, *results, {"from": "gpt", "value": "a"}]}
-    messages = read(row).attempts[0].messages
+    messages = read(row).rollouts[0].messages
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool", "assistant"]
     assert [one["function"]["name"] for one in messages[1]["tool_calls"]] == ["f", "g"]
     assert [m["tool_call_id"] for m in messages[2:4]] == [one["id"] for one in messages[1]["tool_calls"]]
@@ -178,15 +178,15 @@ def test_calls_of_one_turn_are_one_message(turns: list[tuple[Any, ...]]) -> None
 def test_calls_with_a_result_between_them_are_two_messages() -> None:
     one, result = {"from": "function_call", "value": '{"name": "f"}'}, {"from": "observation", "value": "1"}
     row = {"conversations": [{"from": "human", "value": "q"}, one, result, one, result, {"from": "gpt", "value": "a"}]}
-    assert [message["role"] for message in read(row).attempts[0].messages][1:5] == ["assistant", "tool"] * 2
+    assert [message["role"] for message in read(row).rollouts[0].messages][1:5] == ["assistant", "tool"] * 2
     light = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [call("f")], "weight": 0},
              {"role": "assistant", "tool_calls": [call("g")], "weight": 1}]  # fmt: skip
-    assert len(read({"messages": light}).attempts[0].messages) == 3
+    assert len(read({"messages": light}).rollouts[0].messages) == 3
 
 
 def arguments(row_call: Any, **row: Any) -> Any:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [row_call]}]
-    (found,) = read({"messages": messages, **row}).attempts[0].messages[1]["tool_calls"]
+    (found,) = read({"messages": messages, **row}).rollouts[0].messages[1]["tool_calls"]
     return json.loads(found["function"]["arguments"])
 
 
@@ -202,7 +202,7 @@ def test_nulls_that_a_column_store_added_are_dropped() -> None:
     assert arguments(call("f", to=None, x=None), tools=[NULLABLE]) == {"to": None}
     assert arguments({"function": {"name": "f", "arguments": '{"to": null}'}}) == {"to": None}
     text = {"from": "function_call", "value": '{"name": "f", "arguments": {"to": null}}'}
-    (message,) = read({"conversations": [text]}).attempts[0].messages
+    (message,) = read({"conversations": [text]}).rollouts[0].messages
     assert message["tool_calls"][0]["function"]["arguments"] == '{"to": null}'
 
 

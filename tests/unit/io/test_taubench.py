@@ -9,7 +9,7 @@ import pytest
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.io.formats import detect, read_as
 from atropos_cli.io.formats.native import native_group
-from atropos_cli.io.records import Attempt
+from atropos_cli.io.records import StoredRollout
 
 TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "done"}]
 STOPPED = [*TALK, {"role": "user", "content": "Thanks! ###STOP###"}]
@@ -24,14 +24,14 @@ HANDED_OVER = [
 ]
 
 
-def attempt(row: dict[str, Any]) -> Attempt:
+def rollout(row: dict[str, Any]) -> StoredRollout:
     row = {"task_id": 3, "trial": 1, **row}
     form = detect(row)
     assert form is not None
     assert form.name == "taubench"
     record = read_as(form, row, "r", 1)
     ScoredGroup.model_validate(native_group(record))
-    (found,) = record.attempts
+    (found,) = record.rollouts
     return found
 
 
@@ -57,7 +57,7 @@ def second(reason: str) -> dict[str, Any]:
     ],
 )
 def test_a_simulators_failure_is_not_the_agents(row: dict[str, Any]) -> None:
-    found = attempt(row)
+    found = rollout(row)
     assert found.failure is not None
     assert found.failure["stage"] == "environment"
     assert (found.score, found.stop_reason) == (None, None)
@@ -82,6 +82,6 @@ def test_a_simulators_failure_is_not_the_agents(row: dict[str, Any]) -> None:
     ],
 )
 def test_stop_reasons_are_read_and_the_agents_own_end_keeps_its_score(row: dict[str, Any], stop: str | None) -> None:
-    found = attempt(row)
+    found = rollout(row)
     assert (found.failure, found.score, found.stop_reason) == (None, 0.0, stop)
     assert found.truncated is (stop not in (None, "done"))

@@ -51,7 +51,7 @@ def evaluation(folder: Path, started: str) -> None:
         "success_rule": "reward >= 1",
         "errors_count_as": "wrong",
         "tasks": 10,
-        "attempts": 40,
+        "rollouts": 40,
         "scored": 40,
         "errors": 0,
         "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6, "tasks": 10},

@@ -171,11 +171,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     return module
 
 
-def test_one_id_for_all_attempts_and_finish_with_the_exit_code(tmp_path: Path, fake: Any) -> None:
+def test_one_id_for_all_rollouts_and_finish_with_the_exit_code(tmp_path: Path, fake: Any) -> None:
     """Field case F13."""
-    for attempt, code in enumerate((130, 8, 0)):
-        opened = open_trackers(plan("wandb"), tmp_path, print, resume=attempt > 0)
-        opened.metrics(attempt + 1, {"loss": 0.5, "kl": None})
+    for rollout, code in enumerate((130, 8, 0)):
+        opened = open_trackers(plan("wandb"), tmp_path, print, resume=rollout > 0)
+        opened.metrics(rollout + 1, {"loss": 0.5, "kl": None})
         opened.finish(code)
         opened.finish(code)  # once is enough
     run_id = read_ids(tmp_path)["wandb"]["id"]

@@ -143,6 +143,6 @@ def evaluation(accuracy: float) -> dict[str, Any]:
     return {
         "environment": "e", "environment_config": {}, "split": "test", "model": "m", "plan_digest": "d",
         "atropos_version": "0", "sampling": {}, "seed": 0, "samples": 1, "success_rule": "r",
-        "errors_count_as": "wrong", "tasks": 1, "attempts": 1, "scored": 1, "errors": 0,
+        "errors_count_as": "wrong", "tasks": 1, "rollouts": 1, "scored": 1, "errors": 0,
         "accuracy": {"value": accuracy, "tasks": 1}, "reward": None, "per_task": [],
     }  # fmt: skip

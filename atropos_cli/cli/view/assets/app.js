@@ -185,7 +185,7 @@ function listLine(item) {
   } else {
     const failed = item.failedOnes;
     const squares = item.scores.slice(0, SQUARES).map((score, i) => square(item.env, score, failed.has(i)));
-    if (item.attempts > squares.length) squares.push(element("span.soft", null, "+" + (item.attempts - squares.length)));
+    if (item.rollouts > squares.length) squares.push(element("span.soft", null, "+" + (item.rollouts - squares.length)));
     link.append(element("span.mean", { title: "mean reward" }, item.mean === null ? "" : number(Number(item.mean.toFixed(3)))),
       element("span.squares", null, ...squares));
     const length = item.length && state.order === "length" ? `${number(item.length[0])} ${item.length[1]}` : null;

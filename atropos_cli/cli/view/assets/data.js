@@ -25,9 +25,9 @@ class Served {
   }
   group(run, n, first) { return this.ask("group", { run, n, first }); }
   diff(sort, from) { return this.ask("diff", { sort, from }); }
-  async tokens(run, n, attempt) { return (await this.ask("tokens", { run, n, attempt })).sequences; }
-  async message(run, n, attempt, message, part) {
-    return (await this.ask("message", { run, n, attempt, message, part })).text;
+  async tokens(run, n, rollout) { return (await this.ask("tokens", { run, n, rollout })).sequences; }
+  async message(run, n, rollout, message, part) {
+    return (await this.ask("message", { run, n, rollout, message, part })).text;
   }
 }
 
@@ -122,9 +122,9 @@ class Embedded {
     return found;
   }
 
-  async tokens(run, n, attempt) {
+  async tokens(run, n, rollout) {
     const place = this.places.get(run + "/" + n);
-    return (await this.block("t" + place))[`${run}/${n}/${attempt}`] || [];
+    return (await this.block("t" + place))[`${run}/${n}/${rollout}`] || [];
   }
 
   async message() { return null; }
@@ -138,7 +138,7 @@ class Embedded {
 }
 
 function* textsOf(group) {
-  for (const messages of [group.prompt || [], ...(group.attempts || []).map((attempt) => attempt.messages)]) {
+  for (const messages of [group.prompt || [], ...(group.rollouts || []).map((rollout) => rollout.messages)]) {
     for (const message of messages) {
       for (const part of message.parts) {
         yield part.name;

@@ -17,8 +17,8 @@ class GroupView {
         element("p.problem", null, line(group.problem)),
         element("pre", null, shown(group.text)));
     }
-    learnRange(group.env, group.attempts.map((attempt) => attempt.score));
-    this.columns = element(group.attempts.length > 1 ? "div.rollouts" : "div.rollouts.single", null, ...group.attempts.map((attempt) => this.rollout(attempt)));
+    learnRange(group.env, group.rollouts.map((rollout) => rollout.score));
+    this.columns = element(group.rollouts.length > 1 ? "div.rollouts" : "div.rollouts.single", null, ...group.rollouts.map((rollout) => this.rollout(rollout)));
     return element("section.group", null, this.head(), this.prompt(), this.columns, this.more());
   }
 
@@ -51,78 +51,78 @@ class GroupView {
     const long = others.reduce((sum, message) => sum + message.parts.reduce((size, part) => size + (part.text || "").length, 0), 0) > 1500;
     return element("details.prompt", { open: !this.folded && (!long || Boolean(this.needle)) },
       element("summary", null, "prompt, " + plural(messages.length, "message")),
-      ...messages.map((message) => this.message(message, this.payload.attempts.length ? this.payload.attempts[0].index : -1)));
+      ...messages.map((message) => this.message(message, this.payload.rollouts.length ? this.payload.rollouts[0].index : -1)));
   }
 
-  rollout(attempt) {
+  rollout(rollout) {
     const group = this.payload;
-    const box = element("article.rollout", { "data-index": attempt.index, tabindex: -1 });
+    const box = element("article.rollout", { "data-index": rollout.index, tabindex: -1 });
     const tokens = element("div.tokens", { hidden: true });
     const body = element("div.body", null,
-      ...attempt.messages.map((message) => this.message(message, attempt.index)),
-      attempt.more ? element("p.soft", null, plural(attempt.more, "more message") + " not shown") : null);
-    const toggle = attempt.tokens
-      ? element("button.toggle", { type: "button", "aria-pressed": "false", onclick: () => this.showTokens(attempt, box) }, "Tokens")
+      ...rollout.messages.map((message) => this.message(message, rollout.index)),
+      rollout.more ? element("p.soft", null, plural(rollout.more, "more message") + " not shown") : null);
+    const toggle = rollout.tokens
+      ? element("button.toggle", { type: "button", "aria-pressed": "false", onclick: () => this.showTokens(rollout, box) }, "Tokens")
       : null;
     box.append(element("header", null,
       element("div.score", null,
-        square(group.env, attempt.failure ? null : attempt.score, Boolean(attempt.failure)),
-        element("strong", null, attempt.failure ? "failed" : number(attempt.score)),
-        attempt.advantage !== null ? element("span.soft", { title: "advantage" }, " " + signed(attempt.advantage)) : null,
-        element("span.index", null, "#" + attempt.index), toggle),
-      this.chips(attempt)));
-    if (attempt.failure) {
-      const failure = attempt.failure;
+        square(group.env, rollout.failure ? null : rollout.score, Boolean(rollout.failure)),
+        element("strong", null, rollout.failure ? "failed" : number(rollout.score)),
+        rollout.advantage !== null ? element("span.soft", { title: "advantage" }, " " + signed(rollout.advantage)) : null,
+        element("span.index", null, "#" + rollout.index), toggle),
+      this.chips(rollout)));
+    if (rollout.failure) {
+      const failure = rollout.failure;
       box.append(element("p.problem", null, line(failure.stage + ": " + failure.type), element("br"), shown(failure.message)));
     }
     box.append(body, tokens);
-    if (this.tokens && attempt.tokens) this.showTokens(attempt, box);
+    if (this.tokens && rollout.tokens) this.showTokens(rollout, box);
     return box;
   }
 
   // Values of 0 say nothing in a row of twenty: their names are in the title of the last chip.
-  chips(attempt) {
+  chips(rollout) {
     const list = element("ul.chips");
     const zeros = [];
     const chip = (kind, title, ...content) => list.append(element(kind, { title }, ...content));
-    if (attempt.label) chip("li", null, line(attempt.label));
-    const reason = attempt.stop || attempt.finish;
-    if (reason) chip(attempt.truncated ? "li.cut" : "li", "stop reason", line(reason));
-    for (const [kind, values] of [["li", attempt.rewards], ["li.metric", attempt.metrics]]) {
+    if (rollout.label) chip("li", null, line(rollout.label));
+    const reason = rollout.stop || rollout.finish;
+    if (reason) chip(rollout.truncated ? "li.cut" : "li", "stop reason", line(reason));
+    for (const [kind, values] of [["li", rollout.rewards], ["li.metric", rollout.metrics]]) {
       for (const [name, value] of Object.entries(values)) {
         if (value === 0) zeros.push(name);
         else chip(kind, kind === "li" ? "reward" : "metric", line(name), element("b", null, number(value)));
       }
     }
-    if (attempt.tokens) {
-      const { total, trained, logprobs } = attempt.tokens;
+    if (rollout.tokens) {
+      const { total, trained, logprobs } = rollout.tokens;
       chip("li.metric", logprobs ? "with log probabilities" : "without log probabilities", `${trained.toLocaleString("en")} of ${plural(total, "token")} trained`);
     }
     if (zeros.length) list.title = "0: " + zeros.join(", ").replace(ODD, "?");
     return list;
   }
 
-  message(message, attempt) {
-    return new MessageView(message, attempt, this).render();
+  message(message, rollout) {
+    return new MessageView(message, rollout, this).render();
   }
 
   more() {
     const group = this.payload;
-    const last = group.first + group.attempts.length;
+    const last = group.first + group.rollouts.length;
     if (last >= group.total) return null;
     const button = element("button", { type: "button" }, "More");
     button.addEventListener("click", async () => {
       button.disabled = true;
       const next = await this.data.group(this.run, group.n, last);
       if (next.first !== last) return; // a file holds only the first ones
-      group.attempts.push(...next.attempts);
-      this.columns.append(...next.attempts.map((attempt) => this.rollout(attempt)));
+      group.rollouts.push(...next.rollouts);
+      this.columns.append(...next.rollouts.map((rollout) => this.rollout(rollout)));
       button.parentElement.replaceWith(this.more() || "");
     });
     return element("p.soft", null, `${last} of ${group.total} rollouts `, button);
   }
 
-  async showTokens(attempt, box, wanted) {
+  async showTokens(rollout, box, wanted) {
     const panel = box.querySelector(".tokens");
     const show = wanted === undefined ? panel.hidden : wanted;
     panel.hidden = !show;
@@ -130,7 +130,7 @@ class GroupView {
     const toggle = box.querySelector(".toggle");
     if (toggle) toggle.setAttribute("aria-pressed", String(show));
     if (!show || panel.childElementCount) return;
-    const sequences = await this.data.tokens(this.run, this.payload.n, attempt.index);
+    const sequences = await this.data.tokens(this.run, this.payload.n, rollout.index);
     panel.replaceChildren(...sequences.map((sequence, i) => tokenView(sequence, i, sequences.length)));
     if (!sequences.length) panel.replaceChildren(element("p.soft", null, "the tokens are not in this file"));
   }
@@ -139,8 +139,8 @@ class GroupView {
   toggleTokens(show) {
     this.tokens = show;
     const boxes = this.columns ? [...this.columns.querySelectorAll(".rollout")] : [];
-    for (const [i, attempt] of (this.payload.attempts || []).entries()) {
-      if (attempt.tokens && boxes[i]) this.showTokens(attempt, boxes[i], show);
+    for (const [i, rollout] of (this.payload.rollouts || []).entries()) {
+      if (rollout.tokens && boxes[i]) this.showTokens(rollout, boxes[i], show);
     }
   }
 }

@@ -5,8 +5,8 @@ const FOLD = 700;
 
 class MessageView {
   // owner: the GroupView, for its data and what is searched.
-  constructor(message, attempt, owner) {
-    Object.assign(this, { message, attempt, owner, needle: owner.needle });
+  constructor(message, rollout, owner) {
+    Object.assign(this, { message, rollout, owner, needle: owner.needle });
   }
 
   render() {
@@ -94,7 +94,7 @@ class MessageView {
     button.addEventListener("click", async () => {
       let text = null;
       try {
-        text = await this.owner.data.message(this.owner.run, this.owner.payload.n, this.attempt, this.message.i, number);
+        text = await this.owner.data.message(this.owner.run, this.owner.payload.n, this.rollout, this.message.i, number);
       } catch (error) {
         note.textContent = error.message;
         return;

@@ -16,8 +16,8 @@ def first_number(text: str) -> int | None:
 
 
 @reward
-def by_attempt(task: Task, rollout: Rollout) -> float:
-    """1 when right at once, 0.5 at the second attempt."""
+def by_rollout(task: Task, rollout: Rollout) -> float:
+    """1 when right at once, 0.5 at the second rollout."""
     right = [first_number(message.text) == task.answer for message in rollout.messages if message.role == "assistant"]
     return 1.0 if right[0] else 0.5 if right[-1] else 0.0
 
@@ -26,7 +26,7 @@ class SecondChance(Environment):
     """Endless sums of two numbers from 0 to 20."""
 
     name = "second-chance"
-    rewards = (by_attempt,)
+    rewards = (by_rollout,)
     splits = ("train", "test")
 
     def tasks(self, split: str) -> TaskStream:

@@ -21,7 +21,7 @@ def converted(fn: str, given: dict[str, Any]) -> dict[str, Any]:
     if fn == "sharegpt_to_messages":
         form = detect(given)
         assert form is not None
-        return shapes.messages_row(form.read(given, "f", 1).attempts[0].messages)
+        return shapes.messages_row(form.read(given, "f", 1).rollouts[0].messages)
     if fn == "messages_to_sharegpt":
         return shapes.sharegpt_row(given["messages"])
     if fn == "to_trl_preference":

@@ -132,7 +132,7 @@ def test_decontamination_says_where_it_did_not_look(tmp_path: Path) -> None:
     assert report.warnings == [
         f"{evaluation}: 1 rows hold no text that was read: they were not looked for",
         "1 evaluation questions have fewer than 3 words: they were not looked for",
-        f"2 attempts {NOT_TEXT}: evaluation data in those was not looked for",
+        f"2 rollouts {NOT_TEXT}: evaluation data in those was not looked for",
     ]
 
 

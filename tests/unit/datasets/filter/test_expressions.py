@@ -22,7 +22,7 @@ def record(**more: Any) -> Record:
 
 def value(text: str, index: int = 0, **more: Any) -> Any:
     found = record(**more)
-    return Expression(text)(found, found.attempts[index])
+    return Expression(text)(found, found.rollouts[index])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_values_that_do_not_fit_are_told(text: str) -> None:
         value(text)
 
 
-def test_every_field_works_on_every_attempt() -> None:
+def test_every_field_works_on_every_rollout() -> None:
     for name in FIELDS:
         for index in (0, 1):
             value(f"{name} == null", index=index)

@@ -71,7 +71,7 @@ def test_each_rule(spec: dict[str, Any], scores: list[float] | None, dropped: di
     run = Run(GROUP, **spec)
     assert run.scores == ([] if scores is None else [scores])
     assert run.dropped == dropped
-    assert run.report.total.attempts_kept + sum(dropped.values()) == 4
+    assert run.report.total.rollouts_kept + sum(dropped.values()) == 4
 
 
 def test_nothing_is_dropped_without_rules_and_lines_stay_as_they_are() -> None:
@@ -136,7 +136,7 @@ def test_a25_odd_groups(tmp_path: Path) -> None:
     run = Run(path, min_score=0.5)
     assert [found["item_id"] for found in run.rows] == ["one"]
     assert run.dropped == {"empty group": 1, "no score": 1}
-    assert any("r.jsonl:4: attempt 0 has no score" in text for text in run.warnings)
+    assert any("r.jsonl:4: rollout 0 has no score" in text for text in run.warnings)
     run = Run(path, drop_equal=True)
     assert run.dropped["group of one: no spread"] == 1
 
@@ -144,7 +144,7 @@ def test_a25_odd_groups(tmp_path: Path) -> None:
 def test_filters_by_score_need_scores() -> None:
     unscored = row("q", "a")
     del unscored["scores"]
-    with pytest.raises(DataError, match="none of the 1 attempts has a score") as caught:
+    with pytest.raises(DataError, match="none of the 1 rollouts has a score") as caught:
         Run(unscored, min_score=0)
     assert "atropos score" in (caught.value.hint or "")
     assert len(Run(unscored, max_chars=10).rows) == 1
@@ -177,7 +177,7 @@ def test_j18_the_report_states_operator_and_mean(tmp_path: Path) -> None:
     (path,) = case_files("J18", tmp_path)
     run = Run(path, above=0)
     assert run.report.rules == ["score > 0"]
-    assert run.report.total.attempts_kept == 2
+    assert run.report.total.rollouts_kept == 2
     assert run.report.as_json()["score_mean"] == pytest.approx(0.3667, abs=1e-3)
 
 
@@ -189,14 +189,14 @@ def test_task_names_are_kept_and_counted() -> None:
     run = Run(*rows, min_score=1)
     assert run.rows[0]["bootcamp_names"] == ["maze"]
     tasks = run.report.as_json()["tasks"]
-    assert (tasks["maze"]["attempts_kept"], tasks["maze"]["retention"]) == (1, 0.5)
-    assert (tasks["sudoku"]["attempts"], tasks["sudoku"]["groups_kept"]) == (2, 0)
+    assert (tasks["maze"]["rollouts_kept"], tasks["maze"]["retention"]) == (1, 0.5)
+    assert (tasks["sudoku"]["rollouts"], tasks["sudoku"]["groups_kept"]) == (2, 0)
 
 
 def test_side_lists_that_were_cut_are_named() -> None:
     run = Run({**GROUP, "mine": [1, 2, 3, 4]}, top_k=1)
     assert run.rows[0]["mine"] == [3]
-    assert run.report.warnings == ["fields with one entry for each attempt were cut alike: mine"]
+    assert run.report.warnings == ["fields with one entry for each rollout were cut alike: mine"]
 
 
 def test_exact_duplicates() -> None:
@@ -207,7 +207,7 @@ def test_exact_duplicates() -> None:
     assert Run(*rows, dedup="exact", dedup_scope="all").dropped == {"duplicate": 2}
 
 
-def test_attempts_with_the_same_words_but_other_tool_calls_are_no_duplicates() -> None:
+def test_rollouts_with_the_same_words_but_other_tool_calls_are_no_duplicates() -> None:
     def chat(argument: str) -> list[dict[str, Any]]:
         call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": argument}}
         return [{"role": "user", "content": "p"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -268,7 +268,7 @@ def test_caps_over_groups_and_balance() -> None:
     )
 
 
-def test_rows_of_one_attempt_can_be_grouped() -> None:
+def test_rows_of_one_rollout_can_be_grouped() -> None:
     rows = [{"prompt": f"p{i % 2}", "completion": f"c{i}", "score": i} for i in range(6)]
     assert [found["score"] for found in Run(*rows, group=True, best_of_n=True).rows] == [4, 5]
     assert [found["score"] for found in Run(*rows, best_of_n=True).rows] == [0, 1, 2, 3, 4, 5]
@@ -292,12 +292,12 @@ def test_d03_pairs_of_the_same_text_are_found_in_a_finished_file() -> None:
     assert run.rows == [pairs[2]]
 
 
-def test_attempts_without_text_are_no_duplicates() -> None:
+def test_rollouts_without_text_are_no_duplicates() -> None:
     rows = [{"task_id": "t", "passed": [True, False, True]}]
     assert Run(*rows, dedup="exact").rows == rows
 
 
-def test_errors_of_an_expression_drop_the_attempt_and_are_told() -> None:
+def test_errors_of_an_expression_drop_the_rollout_and_are_told() -> None:
     run = Run(GROUP, where=("text > 3",))
     assert run.rows == []
     assert run.dropped == {"where text > 3: error": 4}

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from atropos_cli.datasets.filter.dedup import NearDuplicates, band_rows, shingles
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 
 ALPHABETS = {
     "English": ("abcdefghijklmnopqrstuvwxyz", " "),
@@ -20,8 +20,8 @@ ALPHABETS = {
 
 def is_new(near: NearDuplicates, text: str, task: str = "t") -> bool:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]
-    attempt = Attempt(messages=messages, score=None, raw={}, prompt_length=1)
-    return near.is_new(Record(id="r", raw={}, format="messages", task_id=task, attempts=[attempt]), attempt)
+    rollout = StoredRollout(messages=messages, score=None, raw={}, prompt_length=1)
+    return near.is_new(Record(id="r", raw={}, format="messages", task_id=task, rollouts=[rollout]), rollout)
 
 
 def jaccard(one: str, other: str) -> float:

@@ -11,7 +11,7 @@ from atropos_cli import timelimit
 from atropos_cli.datasets.convert.template import ChatTemplate
 from atropos_cli.datasets.filter.expressions import Expression, searcher
 from atropos_cli.errors import ConfigError, UsageError
-from atropos_cli.io.records import Attempt, Record
+from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.timelimit import OverTime, time_limit
 
 
@@ -21,9 +21,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timelimit, "_TICK", 0.1)
 
 
-def scope(text: str) -> tuple[Record, Attempt]:
-    attempt = Attempt(messages=[{"role": "assistant", "content": text}], score=1.0, raw={})
-    return Record(id="r", raw={}, format="native", attempts=[attempt]), attempt
+def scope(text: str) -> tuple[Record, StoredRollout]:
+    rollout = StoredRollout(messages=[{"role": "assistant", "content": text}], score=1.0, raw={})
+    return Record(id="r", raw={}, format="native", rollouts=[rollout]), rollout
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_a_pattern_that_runs_away_is_stopped(pattern: str, text: str) -> None:
 
 @pytest.mark.parametrize("expression", ["match('(a+)+$', text)", "match(info.p, text)", "not match('(a|aa)+$', text)"])
 def test_an_expression_with_such_a_pattern_ends_the_command(expression: str) -> None:
-    record, attempt = scope("a" * 50 + "b")
+    record, rollout = scope("a" * 50 + "b")
     record.info = {"p": "(a*)*$"}
     with pytest.raises(UsageError, match="took longer than"):
-        Expression(expression)(record, attempt)
+        Expression(expression)(record, rollout)
 
 
 @pytest.mark.parametrize(

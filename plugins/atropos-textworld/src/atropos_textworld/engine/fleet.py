@@ -26,7 +26,7 @@ OPEN_DEADLINE = 60.0
 """Seconds for a process to import TextWorld and start a game; starts anew with each replayed command."""
 CLOSE_DEADLINE = 5.0
 MOST_SHARED = 16
-"""Attempts at one game that share a process, which plays their steps one after the other."""
+"""Rollouts of one game that share a process, which plays their steps one after the other."""
 
 T = TypeVar("T")
 Locate = Callable[[], Awaitable[Path]]

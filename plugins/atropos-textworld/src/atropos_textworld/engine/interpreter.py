@@ -1,4 +1,4 @@
-"""A loaded game whose state can be put aside and taken up again, so that many attempts share one interpreter.
+"""A loaded game whose state can be put aside and taken up again, so that many rollouts share one interpreter.
 
 Loading and resetting a game costs about 13 CPU ms, a step 5, putting a state aside and taking it up 0.1.
 TextWorld's own copy() takes 60 to 400 ms and loads a second interpreter.
@@ -26,7 +26,7 @@ class Snapshot:
 
 
 class Interpreter:
-    """One loaded game. `lock` is held by whoever plays a step; `holder` is the attempt whose state it is in."""
+    """One loaded game. `lock` is held by whoever plays a step; `holder` is the rollout whose state it is in."""
 
     def __init__(self, env: Any) -> None:
         """`env` is loaded, not yet reset."""
@@ -35,7 +35,7 @@ class Interpreter:
         self.first = env.reset()
         self.beginning = self.snapshot()
         self.holder: object | None = None
-        self.attempts = 0
+        self.rollouts = 0
 
     def snapshot(self) -> Snapshot:
         """Copy the state that the game is in."""

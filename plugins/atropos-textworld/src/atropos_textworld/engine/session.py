@@ -1,4 +1,4 @@
-"""Attempts at games inside a worker process. Those at the same game share one interpreter and its memory."""
+"""Rollouts of games inside a worker process. Those at the same game share one interpreter and its memory."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ class Library:
             interpreter = self._playing.get(path)
             if interpreter is None:
                 interpreter = self._playing[path] = Interpreter(self.load(path))
-            interpreter.attempts += 1
+            interpreter.rollouts += 1
             return interpreter
 
     def leave(self, path: Path, interpreter: Interpreter) -> None:
         """Free the interpreter when nobody plays on."""
         with self._lock:
-            interpreter.attempts -= 1
-            if interpreter.attempts == 0:
+            interpreter.rollouts -= 1
+            if interpreter.rollouts == 0:
                 del self._playing[path]
                 interpreter.close()
 
 
 class GameSession:
-    """One attempt at a game. Methods are called one at a time; several sessions may run in threads."""
+    """One rollout of a game. Methods are called one at a time; several sessions may run in threads."""
 
     def __init__(self, library: Library, path: Path) -> None:
         """Raises FileNotFoundError when the game is not there."""
@@ -118,7 +118,7 @@ class GameSession:
         return seen
 
     def _take_over(self) -> None:
-        """Put the interpreter into this attempt's state, and its present one aside for whose it is."""
+        """Put the interpreter into this rollout's state, and its present one aside for whose it is."""
         holder = self._game.holder
         if holder is self:
             return
@@ -132,7 +132,7 @@ class GameSession:
         return _observe(state, acted=_SUCCEEDED in (state.raw or ""))
 
     def close(self) -> None:
-        """End the attempt."""
+        """End the rollout."""
         with self._game.lock:
             if self._game.holder is self:
                 self._game.holder = None

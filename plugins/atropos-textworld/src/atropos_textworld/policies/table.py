@@ -1,6 +1,6 @@
 """What is known of the games being played, by conversation: filled by episodes, read by baseline backends.
 
-Games are deterministic, so the same conversation is the same state of the same game, whichever attempt it belongs
+Games are deterministic, so the same conversation is the same state of the same game, whichever rollout it belongs
 to. Nothing is kept while no baseline is open; the table is bounded, and newer states push out older ones.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from atropos_cli.sdk import Message
 
 STATES = 16_384
-"""States kept; attempts that are played at the same time need one each."""
+"""States kept; rollouts that are played at the same time need one each."""
 
 
 @dataclass(frozen=True, slots=True)
