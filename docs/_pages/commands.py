@@ -9,7 +9,7 @@ from typing import Any
 from _pages.markdown import code, page, table
 
 INTRO = """\
-Each page shows what `atropos COMMAND --help` prints, 100 columns wide and with no plugin installed. A command that takes an
+Each page shows what `atropos COMMAND --help` prints, 100 columns wide and with no plugin installed. A command with an
 environment (`gen`, `env check`, `config show gen`) also shows the options of that environment and of the backend:
 `atropos gen arithmetic --help`. Those are listed in [components](../components.md). Plugins can add commands;
 `atropos --help` lists them."""
