@@ -100,7 +100,7 @@ def merge_files(
 
 def _conflict(report: MergeReport, text: str, strict: bool) -> None:
     if strict:
-        raise DataError(text, hint="without --strict it is reported and merging goes on")
+        raise DataError(text, hint="without --strict it is reported and merging continues")
     report.conflict(text)
 
 

@@ -172,9 +172,9 @@ class Judge:
 
 
 class _Tally:
-    """What is counted while the groups pass by.
+    """Counts while the groups are read.
 
-    What is counted is a rollout; where groups are turns of an episode it is the episode, by the verdict its turns carry.
+    Rollouts are counted; where groups are turns of an episode, episodes are, by the verdict that their turns carry.
     """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:

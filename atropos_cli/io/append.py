@@ -49,7 +49,7 @@ class AppendLog:
             reason = "no space left" if error.errno in FULL else os.strerror(error.errno or 0)
             raise DataError(
                 f"{self.path}: {reason}; {self.records} records of this run are safe",
-                hint="make room, then go on with --resume",
+                hint="make room, then continue with --resume",
             ) from error
         self.size += len(record)
         self.records += 1

@@ -378,5 +378,5 @@ def _read(path: Path) -> tuple[Counts, float, list[float], str] | None:
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"{value!r} is no amount")
+        raise ValueError(f"{value!r} is not an amount")
     return value

@@ -17,7 +17,7 @@ _NO_CACHE = (
 )
 _MEMORY_HINT = (
     "out of memory: a smaller --memory-fraction, --context or --max-requests, more --tp, "
-    "or end what else uses the GPU (nvidia-smi)"
+    "or end other programs on the GPU (nvidia-smi)"
 )
 _KNOWN = (
     (

@@ -55,7 +55,9 @@ def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:
         return read_model(folder, model)
     path = Path(model).expanduser()
     if path.is_dir():
-        raise LaunchError(f"{model} holds no config.json, so it is no model", hint="give the folder with config.json")
+        raise LaunchError(
+            f"{model} holds no config.json, so it is not a model", hint="give the folder with config.json"
+        )
     if path.is_file() and path.suffix == ".gguf":
         return None
     if not _HUB_NAME.fullmatch(model):

@@ -70,7 +70,7 @@ def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
     if request.engine == "sglang" and not room.gpus:
         raise LaunchError(
             "SGLang needs a GPU, and none can be used here" + _why(request.platform),
-            hint="atropos doctor shows what is there; vLLM's CPU build: atropos launch-vllm",
+            hint="atropos doctor shows this machine; vLLM's CPU build: atropos launch-vllm",
         )
     layout = plan_layout(room, request.info, tp=request.settings.tp, dp=request.settings.dp)
     components = [

@@ -162,7 +162,7 @@ def _check_prompt(item: Item, source: Source) -> None:
 
 def _unfit(item: Item, source: Source, method: Method, why: str) -> DataError:
     return DataError(
-        f"{source.name}:{item.number} is no row for {method} and no rollout (its keys: {_keys(item)}){why}",
+        f"{source.name}:{item.number} is neither a row for {method} nor a rollout (its keys: {_keys(item)}){why}",
         hint=_WANTED[method],
     )
 
@@ -195,5 +195,5 @@ def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]
         raise DataError(
             f"{source.name} makes no rows for {method} (first row has the keys: {_keys(_first(source))}; "
             f"left out: {why})",
-            hint=f"{_WANTED[method]}; atropos {method}-gen tells what becomes of rollouts",
+            hint=f"{_WANTED[method]}; atropos {method}-gen reports why rollouts are left out",
         )

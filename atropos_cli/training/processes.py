@@ -188,7 +188,7 @@ class Launch:
         code = item.code or 0
         if code >= 128:
             name = signal.Signals(code - 128).name if code - 128 in list(signal.Signals) else str(code - 128)
-            self._say(f"rank {item.rank} was ended by signal {name}; --resume goes on from the last checkpoint")
+            self._say(f"rank {item.rank} was ended by signal {name}; --resume continues from the last checkpoint")
         if item.output is not None:
             item.output.seek(0)
             lines = item.output.read().decode(errors="replace").strip().splitlines()

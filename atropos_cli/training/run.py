@@ -65,7 +65,7 @@ def run_train(
     try:
         begun = holds_training(run_dir.folder)
         if begun and not resume:  # somebody was faster
-            raise RunExists(f"{folder} already holds a run", hint="--resume goes on with it")
+            raise RunExists(f"{folder} already holds a run", hint="--resume continues it")
         if begun:
             check_same_identity(read_train_plan(stored), plan, folder)
         elif resume and stored.exists():
@@ -95,8 +95,8 @@ def check_there_is_a_run(folder: Path) -> None:
     if names and names <= {"lock", "log.jsonl"}:
         return
     raise DataError(
-        f"{folder} holds no run to go on with" if folder.exists() else f"{folder} does not exist: no run to go on with",
-        hint="leave out --resume to begin one, or name the folder of a run with --output",
+        f"{folder} holds no run to resume" if folder.exists() else f"{folder} does not exist: no run to resume",
+        hint="leave out --resume to start one, or name the folder of a run with --output",
     )
 
 
@@ -191,7 +191,7 @@ def _at_its_place(result: TrainResult, run_dir: RunDir) -> TrainResult:
 
 def _where_and_how(folder: Path) -> str:
     hint, saved = "--debug shows where", checkpoints(folder)
-    return f"{hint}; {saved[-1]} is complete: go on with --resume --output {folder}" if saved else hint
+    return f"{hint}; {saved[-1]} is complete: continue with --resume --output {folder}" if saved else hint
 
 
 def _help(plan: TrainPlan, trainer: Trainer, folder: Path, registry: Registry, *, begin: Begin) -> TrainResult:

@@ -95,7 +95,7 @@ def diverge(
         if at == len(a) == len(b):
             raise BadMessage("identical", "both sides are the same")
         if at in (len(a), len(b)):
-            raise BadMessage("prefix", "one side goes on where the other ends, so no answer is left on one of them")
+            raise BadMessage("prefix", "one side continues the other, so one of them has no answer left")
         if at < min(begin, other):
             raise BadMessage("prompts_differ", f"message {at} of the prompts differs")
         if a[at]["role"] != "assistant" or b[at]["role"] != "assistant":

@@ -68,7 +68,8 @@ def objects_of(calls: Sequence[Any]) -> list[dict[str, Any]]:
             ) from None
         if not isinstance(value, dict):
             raise BadMessage(
-                "tool_arguments", f"the arguments of a call to {function['name']!r} are no object: {_shown(arguments)}"
+                "tool_arguments",
+                f"the arguments of a call to {function['name']!r} are not an object: {_shown(arguments)}",
             )
         one: dict[str, Any] = {"type": "function", "function": {"name": function["name"], "arguments": value}}
         if call.get("id"):

@@ -163,7 +163,7 @@ class EvaluationIndex:
                 )
         if self.unseen:
             said.append(
-                f"{self.unseen} rollouts hold token ids, images or other parts that are no text: "
+                f"{self.unseen} rollouts hold token ids, images or other parts that are not text: "
                 "evaluation data in those was not looked for"
             )
         return said

@@ -41,7 +41,7 @@ class Partial:
         if state is not None and not resume and not overwrite:
             raise RunExists(
                 f"{self.path} holds {state['records']} records of a stopped run",
-                hint="--resume goes on with it, --overwrite begins anew",
+                hint="--resume continues it, --overwrite starts over",
             )
         file = self.path.open("ab")
         try:
@@ -54,9 +54,9 @@ class Partial:
             if state["fingerprint"] != fingerprint:
                 file.close()
                 raise PlanChanged(
-                    f"{self.path} was begun in another way:\n"
+                    f"{self.path} was started with other options:\n"
                     + "\n".join(_differences(state["fingerprint"], fingerprint)),
-                    hint="repeat the original options, or begin anew with --overwrite",
+                    hint="repeat the original options, or start over with --overwrite",
                 )
             file.truncate(state["bytes"])
             self.records, self.counts = state["records"], state["counts"]
@@ -125,7 +125,7 @@ class Partial:
                 raise ValueError("the file is shorter than noted")
             return {key: state[key] for key in ("fingerprint", "records", "bytes", "counts")}
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self._state_path} is damaged: {error}", hint="begin anew with --overwrite") from error
+            raise DataError(f"{self._state_path} is damaged: {error}", hint="start over with --overwrite") from error
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

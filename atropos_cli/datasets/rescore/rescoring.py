@@ -284,7 +284,7 @@ def _take(
         kinds = ", ".join(f"{count} {name}" for name, count in report.errors.most_common(3))
         raise RunFailed(
             f"{report.failed} of {tried} rewards failed ({kinds}); the first: {report.first_errors[0]}",
-            hint="mend the reward; what was scored is kept for --resume, --max-error-rate sets the limit",
+            hint="fix the reward; finished scores are kept for --resume, --max-error-rate sets the limit",
         )
 
 

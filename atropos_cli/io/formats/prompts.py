@@ -324,7 +324,7 @@ def _expect_inside(value: Any, key: str, messages: Sequence[Message], tools: Seq
     if isinstance(value, list) and role_of(value[0]) is None:
         return
     if not all(_inside(text_of(message), messages) for message in _asked(value, key, tools)):
-        raise RowError(key, "a text that stands in the conversation beside it", kind_of(value))
+        raise RowError(key, "a text that occurs in the conversation beside it", kind_of(value))
 
 
 def _inside(text: str, messages: Iterable[Message]) -> bool:
