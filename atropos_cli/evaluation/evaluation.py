@@ -60,7 +60,7 @@ class Estimate(Frozen):
 
 
 class Evaluation(Frozen):
-    """What an evaluation found, and everything needed to say what it means."""
+    """The results of an evaluation, with everything needed to interpret them."""
 
     schema_version: int = 1
     environment: str

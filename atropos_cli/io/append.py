@@ -92,7 +92,7 @@ class AppendLog:
 def atomic_write(path: Path, data: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new, never a part, and no secret.
 
-    A link stays a link: what it points to is replaced.
+    A link stays a link: its target is replaced.
     Raises DataError when the disk is full; the old content stays.
     """
     path = real_target(path)
@@ -111,7 +111,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def write_orders(path: Path, data: bytes) -> None:
-    """Write what another process will carry out, as it is. Raises ConfigError when a secret would stand in it."""
+    """Write a plan that another process will execute, unchanged. Raises ConfigError when it would contain a secret."""
     if redacted_bytes(data) != data:
         raise ConfigError(
             f"{path} would hold a secret, in an option or in a variable",
@@ -121,7 +121,7 @@ def write_orders(path: Path, data: bytes) -> None:
 
 
 def move_tail(path: Path, offset: int) -> Path | None:
-    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away.
+    """Cut a file at `offset`; the rest goes to `<name>.torn`, so that nothing is thrown away.
 
     Returns that file, or None when nothing but blanks stood there.
     """

@@ -73,7 +73,7 @@ def server_words(call: Call, extra: Sequence[str]) -> list[str]:
 
 
 def check_extra(engine: Engine, extra: Sequence[str]) -> None:
-    """Refuse what atropos must be told itself, and secrets. Raises UsageError."""
+    """Refuse options that belong to atropos itself, and secrets. Raises UsageError."""
     for word in extra:
         name = word.partition("=")[0].replace("_", "-")
         if name in _OURS:

@@ -60,7 +60,7 @@ def listening(port: int) -> bool:
 
 
 def port_owner(port: int) -> str | None:
-    """Who listens on the port: "python (pid 123)". None: nobody, or a process of another user."""
+    """Who listens on the port: "python (pid 123)". None: no process, or one of another user."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
     for entry in Path("/proc").iterdir() if wanted else ():
         if not entry.name.isdigit():

@@ -46,9 +46,9 @@ def engine_program(engine: Engine, python: str | None = None) -> tuple[str, ...]
 
 
 def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:
-    """What is known of a model; None when nothing is. ask_hub: read its config.json there when it is not here.
+    """The known facts about a model; None without any. ask_hub: read its config.json there when it is not here.
 
-    Raises UsageError for what is neither a folder nor a hub name, LaunchError when it is not here and offline.
+    Raises UsageError for a name that is neither a folder nor a hub name, LaunchError when it is not here and offline.
     """
     folder = find_model(model)
     if folder is not None:

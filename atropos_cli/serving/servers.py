@@ -27,7 +27,7 @@ VLLM_ENGINE_DEAD = 503
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """What is to be served, and where.
+    """The model to serve, and where.
 
     extra: options for the engine, verbatim. nodes and gpus_per_node: of the allocation. platform: what one of its
     nodes is. info: what is known of the model. program: words that start the engine (None: by its name on PATH).

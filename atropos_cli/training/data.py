@@ -58,7 +58,7 @@ def check_data(plan: TrainPlan) -> None:
 
 
 def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
-    """The groups of run folders and rollout files, in order. warn: told of rows left out. Raises DataError."""
+    """The groups of run folders and rollout files, in order. warn: called about rows left out. Raises DataError."""
     for record in read_records(_sources(paths), _OPTIONS, ReadLog(warn=warn)):
         yield ScoredGroup.model_validate(native_group(record))
 
@@ -115,7 +115,7 @@ def _own(item: Item, source: Source, method: Method) -> JsonDict:
 
 
 def _check_rollout(first: Item, source: Source, method: Method) -> None:
-    """Raises DataError for what is of no known format; a completion needs a question too, under whatever name."""
+    """Raises DataError for an unknown format; a completion needs a question too, under whatever name."""
     form = detect(first.value)
     if form is None:
         raise _unfit(first, source, method, "")

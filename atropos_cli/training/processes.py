@@ -91,7 +91,7 @@ class _Process:
 
 
 class Launch:
-    """The processes of one host. words: what comes after `atropos`. say: takes lines for people."""
+    """The processes of one host. words: the arguments after `atropos`. say: takes lines for people."""
 
     def __init__(self, world: World, words: Sequence[str], say: Callable[[str], None]) -> None:
         self._world = world

@@ -26,16 +26,16 @@ PHRASES = {
 """How each phrase of the table in CONTRIBUTING.md is recognised, by the words in its first column."""
 
 IN_CODE = {
-    "stand": 190,
-    "is no": 118,
-    "tell": 161,
-    "go on": 125,
-    "begun": 46,
-    "carry out": 37,
-    "so many": 14,
-    "pass over": 14,
-    "bare what": 569,
-    "nobody": 65,
+    "stand": 154,
+    "is no": 98,
+    "tell": 128,
+    "go on": 91,
+    "begun": 39,
+    "carry out": 35,
+    "so many": 13,
+    "pass over": 12,
+    "bare what": 485,
+    "nobody": 62,
 }
 """The most that the code may have; pages have none. These numbers only go down: lower them when you remove some."""
 

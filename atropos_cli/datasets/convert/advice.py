@@ -41,7 +41,7 @@ _NOTES: dict[str, tuple[str, str | None]] = {
 
 
 def advice(report: SftReport, options: SftOptions, rendering: Rendering | None) -> list[tuple[str, str | None]]:
-    """(what was found, hint) for everything worth a warning."""
+    """(finding, hint) for everything worth a warning."""
     found = [
         (text.format(n=report.notes[note], rows=report.rows), hint)
         for note, (text, hint) in _NOTES.items()

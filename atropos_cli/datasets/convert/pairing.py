@@ -1,4 +1,4 @@
-"""Two rollouts side by side: where they part, what is prompt and what is completion."""
+"""Two rollouts side by side: where they part, and so their prompt and completions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A shared prompt and what follows on each side, beginning with an assistant message."""
+    """A shared prompt and the continuation on each side, beginning with an assistant message."""
 
     prompt: list[Message]
     chosen: list[Message]

@@ -20,7 +20,7 @@ Warn = Callable[[str, str], None]
 
 
 class Rendering:
-    """Renders samples and counts what is to be known of the result.
+    """Renders samples and counts the results.
 
     rows, tokens, trained: totals of token rows. ended: rows whose last trained token is a special one.
     doubled_bos: rows that began with two BOS before one was taken away.

@@ -1,6 +1,6 @@
-"""An output that a stopped command can go on with: finished lines, and a note of how far the input was read.
+"""An output that a stopped command can continue: finished lines, and a note of how far the input was read.
 
-While work goes on, lines are appended to `<output>.partial`; `<output>.partial.json` says how many records
+During the work, lines are appended to `<output>.partial`; `<output>.partial.json` says how many records
 and bytes are safe, and what was being done (the fingerprint). Resuming cuts the file there and skips so
 many records of the input.
 """
@@ -35,7 +35,7 @@ class Partial:
         self.counts: dict[str, Any] = {}
 
     def open(self, fingerprint: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
-        """Begin, or go on. Raises RunExists, PlanChanged, RunLocked."""
+        """Start, or continue. Raises RunExists, PlanChanged, RunLocked."""
         fingerprint = json.loads(json.dumps(fingerprint, default=str))
         state = self._read_state()
         if state is not None and not resume and not overwrite:
@@ -79,7 +79,7 @@ class Partial:
             self.save()
 
     def save(self) -> None:
-        """Make what was added safe. Update `counts` before."""
+        """Make the added lines durable. Update `counts` before."""
         assert self._file is not None
         self._file.flush()
         os.fdatasync(self._file.fileno())
