@@ -10,8 +10,8 @@ from _pages.markdown import page, quoted, table
 INTRO = """\
 `atropos launch-sglang MODEL` and `atropos launch-vllm MODEL` start inference servers: in the foreground, with
 `--detach` (outlives the session), with `--tmux`, or with `--slurm` (a batch job of `--nodes` nodes with `--gpus` GPUs
-each). `atropos slurm submit --serve vllm|sglang` starts the same servers beside a command. Everything after `--`
-goes to the engine unchanged, and overrides the settings here. [One GPU box](../how-to/one-gpu-box.md) shows their use."""
+each). `atropos slurm submit --serve vllm|sglang` starts the same servers beside a command. Everything after `--` goes
+to the engine unchanged, and overrides the settings here. [One GPU box](../how-to/one-gpu-box.md) shows their use."""
 SIZES = """\
 `--tp` GPUs share one copy of the model; `--dp` counts independent servers, each with a port of its own. Left out,
 `--tp` is the smallest number that divides the model's attention heads and holds its weights in 70 % of the memory a
