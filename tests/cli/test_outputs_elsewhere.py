@@ -133,8 +133,8 @@ def test_file_addresses_are_paths(cli: CLI, rows: str, tmp_path: Path) -> None:
     [
         ("nosuch://bucket/x.jsonl", 6, "cannot be written"),
         ("https://example.org/x.jsonl", 2, "is read, not written"),
-        ("memory://bucket/", 2, "ending"),
-        ("memory://bucket/folder", 2, "ending"),
+        ("memory://bucket/", 2, "cannot infer the format"),
+        ("memory://bucket/folder", 2, "cannot infer the format"),
     ],
 )
 def test_places_that_nobody_can_write_to(cli: CLI, memory: Any, rows: str, address: str, code: int, words: str) -> None:

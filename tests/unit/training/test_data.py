@@ -99,7 +99,7 @@ def test_rollouts_that_make_no_rows_say_why(train: Callable[..., Any]) -> None:
     assert result.code == 6
     assert "makes no rows for sft (first row has the keys: question, completion, finish_reason" in result.stderr
     assert "left out: truncated" in result.stderr
-    assert "atropos sft-gen tells" in result.stderr
+    assert "atropos sft-gen reports" in result.stderr
 
 
 def test_broken_lines_are_no_reason_to_name_options_that_train_has_not(train: Callable[..., Any]) -> None:
