@@ -38,7 +38,7 @@ _SHOWN = 20
 
 @dataclass(slots=True)
 class MergeReport:
-    """What was joined. conflicts: ids whose content differs (the first few), doubles: dropped, torn: left out."""
+    """The result of merging. conflicts: ids whose content differs (the first few), doubles: dropped, torn: left out."""
 
     inputs: list[str] = field(default_factory=list)
     kept: int = 0
@@ -100,7 +100,7 @@ def merge_files(
 
 def _conflict(report: MergeReport, text: str, strict: bool) -> None:
     if strict:
-        raise DataError(text, hint="without --strict it is reported and merging goes on")
+        raise DataError(text, hint="without --strict it is reported and merging continues")
     report.conflict(text)
 
 

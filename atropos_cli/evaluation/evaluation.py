@@ -60,7 +60,7 @@ class Estimate(Frozen):
 
 
 class Evaluation(Frozen):
-    """What an evaluation found, and everything needed to say what it means."""
+    """The results of an evaluation, with everything needed to interpret them."""
 
     schema_version: int = 1
     environment: str
@@ -172,9 +172,9 @@ class Judge:
 
 
 class _Tally:
-    """What is counted while the groups pass by.
+    """Counts while the groups are read.
 
-    A rollout counts; where groups are turns of an episode the episode does, by the verdict its turns carry.
+    Rollouts are counted; where groups are turns of an episode, episodes are, by the verdict that their turns carry.
     """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:

@@ -48,7 +48,7 @@ class AppendLog:
             reason = "no space left" if error.errno in FULL else os.strerror(error.errno or 0)
             raise DataError(
                 f"{self.path}: {reason}; {self.records} records of this run are safe",
-                hint="make room, then go on with --resume",
+                hint="make room, then continue with --resume",
             ) from error
         self.size += len(record)
         self.records += 1
@@ -91,7 +91,7 @@ class AppendLog:
 def atomic_write(path: Path, data: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new, never a part, and no secret.
 
-    A link stays a link: what it points to is replaced.
+    A link stays a link: its target is replaced.
     Raises DataError when the disk is full; the old content stays.
     """
     try:
@@ -102,7 +102,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def write_orders(path: Path, data: bytes) -> None:
-    """Write what another process will carry out, as it is. Raises ConfigError when a secret would stand in it."""
+    """Write a plan that another process will execute, unchanged. Raises ConfigError when it would contain a secret."""
     if redacted_bytes(data) != data:
         raise ConfigError(
             f"{path} would hold a secret, in an option or in a variable",
@@ -112,7 +112,7 @@ def write_orders(path: Path, data: bytes) -> None:
 
 
 def move_tail(path: Path, offset: int) -> Path | None:
-    """Cut a file at `offset`; what stood behind goes to `<name>.torn`, so that nothing is thrown away.
+    """Cut a file at `offset`; the rest goes to `<name>.torn`, so that nothing is thrown away.
 
     Returns that file, or None when nothing but blanks stood there.
     """

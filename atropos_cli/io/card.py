@@ -1,4 +1,4 @@
-"""A data card beside each output: what it was made from, how, and what was left out.
+"""A data card beside each output: its inputs, options, and the rows left out.
 
 write_card(output, card)    out.jsonl -> out.jsonl.card.json and out.jsonl.card.md
 """

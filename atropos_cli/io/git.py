@@ -12,7 +12,7 @@ _TIMEOUT = 3.0
 def git_commit(folder: Path | None = None) -> str | None:
     """The commit that is checked out in a folder (default: the working directory), "+" behind it for local changes.
 
-    None when it is no git repository or git is not there.
+    None when it is not a git repository or git is not there.
     """
     command = ["git", "-C", str(folder or Path.cwd())]
     try:

@@ -35,7 +35,7 @@ def encode_group(group: ScoredGroup) -> bytes:
 def read_header(line: bytes) -> tuple[str, bool]:
     """(group id, last) of a line. Fast for lines we wrote; any other JSON object with the keys is read too.
 
-    Raises ValueError for a line that is no group.
+    Raises ValueError for a line that is not a group.
     """
     match = _HEADER.match(line)
     if match is not None:
@@ -57,7 +57,7 @@ class GroupFile:
         self._log: AppendLog | None = None
 
     def recover(self) -> Iterator[int]:
-        """Yield the task of every complete task in the file, then cut off and keep aside what is not complete.
+        """Yield the task of every complete task in the file, then cut off the incomplete rest and keep it aside.
 
         Raises DataError with file and line for a broken line other than the last, for a task without its last
         group that others follow, and for a group of another plan; the file is not touched then.

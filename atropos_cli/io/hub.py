@@ -38,7 +38,7 @@ class HubTarget:
     def check(self) -> None:
         """Raises UsageError for names that the hub does not take."""
         if not _REPO.fullmatch(self.repo) or ".." in self.repo or "--" in self.repo or self.repo.endswith(".git"):
-            raise UsageError(f"{self.repo!r} is no repository of the hub", hint="give OWNER/NAME, as in me/sums-sft")
+            raise UsageError(f"{self.repo!r} is not a repository of the hub", hint="give OWNER/NAME, as in me/sums-sft")
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise UsageError(
                 f"license {self.license!r} is not an identifier", hint="for example apache-2.0, mit, cc-by-4.0 or other"
@@ -82,7 +82,7 @@ def push(
     for path in (path for paths in files.values() for path in paths):
         if not path.is_file() or not path.name.endswith(_LOADED):
             raise DataError(
-                f"{path} is no file that `datasets` loads from a repository",
+                f"{path} is not a file that `datasets` loads from a repository",
                 hint="write .jsonl or .parquet and push that",
             )
     from huggingface_hub import HfApi

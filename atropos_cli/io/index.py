@@ -92,7 +92,7 @@ class OffsetIndex:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending. A full disk is ignored: the groups file is what counts."""
+        """Write pending entries. A full disk is ignored: only the groups file counts."""
         if self._pending and self._fd >= 0:
             data = b"".join(self._pending)
             try:

@@ -39,7 +39,7 @@ def make_folder(path: Path) -> None:
     if scheme is not None:
         raise UsageError(
             f"this is written to this machine, and {scheme}// is another place",
-            hint="give a local path, and copy or push what was written (atropos push); "
+            hint="give a local path, and copy or push the result (atropos push); "
             "sft-gen, dpo-gen, prompt-gen, filter, merge and score write files there",
         )
     try:

@@ -101,7 +101,7 @@ class RunDir:
         if self._lock_fd >= 0 and not guards(self._lock_fd, self.folder / "lock"):
             raise DataError(
                 f"{self.folder} was moved or removed while the run wrote into it",
-                hint="if it was moved, go on there with --resume --output FOLDER; what was removed is lost",
+                hint="if it was moved, continue there with --resume --output FOLDER; removed data is lost",
             )
 
     def promote(self) -> None:
@@ -158,7 +158,7 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     elif begun:
         raise RunExists(
             f"{folder} already holds a run",
-            hint="--resume goes on with it, --overwrite replaces it, --output names another folder",
+            hint="--resume continues it, --overwrite replaces it, --output names another folder",
         )
     elif not resume and folder.exists() and any(p.name not in ("lock", "log.jsonl") for p in folder.iterdir()):
         raise RunExists(f"{folder} is not empty and holds no run", hint="give another --output")
@@ -166,7 +166,7 @@ def open_run(folder: Path, *, resume: bool = False, overwrite: bool = False) -> 
     held = lock(folder)
     if holds_run(folder) and not resume:
         os.close(held)
-        raise RunExists(f"{folder} already holds a run", hint="another process was faster; --resume goes on with it")
+        raise RunExists(f"{folder} already holds a run", hint="another process was faster; --resume continues it")
     return RunDir(folder, held)
 
 
@@ -180,7 +180,7 @@ def _open_beside(final: Path) -> RunDir:
         if holds_training(folder):
             raise RunExists(
                 f"{folder} holds an unfinished run that an earlier --overwrite began",
-                hint=f"--resume --output {folder} goes on with it; remove {folder} to begin again",
+                hint=f"--resume --output {folder} continues it; remove {folder} to start again",
             )
         shutil.rmtree(folder, ignore_errors=True)
         _make(folder)
@@ -218,8 +218,8 @@ def check_alone(folder: Path) -> None:
     beside = replacement(folder)
     if holds_training(beside) or _holds_groups(beside):
         raise RunExists(
-            f"which run is meant? {beside} holds an unfinished one, begun by --overwrite in order to replace {folder}",
-            hint=f"--resume --output {beside} goes on with the new run; remove {beside} to go on with the old one",
+            f"which run is meant? {beside} holds an unfinished one, started by --overwrite to replace {folder}",
+            hint=f"--resume --output {beside} continues the new run; remove {beside} to continue the old one",
         )
 
 
@@ -293,7 +293,7 @@ def check_same_identity(old: _Stored, new: _Stored, folder: Path) -> None:
     if not lines:
         return  # the stored one is without its secrets
     raise PlanChanged(
-        f"{folder} was begun with another plan:\n" + "\n".join(lines),
+        f"{folder} was started with another plan:\n" + "\n".join(lines),
         hint="repeat the original options, or give another --output",
     )
 

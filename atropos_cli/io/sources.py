@@ -146,7 +146,7 @@ def _no_rollouts(path: Path, name: str) -> DataError:
     shard = next((found for groups in GROUPS for found in path.glob(f"shards/*/{groups}")), None)
     if shard is not None:
         return DataError(f"{name} is a run in shards that are not joined yet", hint=f"name one of them: {shard.parent}")
-    return DataError(f"{name} is a run without rollouts so far", hint=f"{shell('runs', path)} tells how it stands")
+    return DataError(f"{name} is a run without rollouts so far", hint=f"{shell('runs', path)} shows its state")
 
 
 def _file(name: str, path: Path) -> Source:

@@ -123,7 +123,7 @@ def _kind_of(target: str) -> Kind:
         if target.endswith(suffix):
             return kind
     raise UsageError(
-        f"{shown(target)}: the ending does not tell what to write",
+        f"{shown(target)}: cannot infer the format from the file name",
         hint="end it with .jsonl, .jsonl.gz, .jsonl.zst or .parquet, or name the kind (datasets is a folder)",
     )
 

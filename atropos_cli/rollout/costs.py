@@ -1,4 +1,4 @@
-"""What a run has spent: tokens and money by model, kept below --max-cost, and safe from kill -9.
+"""The money and tokens that a run has spent by model, kept below --max-cost, and safe from kill -9.
 
     admit (spent + in flight + the most this can cost <= limit) -> send -> count what the server says it used
 
@@ -140,7 +140,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
-        """What is paid inside, in tasks that are started inside too, is one group's."""
+        """Payments inside this context, and in tasks started in it, belong to one group."""
         bill = [0.0, 0.0]
         token = self._bill.set(bill)
         try:
@@ -151,7 +151,7 @@ class Ledger:
             self._most_requests = max(self._most_requests, bill[1])
 
     def room_for_group(self, running: int) -> bool:
-        """May another group begin beside so many? As far as the dearest one yet tells."""
+        """May another group start beside this many? Judged by the most expensive one so far."""
         if self.limit is None:
             return True
         if self.reached:
@@ -173,7 +173,7 @@ class Ledger:
             self.on_reached()
 
     def told(self) -> str:
-        """What is said when the limit ended the run."""
+        """The message for a run that the limit ended."""
         assert self.limit is not None
         spent = f"{money(self.spent)} of {money(self.limit)} {self.currency}"
         return f"stopped at the cost limit: {spent} ({self._next})"
@@ -302,7 +302,7 @@ def _length(message: Any) -> int:
 
 
 def usage_of(generation: Generation) -> TokenUsage:
-    """What the generation was billed for: as the server said, else as far as its parts tell."""
+    """The billed tokens of a generation: as reported by the server, else counted from its parts."""
     if generation.usage is not None:
         return generation.usage
     counts = [completion.completion_tokens for completion in generation.completions]
@@ -312,7 +312,7 @@ def usage_of(generation: Generation) -> TokenUsage:
 
 
 def check_limit(plan: Plan) -> None:
-    """What --max-cost needs is there, as far as the plan tells. Raises ConfigError."""
+    """Check that the plan has everything that --max-cost needs. Raises ConfigError."""
     if plan.execution.max_cost is not None and plan.sampling.max_tokens is None:
         raise ConfigError(
             "--max-cost needs to know how long a completion may become", hint="add --max-tokens N, such as 1024"
@@ -378,5 +378,5 @@ def _read(path: Path) -> tuple[Counts, float, list[float], str] | None:
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"{value!r} is no amount")
+        raise ValueError(f"{value!r} is not an amount")
     return value

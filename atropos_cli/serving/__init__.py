@@ -1,1 +1,1 @@
-"""Inference servers: what they need of a machine, how SGLang and vLLM are called, their life."""
+"""Inference servers: their needs of a machine, the commands of SGLang and vLLM, their life cycle."""

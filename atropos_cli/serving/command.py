@@ -73,14 +73,14 @@ def server_words(call: Call, extra: Sequence[str]) -> list[str]:
 
 
 def check_extra(engine: Engine, extra: Sequence[str]) -> None:
-    """Refuse what atropos must be told itself, and secrets. Raises UsageError."""
+    """Refuse options that belong to atropos itself, and secrets. Raises UsageError."""
     for word in extra:
         name = word.partition("=")[0].replace("_", "-")
         if name in _OURS:
             raise UsageError(f"{name} behind -- is set by atropos", hint=f"give it {_OURS[name]}")
         if name in ("--api-key", "--admin-api-key"):
             raise UsageError(
-                f"{name} would stand in the plan and in the process list",
+                f"{name} would be visible in the plan and in the process list",
                 hint="keep the server on 127.0.0.1 and reach it by ssh -L, or put a proxy with a key before it",
             )
 

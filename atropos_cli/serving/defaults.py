@@ -1,4 +1,4 @@
-"""Safe server options per kind of GPU: what is set where the user says nothing. `atropos doctor` shows them.
+"""Safe server options per kind of GPU: those set unless the user gives others. `atropos doctor` shows them.
 
 Where an engine measures something itself and does it well (SGLang's memory fraction, the attention backend on
 newer GPUs), nothing is set and None stands here.

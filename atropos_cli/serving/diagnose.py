@@ -17,7 +17,7 @@ _NO_CACHE = (
 )
 _MEMORY_HINT = (
     "out of memory: a smaller --memory-fraction, --context or --max-requests, more --tp, "
-    "or end what else uses the GPU (nvidia-smi)"
+    "or end other programs on the GPU (nvidia-smi)"
 )
 _KNOWN = (
     (
@@ -60,7 +60,7 @@ def listening(port: int) -> bool:
 
 
 def port_owner(port: int) -> str | None:
-    """Who listens on the port: "python (pid 123)". None: nobody, or a process of another user."""
+    """Who listens on the port: "python (pid 123)". None: no process, or one of another user."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
     for entry in Path("/proc").iterdir() if wanted else ():
         if not entry.name.isdigit():

@@ -48,7 +48,7 @@ def base_url(host: str, port: int) -> str:
 
 
 def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
-    """How a server in a batch job stands, from the job's folder; SLURM itself is not asked."""
+    """The state of a server in a batch job, from the job's folder; SLURM itself is not asked."""
     end = read_record(folder / "exit.json")
     if end is not None:
         stopped = int(end.get("code", 1)) in (0, 128 + 2, 128 + 15)

@@ -59,7 +59,7 @@ def serve(folder: Path, say: Callable[[str], None], on_ready: Callable[[ServerRe
 
 
 class _Watcher(threading.Thread):
-    """Notes when all servers are ready, and what they can."""
+    """Notes when all servers are ready, and their capabilities."""
 
     def __init__(
         self, plan: JobPlan, folder: Path, record: ServerRecord, on_ready: Callable[[ServerRecord], None] | None

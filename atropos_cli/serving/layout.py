@@ -50,7 +50,7 @@ class Room:
 
 
 def plan_layout(room: Room, model: ModelInfo | None, *, tp: int | None = None, dp: int | None = None) -> Layout:
-    """Choose what was not given. Raises UsageError for impossible sizes, LaunchError for a model that cannot fit."""
+    """Choose the missing sizes. Raises UsageError for impossible sizes, LaunchError for a model that cannot fit."""
     if not room.gpus:
         return _without_gpus(room, tp, dp)
     notes: list[str] = []

@@ -21,7 +21,7 @@ _DEFAULT_CONTEXT = 8192
 class ModelInfo:
     """weights: bytes, from the files where they are there (exact), else worked out from the sizes.
 
-    kv_bytes: of the cache, per token. heads 0: not told by the file.
+    kv_bytes: of the cache, per token. heads 0: not in the file.
     """
 
     name: str

@@ -69,7 +69,7 @@ def option_table(engine: Engine) -> OptionTable:
 
 
 def parser_of(table: OptionTable) -> argparse.ArgumentParser:
-    """A parser with the table's options, abbreviations refused. The model may stand first where the engine allows."""
+    """A parser with the table's options, abbreviations refused. The model may come first where the engine allows."""
     parser = _Parser(prog=table.engine, add_help=False, allow_abbrev=False)
     if table.engine == "vllm":
         parser.add_argument("model_tag", nargs="?")
@@ -92,7 +92,7 @@ def _dest(row: dict[str, Any]) -> str:
 
 
 def problems(engine: Engine, words: Sequence[str]) -> list[str]:
-    """What is wrong with options for the engine, each with what may help: unknown names, missing or bad values."""
+    """Errors in options for the engine, each with a hint: unknown names, missing or bad values."""
     table = option_table(engine)
     names = table.names
     found = _repeated(names, words)

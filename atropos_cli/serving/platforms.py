@@ -69,7 +69,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Slurm:
-    """What is to be seen of SLURM. job: the id of the job we are in. gpus: of this node, as the job has them."""
+    """The visible facts about SLURM. job: the id of the job we are in. gpus: of this node, as the job has them."""
 
     sbatch: str | None = None
     job: str | None = None
@@ -79,7 +79,7 @@ class Slurm:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The machine. problem: why GPUs that are there cannot be used or told. memory in bytes; cpus may be a fraction."""
+    """The machine. problem: why existing GPUs cannot be used or identified. memory in bytes; cpus may be a fraction."""
 
     profile: str
     gpus: tuple[Gpu, ...] = ()
@@ -96,7 +96,7 @@ class Platform:
 
     @property
     def bf16(self) -> bool | None:
-        """True only when every GPU can; None for no GPU, or where one cannot be told."""
+        """True only when every GPU can; None for no GPU, or where one is unknown."""
         found = [gpu.bf16 for gpu in self.gpus]
         if not found or (None in found and False not in found):
             return None
@@ -176,7 +176,7 @@ def _nvidia(env: Mapping[str, str]) -> tuple[list[Gpu], str | None]:
 
 
 def _query(program: str, fields: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """(answer, None) or (None, what is wrong)."""
+    """(answer, None) or (None, error)."""
     command = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603

@@ -47,16 +47,18 @@ def engine_program(engine: Engine, python: str | None = None) -> tuple[str, ...]
 
 
 def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:
-    """What is known of a model; None when nothing is. ask_hub: read its config.json there when it is not here.
+    """The known facts about a model; None without any. ask_hub: read its config.json there when it is not here.
 
-    Raises UsageError for what is neither a folder nor a hub name, LaunchError when it is not here and offline.
+    Raises UsageError for a name that is neither a folder nor a hub name, LaunchError when it is not here and offline.
     """
     folder = find_model(model)
     if folder is not None:
         return read_model(folder, model)
     path = Path(model).expanduser()
     if path.is_dir():
-        raise LaunchError(f"{model} holds no config.json, so it is no model", hint="give the folder with config.json")
+        raise LaunchError(
+            f"{model} holds no config.json, so it is not a model", hint="give the folder with config.json"
+        )
     if path.is_file() and path.suffix == ".gguf":
         return None
     if not _HUB_NAME.fullmatch(model):

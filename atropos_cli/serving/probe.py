@@ -21,7 +21,7 @@ _TOOL = {
 
 
 def probe(engine: Engine, host: str, port: int, tool_parser: str | None) -> dict[str, Any]:
-    """The capabilities of one server. What cannot be told is None; nothing here raises.
+    """The capabilities of one server. Unknown ones are None; nothing here raises.
 
     tool_parser: the one the server was started with.
     """

@@ -1,4 +1,4 @@
-"""What is kept about a server that was started by a launch command."""
+"""The record of a server that was started by a launch command."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ VLLM_ENGINE_DEAD = 503
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """What is to be served, and where.
+    """The model to serve, and where.
 
     extra: options for the engine, verbatim. nodes and gpus_per_node: of the allocation. platform: what one of its
     nodes is. info: what is known of the model. program: words that start the engine (None: by its name on PATH).
@@ -70,7 +70,7 @@ def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
     if request.engine == "sglang" and not room.gpus:
         raise LaunchError(
             "SGLang needs a GPU, and none can be used here" + _why(request.platform),
-            hint="atropos doctor shows what is there; vLLM's CPU build: atropos launch-vllm",
+            hint="atropos doctor shows this machine; vLLM's CPU build: atropos launch-vllm",
         )
     layout = plan_layout(room, request.info, tp=request.settings.tp, dp=request.settings.dp)
     components = [

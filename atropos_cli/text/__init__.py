@@ -1,1 +1,1 @@
-"""What is read out of the text of a reply: tool calls, thinking, words, errors about context length."""
+"""Reading the text of a reply: tool calls, thinking, words, errors about context length."""

@@ -175,7 +175,7 @@ def tell_unknown(text: str) -> None:
     mark = unknown_mark(text)
     if mark is not None and mark not in _told:
         _told.add(mark)
-        log.warning("%s looks like a mark of thinking, but of no known family: what it holds counts as answer", mark)
+        log.warning("%s looks like a mark of thinking, but of no known family: its content counts as answer", mark)
 
 
 def _split_channels(text: str) -> tuple[str, str | None]:

@@ -51,7 +51,7 @@ def units(text: str) -> list[str]:
 
 
 def normal_text(text: str) -> str:
-    """The text with everything made alike that readers do not tell apart.
+    """The text with all differences removed that readers ignore.
 
     Case, full-width and compatibility forms, composed and decomposed letters, digits of other scripts, curly
     apostrophes, invisible signs, vowel points of Arabic and Hebrew.

@@ -43,7 +43,7 @@ def build_train_plan(
 ) -> tuple[TrainPlan, Trainer]:
     """Resolve a training run. Raises AtroposError; reads no data and loads no model.
 
-    options: what was given for "env" and "trainer", by option name.
+    options: the given ones of "env" and "trainer", by option name.
     """
     if settings.model is None:
         raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
@@ -102,7 +102,7 @@ def make_trainer(name: str, options: Mapping[str, Any], registry: Registry) -> t
 def _proposed(
     trainer: Trainer, method: Method, settings: GenSettings, train: TrainSettings
 ) -> tuple[GenSettings, TrainSettings, Mapping[str, Any]]:
-    """What follows from a trainer's options (a preset, say) where nobody gave another value; its own options too.
+    """Values derived from a trainer's options (a preset, say) unless another was given; its own options too.
 
     A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
     given: what was given of group_size, prompts_per_step and the sampling parameters. run: values for some of those

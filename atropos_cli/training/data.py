@@ -58,7 +58,7 @@ def check_data(plan: TrainPlan) -> None:
 
 
 def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[ScoredGroup]:
-    """The groups of run folders and rollout files, in order. warn: told of rows left out. Raises DataError."""
+    """The groups of run folders and rollout files, in order. warn: called about rows left out. Raises DataError."""
     for record in read_records(_sources(paths), _OPTIONS, ReadLog(warn=warn)):
         yield ScoredGroup.model_validate(native_group(record))
 
@@ -115,7 +115,7 @@ def _own(item: Item, source: Source, method: Method) -> JsonDict:
 
 
 def _check_rollout(first: Item, source: Source, method: Method) -> None:
-    """Raises DataError for what is of no known format; a completion needs a question too, under whatever name."""
+    """Raises DataError for an unknown format; a completion needs a question too, under whatever name."""
     form = detect(first.value)
     if form is None:
         raise _unfit(first, source, method, "")
@@ -162,7 +162,7 @@ def _check_prompt(item: Item, source: Source) -> None:
 
 def _unfit(item: Item, source: Source, method: Method, why: str) -> DataError:
     return DataError(
-        f"{source.name}:{item.number} is no row for {method} and no rollout (its keys: {_keys(item)}){why}",
+        f"{source.name}:{item.number} is neither a row for {method} nor a rollout (its keys: {_keys(item)}){why}",
         hint=_WANTED[method],
     )
 
@@ -197,5 +197,5 @@ def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]
         raise DataError(
             f"{source.name} makes no rows for {method} (first row has the keys: {_keys(_first(source))}; "
             f"left out: {why})",
-            hint=f"{_WANTED[method]}; atropos {method}-gen tells what becomes of rollouts",
+            hint=f"{_WANTED[method]}; atropos {method}-gen reports why rollouts are left out",
         )

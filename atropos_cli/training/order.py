@@ -31,7 +31,7 @@ def task_digests(task: Task) -> set[bytes]:
 
 
 def held_out_digests(tasks: Iterable[Task]) -> frozenset[bytes]:
-    """Digests of tasks that a run is judged by.
+    """Digests of tasks that a run is evaluated on.
 
     Where all of them share one system message it is an instruction, and who asks the same under another one, or
     under none, asks the same. Where system messages differ, they are a part of what is asked.
@@ -59,7 +59,7 @@ def digest_of(turns: Iterable[Turn]) -> bytes:
 
 
 def _same(text: str) -> str:
-    """What is equal in two texts that say the same: the words, and what stands between them, as in a drawn board."""
+    """The common part of equivalent texts: the words, and the characters between them, as in a drawn board."""
     text = _ENDING.sub("", normal_text(text).strip().translate(_MARKS))
     return " ".join(words(text)) + "\x02" + _SPOKEN.sub("w", text) if text else ""
 

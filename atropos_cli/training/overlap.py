@@ -1,4 +1,4 @@
-"""Stored rows that ask what a suite asks: told by the words of the prompt alone, however the row writes it down.
+"""Stored rows with a prompt of a suite: recognised by the words of the prompt alone, in any shape of row.
 
 HeldOut(digests).asks_the_same(row)
 """
@@ -21,7 +21,7 @@ _QUESTIONS = ("prompt", "question", "problem", "query", "instruction")
 
 
 class HeldOut:
-    """The tasks that a run is judged by, as digests of their prompts; passes over what asks the same."""
+    """The tasks that a run is evaluated on, as digests of their prompts; skips rows that ask the same."""
 
     def __init__(self, digests: frozenset[bytes], warn: Callable[[str], None]) -> None:
         self.digests = digests
@@ -60,7 +60,7 @@ class HeldOut:
 def prompt_digests(row: JsonDict) -> set[bytes]:
     """Digests of what a row may mean as its prompt: up to the first answer and up to the last, with and without system.
 
-    Empty for rows that do not tell (token ids, plain text).
+    Empty for rows without one (token ids, plain text).
     """
     prompts: list[list[Turn]] = []
     given = next((turns for key in _QUESTIONS if (turns := _turns(row.get(key)))), [])

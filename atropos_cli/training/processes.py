@@ -91,7 +91,7 @@ class _Process:
 
 
 class Launch:
-    """The processes of one host. words: what comes after `atropos`. say: takes lines for people."""
+    """The processes of one host. words: the arguments after `atropos`. say: takes lines for people."""
 
     def __init__(self, world: World, words: Sequence[str], say: Callable[[str], None]) -> None:
         self._world = world
@@ -188,7 +188,7 @@ class Launch:
         code = item.code or 0
         if code >= 128:
             name = signal.Signals(code - 128).name if code - 128 in list(signal.Signals) else str(code - 128)
-            self._say(f"rank {item.rank} was ended by signal {name}; --resume goes on from the last checkpoint")
+            self._say(f"rank {item.rank} was ended by signal {name}; --resume continues from the last checkpoint")
         if item.output is not None:
             item.output.seek(0)
             lines = item.output.read().decode(errors="replace").strip().splitlines()

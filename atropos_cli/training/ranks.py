@@ -66,7 +66,7 @@ class RankRecording:
         """See Recording: rank 0 has the numbers of all ranks."""
 
     def rolling(self, rolling: Rolling) -> None:
-        """See Recording: rank 0 tells of its own."""
+        """See Recording: rank 0 reports its own."""
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """See Recording: those of rank 0 are shown."""
@@ -75,7 +75,7 @@ class RankRecording:
         """See Recording: rank 0 evaluates."""
 
     def warn(self, message: str) -> None:
-        """Into the rank's log, once there is a folder for it; what comes before, rank 0 says as well."""
+        """Into the rank's log, once there is a folder for it; earlier lines are also written by rank 0."""
         if self._run_dir.folder.is_dir():
             with contextlib.suppress(AtroposError):
                 self._run_dir.log("warning", message=message)

@@ -50,7 +50,7 @@ class Recording:
         self.step_now = 0
 
     def begin(self, *, resume: bool) -> None:
-        """The run starts, or goes on."""
+        """The run starts or is resumed."""
         if not resume:
             self._forget()
         folder = self.run_dir.folder
@@ -74,7 +74,7 @@ class Recording:
         shutil.rmtree(self.run_dir.folder / EVALUATIONS, ignore_errors=True)
 
     def resumed(self, step: int, *, evaluated: bool) -> None:
-        """The run goes on behind this step: what is recorded of later ones is made again.
+        """The run continues after this step: later steps are recorded again.
 
         evaluated: False when the step's own evaluation is made again too; the logs then cut themselves.
         """
@@ -95,7 +95,7 @@ class Recording:
             self.warn(str(warning))
 
     def rolling(self, rolling: Rolling) -> None:
-        """Rollouts go on. Comes from the thread that makes them."""
+        """Progress of the rollouts, called from the thread that makes them."""
         self._watcher.rolling(rolling)
 
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:

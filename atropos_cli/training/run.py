@@ -1,4 +1,4 @@
-"""Carry out a TrainPlan: lock the folder, hand everything to the trainer, leave a state to go on from.
+"""Execute a TrainPlan: lock the folder, hand everything to the trainer, leave a state to resume from.
 
     run_train(plan, trainer, folder=..., registry=...) -> TrainResult
 
@@ -34,7 +34,7 @@ from atropos_cli.training.session import TrainSession
 
 Say = Callable[[str], None]
 Begin = Literal["new", "resume", "overwrite"]
-"""What a folder that holds a run means: an error, the run to go on with, or one to replace."""
+"""How a folder that holds a run is treated: as an error, a run to resume, or one to replace."""
 
 
 def run_train(
@@ -65,7 +65,7 @@ def run_train(
     try:
         begun = holds_training(run_dir.folder)
         if begun and not resume:  # somebody was faster
-            raise RunExists(f"{folder} already holds a run", hint="--resume goes on with it")
+            raise RunExists(f"{folder} already holds a run", hint="--resume continues it")
         if begun:
             check_same_identity(read_train_plan(stored), plan, folder)
         elif resume and stored.exists():
@@ -83,9 +83,9 @@ def run_train(
 
 
 def check_there_is_a_run(folder: Path) -> None:
-    """Refuse to go on with what never began, or with one of two. Raises DataError.
+    """Refuse to resume a run that never started, or when there are two candidates. Raises DataError.
 
-    A job of a launcher says --resume in its first attempt too: its folder holds the job. A start that was killed
+    A job of a launcher says --resume on its first start too: its folder holds the job. A start that was killed
     before it wrote the plan leaves the lock and the log alone; nothing else is there to be taken for a run.
     """
     check_alone(folder)
@@ -95,8 +95,8 @@ def check_there_is_a_run(folder: Path) -> None:
     if names and names <= {"lock", "log.jsonl"}:
         return
     raise DataError(
-        f"{folder} holds no run to go on with" if folder.exists() else f"{folder} does not exist: no run to go on with",
-        hint="leave out --resume to begin one, or name the folder of a run with --output",
+        f"{folder} holds no run to resume" if folder.exists() else f"{folder} does not exist: no run to resume",
+        hint="leave out --resume to start one, or name the folder of a run with --output",
     )
 
 
@@ -128,12 +128,12 @@ def _is_training(path: Path) -> bool:
 
 
 def _requeued() -> bool:
-    """Has the cluster queued this job again? Nobody is there then to read that there is nothing to go on with."""
+    """Has the cluster queued this job again? With nothing to resume it starts then."""
     return os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
 
 
 def read_train_plan(path: Path) -> TrainPlan:
-    """The training plan of a plan.json. Raises DataError naming the file and what is wrong."""
+    """The training plan of a plan.json. Raises DataError naming the file and the error."""
     return read_stored(path, TrainPlan, what="the plan of a training run", hint="give a training run's folder")
 
 
@@ -191,7 +191,7 @@ def _at_its_place(result: TrainResult, run_dir: RunDir) -> TrainResult:
 
 def _where_and_how(folder: Path) -> str:
     hint, saved = "--debug shows where", checkpoints(folder)
-    return f"{hint}; {saved[-1]} is complete: go on with --resume --output {folder}" if saved else hint
+    return f"{hint}; {saved[-1]} is complete: continue with --resume --output {folder}" if saved else hint
 
 
 def _help(plan: TrainPlan, trainer: Trainer, folder: Path, registry: Registry, *, begin: Begin) -> TrainResult:

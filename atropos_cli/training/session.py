@@ -1,4 +1,4 @@
-"""The TrainContext: what a trainer asks of the engine, carried out by players, stored data and records."""
+"""The TrainContext: the engine as a trainer sees it, made of players, stored data and records."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class TrainSession:
             self._written = set(self._writer.open(self._own, prefix=plan.digest[:10], fsync=plan.execution.fsync))
 
     def account(self) -> None:
-        """The run is over: say what was only counted."""
+        """The run is over: report the counts."""
         if self._order is not None and self._order.length is None and self._order.skipped:
             self.warn(f"{self._order.skipped} training tasks were also tasks of an evaluation: they were left out")
 
@@ -298,7 +298,7 @@ class TrainSession:
             await close_part(self._backend)
 
     def _locate(self, step: int, *, evaluated: bool = True) -> None:
-        """After a resume, the first call tells at which step the run goes on: what came later is made again."""
+        """After a resume, the first call gives the step at which the run continues: later steps are made again."""
         if not self._located:
             self._located = True
             if self._helps:

@@ -1,4 +1,4 @@
-"""Evaluations during training: the suites' tasks, what came out of them, and which step was the best.
+"""Evaluations during training: the suites' tasks, their results, and the best step.
 
 Each evaluation is kept as evals/SUITE-step-N.json, in the form that `atropos eval` writes. The best step is
 the one with the highest accuracy on the first suite, the earliest of equals.
@@ -129,7 +129,7 @@ def _metrics(result: Evaluation) -> dict[str, float]:
 
 
 def plain_name(environment: str) -> str:
-    """What an environment is called among metrics: of one in a file its class, since paths are no names there."""
+    """The name of an environment in metrics: for one in a file its class, since paths do not fit there."""
     return environment.rpartition(":")[2].lower() if names_a_file(environment) else environment
 
 

@@ -1,4 +1,4 @@
-"""Rows in a trainer's own shape, made whole: what stands beside the conversation is put into it.
+"""Rows in a trainer's own shape, made whole: fields beside the conversation are put into it.
 
     sft    {input_ids, labels}, {messages}, {conversations}, {prompt, completion}, {text}
     dpo    {prompt?, chosen, rejected}, {conversations, chosen, rejected}
@@ -66,7 +66,7 @@ def own_row(row: JsonDict, method: Method) -> JsonDict:
 
 
 def with_whole_prompt(row: JsonDict) -> JsonDict:
-    """A row with a prompt to complete: system and history that stand beside it are part of it. Raises RowError."""
+    """A row with a prompt to complete: system and history beside it are part of it. Raises RowError."""
     parts = [key for key in (*SYSTEM, *HISTORY) if row.get(key)]
     text = row.get("prompt")
     stored = isinstance(text, str) and text.lstrip().startswith("[{") and "role" in text
@@ -90,7 +90,7 @@ def _is_whole(row: JsonDict, method: Method) -> bool:
 
 
 def _check_tokens(row: JsonDict) -> None:
-    """Raises RowError for what is no token data (domain.tokendata), and for labels of another length."""
+    """Raises RowError for invalid token data (domain.tokendata), and for labels of another length."""
     ids = expect_ids(row["input_ids"], "input_ids")
     if "labels" in row:
         labels: Any = row["labels"]

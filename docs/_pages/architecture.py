@@ -23,11 +23,18 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def _picture() -> str:
     """A table with a row per room, from the top layer to the bottom."""
-    rows = ["| layer | room | what is in it |", "|---|---|---|"]
+    rows = ["| layer | room | contents | lines |", "|---|---|---|---|"]
     all_layers = layers()
     for place, layer in enumerate(all_layers):
-        rows += [f"| {len(all_layers) - place} | `{room}` | {purpose(room)} |" for room in layer]
+        rows += [f"| {len(all_layers) - place} | `{room}` | {purpose(room)} | {lines(room)} |" for room in layer]
     return "\n".join(rows) + "\n"
+
+
+def lines(room: str) -> int:
+    """Lines of Python in a room, rounded up to hundreds, so that small changes leave the page alone."""
+    path = ROOT / "atropos_cli" / room
+    files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+    return -(-sum(file.read_text(encoding="utf-8").count("\n") for file in files) // 100) * 100
 
 
 def layers() -> list[list[str]]:

@@ -10,8 +10,8 @@ from _pages.markdown import page, quoted, table
 INTRO = """\
 `atropos launch-sglang MODEL` and `atropos launch-vllm MODEL` start inference servers: in the foreground, with
 `--detach` (outlives the session), with `--tmux`, or with `--slurm` (a batch job of `--nodes` nodes with `--gpus` GPUs
-each). `atropos slurm submit --serve vllm|sglang` starts the same servers beside a command. What stands behind `--`
-goes to the engine as it is, and wins over what is set here. [One GPU box](../how-to/one-gpu-box.md) shows their use."""
+each). `atropos slurm submit --serve vllm|sglang` starts the same servers beside a command. Everything after `--` goes
+to the engine unchanged, and overrides the settings here. [One GPU box](../how-to/one-gpu-box.md) shows their use."""
 SIZES = """\
 `--tp` GPUs share one copy of the model; `--dp` counts independent servers, each with a port of its own. Left out,
 `--tp` is the smallest number that divides the model's attention heads and holds its weights in 70 % of the memory a
@@ -26,7 +26,7 @@ engine's own data parallelism, as for a mixture of experts, is not offered here:
 `--base-url`."""
 READY = """\
 A server is ready when its `/health` answers with 200 and one completion has been made, since the first one may
-compile for minutes. Then it is asked what it gives; the answers stand in `server.json`, `--status --json` and the
+compile for minutes. Then its capabilities are probed; the answers are in `server.json`, `--status --json` and the
 output.
 
 | capability | how it is asked |
@@ -51,7 +51,7 @@ FOLDER = """\
 `~/.local/state/atropos/servers/NAME` (`XDG_STATE_HOME` moves it) holds `server.json` (state, addresses,
 capabilities), `job.json` (the plan with all command lines), `logs/latest/serverK.log`, `events.jsonl`,
 `endpoints/serverK.json` and `exit.json`. Without `--port` a free port between 20000 and 30000 is picked; the
-addresses are printed, and stand there."""
+addresses are printed and recorded there."""
 ALWAYS = """\
 Set always, for data that a trainer can use: vLLM's `--logprobs-mode processed_logprobs` (of the distribution that was
 sampled from, after temperature and top-p), and `--generation-config vllm` or SGLang's `--sampling-defaults openai`,

@@ -112,7 +112,7 @@ def test_d05_the_prompt_ends_before_a_reply(cli: Any, case: Any) -> None:
     assert (row["chosen"], row["rejected"]) == ([says("good")], [says("bad")])
     assert got.json["left_out_groups"] == {"identical": 1}
     assert got.json["left_out_pairs"] == {"prefix": 1}
-    assert "p.jsonl:1: one side goes on where the other ends" in got.stderr
+    assert "p.jsonl:1: one side continues the other" in got.stderr
 
 
 def test_d07_groups_of_different_prompts_are_refused(cli: Any, case: Any) -> None:

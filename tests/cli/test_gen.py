@@ -170,7 +170,7 @@ def test_a_run_writes_a_folder_and_reports_on_stderr(cli: Any, sums: str) -> Non
     assert len(Path("out/run/groups.jsonl").read_text().splitlines()) == 5
     again = cli("gen", sums, *SCRIPTED, "-o", "out/run")
     assert again.code == 6
-    assert "--resume goes on with it" in again.stderr
+    assert "--resume continues it" in again.stderr
     more = cli("gen", sums, *SCRIPTED, "-o", "out/run", "--resume", "--json")
     assert more.code == 0
     assert more.json["groups_resumed"] == 5

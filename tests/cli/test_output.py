@@ -98,6 +98,8 @@ def test_a_closed_stderr_does_not_stop_the_run() -> None:
     reporter = PlainReporter("out", stream)
     reporter.started(make_plan(), 1, 0)
     reporter.event("x", "y")
+    with pytest.raises(ValueError, match="closed file"):
+        stream.write("the stream is closed indeed")
 
 
 def test_control_characters_of_strangers_are_made_visible(capfd: pytest.CaptureFixture[str]) -> None:

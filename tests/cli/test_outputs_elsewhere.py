@@ -133,8 +133,8 @@ def test_file_addresses_are_paths(cli: CLI, rows: str, tmp_path: Path) -> None:
     [
         ("nosuch://bucket/x.jsonl", 6, "cannot be written"),
         ("https://example.org/x.jsonl", 2, "is read, not written"),
-        ("memory://bucket/", 2, "ending"),
-        ("memory://bucket/folder", 2, "ending"),
+        ("memory://bucket/", 2, "cannot infer the format"),
+        ("memory://bucket/folder", 2, "cannot infer the format"),
     ],
 )
 def test_places_that_nobody_can_write_to(cli: CLI, memory: Any, rows: str, address: str, code: int, words: str) -> None:
@@ -162,7 +162,7 @@ def test_other_refusals(cli: CLI, memory: Any, rows: str) -> None:
         ("zip://x.jsonl::https://me:hunter22@host/r.zip", 2, "zip://x.jsonl::https://"),
         ("nosuch://me:hunter22@bucket/x.jsonl", 6, "is the scheme spelt right?"),
         ("ftp://me:hunter22@127.0.0.1:1/x.jsonl", 6, "check the address and the access to it"),
-        ("memory://bucket/x?sig=hunter22", 2, "memory://bucket/x: the ending does not tell"),
+        ("memory://bucket/x?sig=hunter22", 2, "memory://bucket/x: cannot infer the format"),
     ],
 )
 def test_addresses_that_cannot_be_written_to(

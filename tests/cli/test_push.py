@@ -161,8 +161,8 @@ def test_what_cannot_be_pushed_is_said_before_the_work(
         assert "hint:" in done.stderr
         assert sorted(path.name for path in Path().iterdir()) == ["rows.jsonl"]
 
-    refused(2, "is no repository", "--push-to-hub", "sums")
-    refused(2, "is no repository", "--push-to-hub", "../../etc/x")
+    refused(2, "is not a repository", "--push-to-hub", "sums")
+    refused(2, "is not a repository", "--push-to-hub", "../../etc/x")
     refused(2, "is not an identifier", "--push-to-hub", "me/x", "--license", "My Own\nlicense: mit")
     refused(2, "is not a branch", "--push-to-hub", "me/x", "--revision", "a b")
     refused(2, "need --push-to-hub", "--private", "-o", "x.jsonl")

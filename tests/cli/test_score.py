@@ -287,7 +287,7 @@ def test_h11_ctrl_c_saves_what_is_done_and_resume_goes_on(cli: Any) -> None:
 
     got = cli("score", source, "-o", "out.jsonl", "--reward", "./r.py:exact", "--resume")
     assert got.code == 6
-    assert "was begun in another way" in got.stderr
+    assert "was started with other options" in got.stderr
     got = cli("score", source, "-o", "out.jsonl", "--reward", "./r.py:slow")
     assert got.code == 6
     assert "--resume" in got.stderr

@@ -229,7 +229,7 @@ def test_a_run_whose_plan_held_a_secret_is_resumed(cli: Any, monkeypatch: pytest
     assert redaction.MARK in plan
     assert "path-part-4711" not in plan
     assert cli(*words, "--limit", "1", "--group-size", "1", "--resume").code == 0
-    assert "was begun with another plan" in cli(*words, "--limit", "1", "--group-size", "2", "--resume").stderr
+    assert "was started with another plan" in cli(*words, "--limit", "1", "--group-size", "2", "--resume").stderr
     got = cli("run", "run")  # what is not written cannot be carried out from there: it is told, not guessed
     assert got.code == 6
     assert "without a secret" in got.stderr

@@ -77,7 +77,9 @@ def test_a_training_on_several_nodes_has_helpers_that_meet_main(cli: Callable[..
 
 def test_the_network_of_the_profile_is_that_of_the_processes(cli: Callable[..., Any]) -> None:
     Path("atropos.toml").write_text('[slurm]\nprofile = "c"\n[slurm.profiles.c]\ninterface = "ib0"\n')
-    for item in plan(cli, "--nodes", "2", "--", *TRAIN)["plan"]["components"]:
+    components = plan(cli, "--nodes", "2", "--", *TRAIN)["plan"]["components"]
+    assert len(components) == 2
+    for item in components:
         assert item["env"]["NCCL_SOCKET_IFNAME"] == item["env"]["GLOO_SOCKET_IFNAME"] == "ib0"
 
 

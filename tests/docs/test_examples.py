@@ -100,6 +100,7 @@ def test_train_on_rollouts(tmp_path: Path) -> None:
 def test_every_example_has_a_readme_and_is_run_here() -> None:
     names = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
     source = Path(__file__).read_text()
+    assert {"custom-environment", "first-rollouts", "train-on-rollouts"} <= names
     for name in names:
         assert (EXAMPLES / name / "README.md").exists()
         assert f'"{name}"' in source

@@ -34,4 +34,4 @@ def test_guides_are_grouped_as_on_the_first_page() -> None:
     heads = re.findall(r"^## (.*)$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     groups = re.findall(r"^:caption: (.*)$", (DOCS / "how-to" / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert groups == [head for head in heads if head in groups]
-    assert len(groups) >= 7
+    assert len(groups) in (4, 5)

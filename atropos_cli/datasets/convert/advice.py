@@ -42,7 +42,7 @@ _NOTES: dict[str, tuple[str, str | None]] = {
 
 
 def advice(report: SftReport, options: SftOptions, rendering: Rendering | None) -> list[tuple[str, str | None]]:
-    """(what was found, hint) for everything worth a warning."""
+    """(finding, hint) for everything worth a warning."""
     found = [
         (text.format(n=report.notes[note], rows=report.rows), hint)
         for note, (text, hint) in _NOTES.items()
@@ -65,7 +65,7 @@ def advice(report: SftReport, options: SftOptions, rendering: Rendering | None) 
         and rendering.ended < rendering.rows
     ):
         missing = rendering.rows - rendering.ended
-        found.append((f"in {missing} of {rendering.rows} rows the last trained token is no end token", None))
+        found.append((f"in {missing} of {rendering.rows} rows the last trained token is not an end token", None))
     return found
 
 
@@ -148,7 +148,7 @@ def why_no_pairs(report: PairReport, options: PairOptions) -> tuple[str, str | N
 
 _PAIR_HINTS = {
     **_HINTS,
-    "tie": "a pair needs two scores that differ; atropos score may tell more rollouts apart",
+    "tie": "a pair needs two scores that differ; atropos score may separate more rollouts",
     "margin": "lower --margin",
     "prompts_differ": "rollouts of a group answer different prompts; --same-prompt user compares user messages only",
     "unscored": "atropos score gives rollouts a score",

@@ -1,4 +1,4 @@
-"""What is wrong with finished training rows: {input_ids, labels} (or completion_mask, assistant_masks), {text}."""
+"""Errors in finished training rows: {input_ids, labels} (or completion_mask, assistant_masks), {text}."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RowCheck:
         self.report = CheckReport()
 
     def see(self, row: Row) -> list[str]:
-        """What is wrong with the row."""
+        """The errors of a row."""
         self.report.rows += 1
         found = self._text(row["text"]) if isinstance(row.get("text"), str) else self._ids(row)
         self.report.found.update(found)

@@ -14,7 +14,7 @@ Count = Callable[[Sequence[Message]], int]
 """Tokens of a rendered conversation."""
 
 CUT = "\n[...]\n"
-"""What stands where a text was cut."""
+"""The mark in place of the text that was cut."""
 
 _KEPT = 100  # characters that stay on each side of a cut
 _ROUNDS = 8
@@ -94,7 +94,7 @@ def _part(sample: Sample, first: int, begin: int, end: int) -> list[Sample]:
 
 
 def shorten_ids(ids: Sequence[int], mask: Sequence[bool], limit: int) -> tuple[list[int], list[bool]]:
-    """Stored tokens without the middle of what is not trained on, the longest stretch first. Raises BadMessage.
+    """Stored tokens without the middle of untrained stretches, the longest first. Raises BadMessage.
 
     Nothing trained is touched, and each stretch keeps its ends.
     """

@@ -1,4 +1,4 @@
-"""Two rollouts side by side: where they part, what is prompt and what is completion."""
+"""Two rollouts side by side: where they part, and so their prompt and completions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A shared prompt and what follows on each side, beginning with an assistant message."""
+    """A shared prompt and the continuation on each side, beginning with an assistant message."""
 
     prompt: list[Message]
     chosen: list[Message]
@@ -96,7 +96,7 @@ def diverge(
         if at == len(a) == len(b):
             raise BadMessage("identical", "both sides are the same")
         if at in (len(a), len(b)):
-            raise BadMessage("prefix", "one side goes on where the other ends, so no answer is left on one of them")
+            raise BadMessage("prefix", "one side continues the other, so one of them has no answer left")
         if at < min(begin, other):
             raise BadMessage("prompts_differ", f"message {at} of the prompts differs")
         if a[at]["role"] != "assistant" or b[at]["role"] != "assistant":

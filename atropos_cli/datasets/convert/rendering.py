@@ -20,7 +20,7 @@ Warn = Callable[[str, str], None]
 
 
 class Rendering:
-    """Renders samples and counts what is to be known of the result.
+    """Renders samples and counts the results.
 
     rows, tokens, trained: totals of token rows. ended: rows whose last trained token is a special one.
     doubled_bos: rows that began with two BOS before one was taken away.
@@ -119,7 +119,7 @@ class Rendering:
             return
         turns = [i for i in sample.trained if i not in rendered.no_prompt]
         if len(turns) != len(rendered.spans):
-            raise BadMessage("cut_end_mark", "it cannot be told where a reply that was cut off ends")
+            raise BadMessage("cut_end_mark", "the end of a reply that was cut off cannot be found")
         for place, i in enumerate(turns):
             if i in cut:
                 begin, end = rendered.spans[place]
@@ -135,7 +135,7 @@ class Rendering:
         tokens = self.tokens.end_tokens if self.tokens is not None else ()
         mark = next((token for token in tokens if token and text.endswith(token, begin, end)), None)
         if mark is None:
-            raise BadMessage("cut_end_mark", "it cannot be told where a reply that was cut off ends")
+            raise BadMessage("cut_end_mark", "the end of a reply that was cut off cannot be found")
         return end - len(mark)
 
     def check_tokens(self, ids: Sequence[int], mask: Sequence[bool]) -> None:

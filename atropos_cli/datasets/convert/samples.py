@@ -200,7 +200,7 @@ def _has_text(message: Message) -> bool:
 
 
 def useful_end(messages: Sequence[Message]) -> int:
-    """Where the conversation ends when what follows the last reply is left out; 0 without a reply."""
+    """The end of the conversation without the messages after its last reply; 0 without a reply."""
     end = len(messages)
     while end and not (messages[end - 1]["role"] == "assistant" and _has_text(messages[end - 1])):
         end -= 1

@@ -185,7 +185,7 @@ def is_tie(scores: Scores) -> bool:
 
 
 def group_random(seed: int, group: str) -> Random:
-    """A random source of one group: the same on every run, whatever stands before the group."""
+    """A random source of one group: the same on every run, whatever precedes the group."""
     return Random(f"{seed}\x00{group}")
 
 

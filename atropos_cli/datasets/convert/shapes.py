@@ -54,7 +54,7 @@ def preference_row(
     *,
     arguments_as_text: bool = False,
 ) -> Row:
-    """chosen and rejected hold what follows the prompt."""
+    """chosen and rejected hold the messages after the prompt."""
     sides = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     return {
         name: [clean(message, arguments_as_text=arguments_as_text) for message in side] for name, side in sides.items()

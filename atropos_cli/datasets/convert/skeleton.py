@@ -1,4 +1,4 @@
-"""A conversation with a marker in the place of every text: what a template adds can then be told from what was said.
+"""A conversation with a marker in the place of every text: this separates the template's text from the conversation's.
 
 Each text (content, thinking, names and string arguments of tool calls) is a leaf. The marker stands for the
 leaf's core, the text without white space at its ends, so that a template that trims does the same to both.
@@ -52,7 +52,7 @@ class Skeleton:
 
     @property
     def plain(self) -> bool:
-        """Does nothing but roles and the number of texts tell this conversation from others: no edges, no calls?"""
+        """True if only roles and the number of texts distinguish this conversation: no edges, no calls."""
         if any(self.heads) or any(self.tails) or any(len(turn) > 2 for turn in self.turns):
             return False
         return len(self.leaves) == sum(bool(turn["content"]) for turn in self.turns)
@@ -97,7 +97,7 @@ def split_markers(text: str) -> tuple[list[str], list[int]]:
 
 
 def _content(made: Skeleton, owner: int, turn: Turn) -> tuple[str, str, str]:
-    """(content with markers, what stands before the first, what stands after the last)."""
+    """(content with markers, text before the first, text after the last)."""
     text = turn["content"]
     if not may_think(text):  # the usual case, and worth its own lines: no tags
         core = text.strip()

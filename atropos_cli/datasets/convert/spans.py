@@ -1,4 +1,4 @@
-"""Where the assistant's turns stand in a rendered conversation, proven for each row.
+"""The positions of the assistant's turns in a rendered conversation, proven for each row.
 
 A turn begins where the prompt of the turn ends (the conversation before it, rendered with the generation
 prompt) and ends behind its end-of-turn token. To find that without rendering every prefix:
@@ -46,7 +46,7 @@ class Rendered:
 
 @dataclass(slots=True)
 class _Layout:
-    """Pieces and leaves of a skeleton, and where its turns stand in them: ((piece, offset), (piece, offset)).
+    """Pieces and leaves of a skeleton, and the positions of its turns in them: ((piece, offset), (piece, offset)).
 
     The same for all conversations of one shape, so it is worked out once for each.
     """
@@ -69,7 +69,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What stands between the text before a turn and the turn: the prompt's end, and a header never sampled."""
+    """The text between the one before a turn and the turn: the prompt's end, and a header never sampled."""
 
     prompt: str
     header: str
@@ -288,7 +288,7 @@ class _Row:
         return len(whole) if piece.startswith(whole) else None
 
     def _is_prefix(self, i: int, k: int) -> bool:
-        """Is the whole prompt of turn i what stands before it? Asked for the last turn, whose prompt holds the rest."""
+        """Is the text before turn i its whole prompt? Asked for the last turn, whose prompt holds the rest."""
         pieces, order = split_markers(
             self.finder.template.render(self.skeleton.turns[:i], self.tools, generation_prompt=True)
         )
@@ -336,7 +336,7 @@ class _Row:
         return next((token for token in self.finder.end_tokens if end.endswith(token)), end)
 
     def _exact(self, i: int, piece: str) -> tuple[int, bool]:
-        """The end by a prefix of this row: as much of what would end the turn as really stands here."""
+        """The end by a prefix of this row: as much of the turn's end as is really here."""
         close = split_markers(self.finder.template.render(self.skeleton.turns[: i + 1], self.tools))[0][-1]
         end = self.finder.end_in(close)
         if piece.startswith(end):

@@ -54,7 +54,7 @@ class TaskReport:
 
 
 class TaskConverter:
-    """source: what stands as verl's data_source, which picks the reward there; by default the environment's name."""
+    """source: the value of verl's data_source, which picks the reward there; by default the environment's name."""
 
     def __init__(self, form: TaskForm, *, split: str = "train", source: str | None = None) -> None:
         self.form = form
@@ -141,7 +141,7 @@ class TaskConverter:
 
 
 def _text(message: Message) -> str:
-    """Raises BadMessage for what is more than text."""
+    """Raises BadMessage for anything but text."""
     if message.get("tool_calls"):
         raise BadMessage("tool_calls_in_prompt", "verl's prompts are texts")
     return plain_text(message)

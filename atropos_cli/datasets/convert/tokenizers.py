@@ -40,7 +40,7 @@ class Tokens:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ConfigError(
-                f"the tokenizer {name!r} has no tokenizer.json, so it cannot tell where a token stands in its text",
+                f"the tokenizer {name!r} has no tokenizer.json, so it cannot give the position of a token in its text",
                 hint="convert it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)",
             )
         backend.no_truncation()

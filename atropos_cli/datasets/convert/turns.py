@@ -12,7 +12,7 @@ from atropos_cli.io.records import Message
 
 
 class BadMessage(Exception):
-    """A message that cannot become training text. reason: a word for the report; the text says what is wrong."""
+    """A message that cannot become training text. reason: a word for the report; the text explains it."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ def as_turns(messages: Sequence[Message]) -> list[Turn]:
 
 
 def as_turn(message: Message) -> Turn:
-    """A new object. Content None becomes "": templates print None. Thinking stands under the names they know."""
+    """A new object. Content None becomes "": templates print None. Thinking is under the names they know."""
     turn: Turn = {"role": message["role"], "content": plain_text(message)}
     reasoning = message.get("reasoning")
     if reasoning:
@@ -39,7 +39,7 @@ def as_turn(message: Message) -> Turn:
 
 
 def plain_text(message: Message) -> str:
-    """The content as text. Raises BadMessage when a part is no text."""
+    """The content as text. Raises BadMessage when a part is not text."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -68,7 +68,8 @@ def objects_of(calls: Sequence[Any]) -> list[dict[str, Any]]:
             ) from None
         if not isinstance(value, dict):
             raise BadMessage(
-                "tool_arguments", f"the arguments of a call to {function['name']!r} are no object: {_shown(arguments)}"
+                "tool_arguments",
+                f"the arguments of a call to {function['name']!r} are not an object: {_shown(arguments)}",
             )
         one: dict[str, Any] = {"type": "function", "function": {"name": function["name"], "arguments": value}}
         if call.get("id"):

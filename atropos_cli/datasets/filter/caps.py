@@ -1,4 +1,4 @@
-"""Caps that need the whole data: so many rollouts a task, and equal numbers from each class."""
+"""Caps that need the whole data: a number of rollouts for each task, and equal numbers from each class."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from atropos_cli.io.sources import Source, find_sources
 from atropos_cli.text.words import WORD, normal_text, units, weight, word_grams, words
 
 SHORTEST = 3
-"""Words of the shortest question that is looked for: "4" or "Why?" stands everywhere."""
+"""Words of the shortest question that is looked for: "4" or "Why?" occurs everywhere."""
 
 _ESCAPED = re.compile(r"\\+u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)  # no half of a pair
 _ESCAPED_BLANK = re.compile(r"\\+[nrt](?![a-z])")  # "\\nu" and "\\times" are LaTeX
@@ -145,7 +145,7 @@ class EvaluationIndex:
         return False
 
     def warnings(self) -> list[str]:
-        """What was not looked for, and where it was not looked."""
+        """The questions that were skipped, and the parts that were not searched."""
         said = [
             f"{name}: {count} rows hold no text that was read: they were not looked for"
             for name, count in self.without_text.items()
@@ -163,7 +163,7 @@ class EvaluationIndex:
                 )
         if self.unseen:
             said.append(
-                f"{self.unseen} rollouts hold token ids, images or other parts that are no text: "
+                f"{self.unseen} rollouts hold token ids, images or other parts that are not text: "
                 "evaluation data in those was not looked for"
             )
         return said

@@ -34,14 +34,14 @@ _DEPTH = 8
 
 
 class EvaluationText(NamedTuple):
-    """A question (its parts: an instruction and its input stand apart in a template) or a solution."""
+    """A question (its parts: an instruction and its input are separate in a template) or a solution."""
 
     parts: tuple[str, ...]
     question: bool
 
 
 def evaluation_texts(row: dict[str, Any]) -> Iterator[EvaluationText]:
-    """What one row asks and answers; of a scored group, what its task does. System messages are no question."""
+    """What one row asks and answers; of a scored group, what its task does. System messages are not questions."""
     task = row.get("task")
     yield from _of_row(task if isinstance(task, dict) else row, _DEPTH)
 

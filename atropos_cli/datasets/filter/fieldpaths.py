@@ -9,7 +9,7 @@ ALWAYS = frozenset({
     "rewards", "id", "info", "raw", "index", "text", "completion", "prompt", "chars", "words", "turns", "tool_calls",
     "truncated", "failed", "group_size",
 })  # fmt: skip
-"""Names that every rollout has; what stands inside of some of them may be missing."""
+"""Names that every rollout has; the contents of some of them may be missing."""
 
 
 def paths_that_may_miss(node: ast.AST) -> Iterator[ast.expr]:

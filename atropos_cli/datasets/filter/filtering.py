@@ -1,4 +1,4 @@
-"""Filter stored rollouts by rules and write the same format back, with a report of what was dropped and why.
+"""Filter stored rollouts by rules and write the same format back, with a report of the dropped rollouts.
 
 Order of the rules: evaluation data in the prompt; spread of the group; single rollouts (failures, finish
 reason, score, length, regular expressions, expressions); duplicates; evaluation data in the completion;
@@ -78,7 +78,7 @@ class Tally:
 
 @dataclass(slots=True)
 class FilterReport:
-    """What was kept and why the rest was not. dropped: rollouts by rule; empty groups count as one each."""
+    """The kept rollouts, and why the rest was dropped. dropped: rollouts by rule; empty groups count as one each."""
 
     rules: list[str] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -218,7 +218,7 @@ class Filter:
             self.report.cut_fields.update(parallel_keys(record.raw, len(record.rollouts)))
 
     def count_class(self, record: Record) -> None:
-        """Look whether a rollout that is balanced names what it is balanced by."""
+        """Check that a rollout to balance has the field that it is balanced by."""
         if self.spec.balance in ("env", "task_name"):
             there = (record.env if self.spec.balance == "env" else record.task_name) is not None
             note = ": they are balanced as one kind of their own"

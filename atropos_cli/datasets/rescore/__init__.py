@@ -1,1 +1,1 @@
-"""`atropos score`: rewards of stored rollouts computed anew."""
+"""`atropos score`: rewards of stored rollouts, computed again."""

@@ -1,6 +1,6 @@
-"""An output that a stopped command can go on with: finished lines, and a note of how far the input was read.
+"""An output that a stopped command can continue: finished lines, and a note of how far the input was read.
 
-While work goes on, lines are appended to `<output>.partial`; `<output>.partial.json` says how many records
+During the work, lines are appended to `<output>.partial`; `<output>.partial.json` says how many records
 and bytes are safe, and what was being done (the fingerprint). Resuming cuts the file there and skips so
 many records of the input.
 """
@@ -35,13 +35,13 @@ class Partial:
         self.counts: dict[str, Any] = {}
 
     def open(self, fingerprint: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
-        """Begin, or go on. Raises RunExists, PlanChanged, RunLocked."""
+        """Start, or continue. Raises RunExists, PlanChanged, RunLocked."""
         fingerprint = json.loads(json.dumps(fingerprint, default=str))
         state = self._read_state()
         if state is not None and not resume and not overwrite:
             raise RunExists(
                 f"{self.path} holds {state['records']} records of a stopped run",
-                hint="--resume goes on with it, --overwrite begins anew",
+                hint="--resume continues it, --overwrite starts over",
             )
         file = self.path.open("ab")
         try:
@@ -54,9 +54,9 @@ class Partial:
             if state["fingerprint"] != fingerprint:
                 file.close()
                 raise PlanChanged(
-                    f"{self.path} was begun in another way:\n"
+                    f"{self.path} was started with other options:\n"
                     + "\n".join(_differences(state["fingerprint"], fingerprint)),
-                    hint="repeat the original options, or begin anew with --overwrite",
+                    hint="repeat the original options, or start over with --overwrite",
                 )
             file.truncate(state["bytes"])
             self.records, self.counts = state["records"], state["counts"]
@@ -79,7 +79,7 @@ class Partial:
             self.save()
 
     def save(self) -> None:
-        """Make what was added safe. Update `counts` before."""
+        """Make the added lines durable. Update `counts` before."""
         assert self._file is not None
         self._file.flush()
         os.fdatasync(self._file.fileno())
@@ -125,7 +125,7 @@ class Partial:
                 raise ValueError("the file is shorter than noted")
             return {key: state[key] for key in ("fingerprint", "records", "bytes", "counts")}
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self._state_path} is damaged: {error}", hint="begin anew with --overwrite") from error
+            raise DataError(f"{self._state_path} is damaged: {error}", hint="start over with --overwrite") from error
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

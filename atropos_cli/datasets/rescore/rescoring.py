@@ -1,4 +1,4 @@
-"""Score stored rollouts again: rewards run in killable processes, old scores are kept, a stopped run goes on.
+"""Score stored rollouts again: rewards run in killable processes, old scores are kept, a stopped run can be resumed.
 
 Records are scored several at a time and written in the order of the input. A rollout that failed before
 it was ever scored (no answer, a broken environment) is left as it is.
@@ -53,7 +53,7 @@ class ScoreJob:
 
 @dataclass(slots=True)
 class ScoreReport:
-    """What came out. changes: verdicts against the old scores; errors: by type. resumed: records from before.
+    """The results. changes: verdicts against the old scores; errors: by type. resumed: records from before.
 
     metrics: (sum, count) of the numbers that rewards report beside their values.
     """
@@ -284,7 +284,7 @@ def _take(
         kinds = ", ".join(f"{count} {name}" for name, count in report.errors.most_common(3))
         raise RunFailed(
             f"{report.failed} of {tried} rewards failed ({kinds}); the first: {report.first_errors[0]}",
-            hint="mend the reward; what was scored is kept for --resume, --max-error-rate sets the limit",
+            hint="fix the reward; finished scores are kept for --resume, --max-error-rate sets the limit",
         )
 
 

@@ -24,7 +24,7 @@ Scorer = dict[str, dict[str, Any]]
 
 
 def scorer_of(described: Sequence[dict[str, Any]]) -> Scorer:
-    """What is stored of the rewards: {name: {weight, version, code}}, and details where they say some."""
+    """The stored description of the rewards: {name: {weight, version, code}}, and details where they say some."""
     found: Scorer = {}
     for info in described:
         dist, version = info.get("dist"), info.get("version")

@@ -1,4 +1,4 @@
-"""Row formats: told apart by their keys, read into Records, written back with rollouts left out."""
+"""Row formats: recognised by their keys, read into Records, written back with rollouts left out."""
 
 from __future__ import annotations
 

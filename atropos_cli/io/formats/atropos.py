@@ -120,7 +120,7 @@ def _parallel(raw: Row, key: str, count: int, other: str) -> list[Any] | None:
 
 
 def _check_tokens(ids: Any, mask: Any, logprobs: Any, i: int) -> None:
-    """Raises RowError for what is no token data (domain.tokendata), and for lists of unlike lengths."""
+    """Raises RowError for invalid token data (domain.tokendata), and for lists of unlike lengths."""
     ids = expect_ids(ids, f"tokens[{i}]")
     if mask is not None:
         expect_count(mask, f"masks[{i}]", len(ids), f"tokens[{i}]")

@@ -83,7 +83,7 @@ def expect_list(value: Any, field: str, what: str = "a list") -> list[Any]:
 
 
 def expect_ids(ids: Any, field: str) -> list[int]:
-    """Token ids as they are. Raises RowError for what is none: nothing is converted."""
+    """Token ids, unchanged. Raises RowError for anything else: nothing is converted."""
     found: list[int] = expect_list(ids, field, "a list of token ids")
     if (fault := ids_fault(found)) is not None:
         raise RowError(field, "token ids (integers from 0 to 2^31 - 1)", fault)
@@ -91,7 +91,7 @@ def expect_ids(ids: Any, field: str) -> list[int]:
 
 
 def expect_logprobs(logprobs: Any, field: str, count: int, other: str) -> None:
-    """Raises RowError for what is no log-probability, or no list of as many; None: they are missing."""
+    """Raises RowError for invalid log-probabilities, or a list of another length; None: they are missing."""
     if logprobs is None:
         return
     expect_count(logprobs, field, count, other)
@@ -113,7 +113,7 @@ def is_dicts(value: Any) -> bool:
 def read_messages(value: Any, field: str, tools: Sequence[Row] | None = None) -> list[Message]:
     """Messages of any dialect in the OpenAI shape. A list that has it already is returned itself: do not change it.
 
-    tools: the row's, which tell whether a null among a call's arguments is a value. Calls made in one turn are one
+    tools: the row's, which say whether a null among a call's arguments is a value. Calls made in one turn are one
     message.
     """
     if type(value) is list and _all_plain(value):
@@ -181,7 +181,7 @@ def _known_role(name: Any) -> str:
 
 
 def _read_parts(message: Message, parts: list[Any], field: str, tools: Sequence[Row] | None) -> None:
-    """Content parts: texts are joined by newlines, unless a part is no text (an image): then all stay parts."""
+    """Content parts: texts are joined by newlines, unless a part is not text (an image): then all stay parts."""
     texts: list[str] = []
     kept: list[Row] = []
     calls: list[Row] = []
@@ -260,7 +260,7 @@ def read_score(value: Any, field: str) -> tuple[float | None, bool]:
 
 
 def first_reply(messages: Sequence[Message]) -> int:
-    """Where the first assistant message stands; the number of messages when there is none."""
+    """The index of the first assistant message; the number of messages when there is none."""
     for i, message in enumerate(messages):
         if message["role"] == "assistant":
             return i

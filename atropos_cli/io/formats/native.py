@@ -119,7 +119,7 @@ def _messages(value: Any, field: str) -> list[Message]:
 
 
 def _check_span(span: Any, field: str) -> None:
-    """Raises RowError for what is no token data (domain.tokendata)."""
+    """Raises RowError for invalid token data (domain.tokendata)."""
     if not isinstance(span, dict):
         raise RowError(field, "{ids, mask, logprobs}", kind_of(span))
     ids = span.get("ids")
@@ -134,7 +134,7 @@ def _check_span(span: Any, field: str) -> None:
 
 
 def _prompt_length(messages: list[Message], record: Record) -> int:
-    """Where the first trained reply stands: history of a group that is one turn of an episode is prompt."""
+    """The index of the first trained reply: history of a group that is one turn of an episode is prompt."""
     start = len(record.prompt_messages) if record.prompt_messages else 0
     if start and not _begins_with(messages, record.prompt_messages or []):
         start = 0

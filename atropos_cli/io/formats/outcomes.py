@@ -1,4 +1,4 @@
-"""Rows that tell of each rollout only whether it passed: {task_id, passed: [true, false, ...]}, or scores alone."""
+"""Rows that record only whether each rollout passed: {task_id, passed: [true, false, ...]}, or scores alone."""
 
 from __future__ import annotations
 

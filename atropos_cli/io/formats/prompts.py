@@ -59,7 +59,7 @@ def prompt_of(raw: Row, *, without: Iterable[str] = (), tools: Sequence[Row] | N
 def in_context(
     messages: list[Message], raw: Row, *, without: Iterable[str] = (), tools: Sequence[Row] | None = None
 ) -> list[Message]:
-    """A conversation with the parts of its prompt that stand beside it. The list itself when nothing does.
+    """A conversation with the parts of its prompt from other fields. The list itself when nothing does.
 
     Raises RowError for a text that neither stands in the conversation nor has a place in it.
     """
@@ -98,7 +98,7 @@ def dialogue(value: Any, field: str, tools: Sequence[Row] | None = None) -> list
 
 
 def with_reply(messages: list[Message], raw: Row, tools: Sequence[Row] | None = None) -> list[Message]:
-    """A conversation with the reply that stands beside it. Raises RowError for a reply beside another one."""
+    """A conversation with the reply from another field. Raises RowError for a reply beside another one."""
     key = reply_key(raw)
     if key is None or raw[key] is None:
         return messages
@@ -258,7 +258,7 @@ def _spoken(turns: Iterable[tuple[str, Any]], field: str) -> list[Message]:
 
 
 def _history(raw: Row, without: frozenset[str], tools: Sequence[Row] | None) -> list[Message]:
-    """What was said before."""
+    """The earlier messages."""
     for key in HISTORY:
         value = raw.get(key)
         if value and key not in without:
@@ -278,7 +278,7 @@ def _turns_before(value: Any, key: str, tools: Sequence[Row] | None) -> list[Mes
 
 
 def _texts(raw: Row, keys: Iterable[str]) -> dict[str, str]:
-    """The fields that hold text. Raises RowError for what is no text."""
+    """The fields that hold text. Raises RowError for other values."""
     found: dict[str, str] = {}
     for key in keys:
         value = raw.get(key)
@@ -324,7 +324,7 @@ def _expect_inside(value: Any, key: str, messages: Sequence[Message], tools: Seq
     if isinstance(value, list) and role_of(value[0]) is None:
         return
     if not all(_inside(text_of(message), messages) for message in _asked(value, key, tools)):
-        raise RowError(key, "a text that stands in the conversation beside it", kind_of(value))
+        raise RowError(key, "a text that occurs in the conversation beside it", kind_of(value))
 
 
 def _inside(text: str, messages: Iterable[Message]) -> bool:
@@ -332,7 +332,7 @@ def _inside(text: str, messages: Iterable[Message]) -> bool:
 
 
 def _within(text: str, other: str) -> bool:
-    """Does a text stand in another one, as words of its own, white space aside?"""
+    """Does a text occur in another one, as whole words, white space aside?"""
     part, whole = _squeezed(text), _squeezed(other)
     place = whole.find(part)
     while place >= 0:
@@ -344,7 +344,7 @@ def _within(text: str, other: str) -> bool:
 
 
 def _one_word(a: str, b: str) -> bool:
-    """Do two characters stand within one word? Never in scripts without blanks."""
+    """Are two characters within one word? Never in scripts without blanks."""
     return bool(a and b) and a.isalnum() and b.isalnum() and a < "\u0e00" and b < "\u0e00"
 
 
@@ -353,7 +353,7 @@ def _squeezed(text: str) -> str:
 
 
 def _begins_with(messages: Sequence[Message], prompt: Sequence[Message]) -> bool:
-    """Does a conversation repeat the prompt, and go on?"""
+    """Does a conversation repeat the prompt, and continue?"""
     own = [message for message in messages if message["role"] != "system"]
     asked = [message for message in prompt if message["role"] != "system"]
     return len(own) > len(asked) and all(

@@ -203,7 +203,7 @@ def score_field(raw: Row) -> str | None:
 
 
 def solvers(raw: Row) -> list[str]:
-    """Fields that hold one solver's {solution, is_correct}; empty when the solutions stand in a list."""
+    """Fields that hold one solver's {solution, is_correct}; empty when the solutions are in a list."""
     if _list_key(raw) is not None:
         return []
     return [

@@ -97,7 +97,7 @@ def _said(raw: Row, info: Row) -> str:
 
 
 def _failure(raw: Row, info: Row) -> Row | None:
-    """The failure of what is around the agent; None when there is none."""
+    """A failure outside the agent; None when there is none."""
     reason = _said(raw, info)
     error = next((info[key] for key in ("error", "exception") if info.get(key)), None) or raw.get("error")
     outside = reason not in _ENDED and "error" in reason and reason.startswith(_OUTSIDE)

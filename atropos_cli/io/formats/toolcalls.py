@@ -24,7 +24,7 @@ _CERTAIN = frozenset(("tools", "tool_defs"))  # what stands there must be tools
 
 
 def read_call(call: Any, field: str, tools: Sequence[Row] | None = None) -> Row:
-    """One call. tools: definitions, which tell whether null is a value of an argument. Raises RowError."""
+    """One call. tools: definitions, which say whether null is a value of an argument. Raises RowError."""
     if not isinstance(call, dict):
         raise RowError(field, "a tool call", kind_of(call))
     function = call["function"] if isinstance(call.get("function"), dict) else call
@@ -119,7 +119,7 @@ def join_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def join_thoughts(messages: Sequence[Message]) -> list[Message]:
-    """Messages in which a thought that was told as a message of its own is the reasoning of the reply behind it."""
+    """Messages in which a thought given as a separate message is the reasoning of the reply behind it."""
     joined: list[Message] = []
     for message in messages:
         last = joined[-1] if joined else None

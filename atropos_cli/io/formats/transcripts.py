@@ -51,7 +51,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _ROLE_OF_KIND = {"question": "user", "input": "user", "answer": "assistant"}
 KINDS: dict[str, str] = {name: kind for kind, names in _NAMES.items() for name in names}
-"""Kind of each name that may stand before a turn. question and answer are weak: they stand in other texts, too."""
+"""Kind of each name that may precede a turn. question and answer are weak: they occur in other texts, too."""
 
 
 def _any(names: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def _whole(sides: list[list[Message]], prompt: list[Message]) -> bool:
 
 
 def shared_prompt(a: list[Message], b: list[Message]) -> int:
-    """How many leading messages two conversations share, cut back until both go on with an assistant message."""
+    """How many leading messages two conversations share, cut back until both continue with an assistant message."""
     length = 0
     while length < min(len(a), len(b)) and a[length] == b[length]:
         length += 1

@@ -42,12 +42,12 @@ def draw_curves(folder: Path, title: str | None = None) -> list[Path]:
 
 
 def charts_of(rows: Sequence[tuple[int, Values]]) -> list[Chart]:
-    """What is worth a picture."""
+    """The metrics worth a picture."""
     return drawn(rows)[0]
 
 
 def drawn(rows: Sequence[tuple[int, Values]]) -> tuple[list[Chart], dict[str, list[str]]]:
-    """(charts, what is told in words instead: metrics that never change, have one value, none, or those of another).
+    """(charts, remarks on metrics without one: those that never change, have one value, none, or those of another).
 
     Evaluations first, one chart for each of their metrics with a line for each suite; then the training metrics.
     """

@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 _TINY = 1e-6
 _OVER = 10
-"""Steps without trouble after which it counts as over: a number about its limit would be told at every crossing."""
+"""Steps without trouble after which it counts as over: a number about its limit would be reported at every crossing."""
 
 
 class HealthWarning(Frozen):
@@ -45,7 +45,7 @@ class _Finding:
 class Health:
     """Watches one run. limit: the most tokens of a completion, named when completions are cut.
 
-    last_good: tells the checkpoint to go back to, for the message that ends a run.
+    last_good: returns the checkpoint to go back to, for the message that ends a run.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Health:
         return begun
 
     def replay(self, rows: Iterable[tuple[int, Mapping[str, float | None]]]) -> None:
-        """Take in the steps of an earlier attempt: counts go on, and what was told is not told again."""
+        """Take in the steps of an earlier session: counts continue, and earlier warnings are not repeated."""
         for step, metrics in rows:
             try:
                 self.observe(step, metrics)

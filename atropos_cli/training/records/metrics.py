@@ -13,7 +13,7 @@ from atropos_cli.training.records.steplog import StepLog, read_steps
 
 FILE = "metrics.jsonl"
 RESERVED = ("step", "time", "kind")
-"""Keys of a line that are no metrics."""
+"""Keys of a line that are not metrics."""
 
 Values = dict[str, float | None]
 
@@ -25,7 +25,7 @@ class MetricsLog:
         self._log = StepLog(folder / FILE)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> Values:
-        """Record an optimiser step; returns what was written: finite values, None for the others."""
+        """Record an optimiser step; returns the written values: None for those that are not finite."""
         return self._write(step, metrics, "train")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> Values:
@@ -33,7 +33,7 @@ class MetricsLog:
         return self._write(step, metrics, "eval")
 
     def rewind(self, step: int) -> None:
-        """The run goes on after this step: later lines leave the file. write() does so by itself."""
+        """The run continues after this step: later lines leave the file. write() does so by itself."""
         self._log.cut((step + 1, 0))
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class MetricsLog:
 
 
 def finite(metrics: Mapping[str, float]) -> Values:
-    """The values as plain numbers; None for one that is not finite. Raises TrainerError for what is no number."""
+    """The values as plain numbers; None for one that is not finite. Raises TrainerError for anything but numbers."""
     values: Values = {}
     for name, value in metrics.items():
         if name in RESERVED:

@@ -1,4 +1,4 @@
-"""samples.jsonl: some completions of a step, as the eye wants them, and what came of them."""
+"""samples.jsonl: some completions of a step in readable form, with their rewards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Samples:
         return kept
 
     def rewind(self, step: int) -> None:
-        """The run goes on after this step: later rows leave the file. write() does so by itself."""
+        """The run continues after this step: later rows leave the file. write() does so by itself."""
         self._log.cut((step + 1, 0))
 
     def close(self) -> None:

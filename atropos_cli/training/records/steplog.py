@@ -1,4 +1,4 @@
-"""A JSON-lines file of training steps that a resumed run goes on with: torn ends are healed, steps never doubled."""
+"""A JSON-lines file of training steps that a resumed run continues: torn ends are healed, steps never doubled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from atropos_cli.io.append import AppendLog, move_tail
 from atropos_cli.io.jsonvalue import parse
 
 Order = tuple[int, int]
-"""Step, and 1 for what an evaluation after that step found, else 0: lines stand in this order."""
+"""Step, and 1 for results of an evaluation after that step, else 0: lines are in this order."""
 
 
 class StepLog:
     """Appends records that carry a step.
 
-    The first record that is written to a file with earlier records decides where the run goes on: earlier
+    The first record that is written to a file with earlier records decides where the run continues: earlier
     lines that do not stand before it are of steps that are made again, and are moved to `<name>.torn`.
     """
 
@@ -38,7 +38,7 @@ class StepLog:
         self._log.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
     def cut(self, order: Order) -> None:
-        """Move the records that do not stand before `order` out of the file."""
+        """Move the records that are not before `order` out of the file."""
         self._begun = True
         if not self.path.exists():
             return

@@ -191,7 +191,9 @@ def test_odd_files_do_no_harm(odd: dict[str, Any]) -> None:
     rollout = AnalyzedRollout(0.0, {"textworld_vrcli": "x"}, {"vrcli_zero": None, "steps": "x"}, odd, messages)
     analyzer.add(group(rollout))
     analyzer.add(turn(0, [rollout], last=True))
-    for table in analyzer.tables():
+    tables = list(analyzer.tables())
+    assert tables
+    for table in tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
     list(analyzer.charts())
 

@@ -124,7 +124,7 @@ def test_split_depends_on_seed_and_task_alone() -> None:
 
 
 def test_what_cannot_be_written_is_said_first(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the ending does not tell"):
+    with pytest.raises(UsageError, match="cannot infer the format"):
         open_output(OutputSpec(str(tmp_path / "o.txt")))
     with pytest.raises(UsageError, match="standard output takes one stream"):
         open_output(OutputSpec("-", validation=0.1))

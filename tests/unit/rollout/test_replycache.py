@@ -267,6 +267,8 @@ def test_no_secret_is_stored(bench: Bench, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key-of-mine")
     bench.answer(lambda request: say("ok", n=request.n))
     bench.run(bench.plan(execution={"cache_dir": str(tmp_path / "c")}))
-    for path in (tmp_path / "c").iterdir():
+    stored = list((tmp_path / "c").iterdir())
+    assert FILE in {path.name for path in stored}
+    for path in stored:
         assert b"sk-secret-key-of-mine" not in path.read_bytes()
         assert os.getuid() == path.stat().st_uid

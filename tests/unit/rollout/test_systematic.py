@@ -191,6 +191,9 @@ def test_what_is_no_systematic_failure(before: list[str | None]) -> None:
     with_success = before == [None]
     for _ in range(9 if with_success else 3):
         watch.look([rollout("score", "same")])
+    if not with_success:  # one more of the same is systematic
+        with pytest.raises(RunFailed, match="failed 4 times"):
+            watch.look([rollout("score", "same")])
 
 
 @pytest.mark.parametrize(("stage", "earlier"), [("score", "environment"), ("environment", "reset"), ("score", "reset")])

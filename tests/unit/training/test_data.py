@@ -59,7 +59,7 @@ def train(cli: Callable[..., Any]) -> Callable[..., Any]:
     [
         ("sft", None, 6, ["rows.jsonl does not exist", "a run folder or a glob in quotes with --data"]),
         ("sft", [], 6, ["rows.jsonl holds no rows"]),
-        ("sft", [{"foo": 1}], 6, ["rows.jsonl:1 is no row for sft", "its keys: foo", "prompt and completion"]),
+        ("sft", [{"foo": 1}], 6, ["rows.jsonl:1 is neither a row for sft", "its keys: foo", "prompt and completion"]),
         ("sft", [{"completion": "ab"}], 6, ["its keys: completion", "without its prompt", "prompt and completion"]),
         (
             "sft",
@@ -67,7 +67,7 @@ def train(cli: Callable[..., Any]) -> Callable[..., Any]:
             6,
             ["its keys: conversations", "conversations: expected", "the text 'abc'"],
         ),
-        ("dpo", [{"foo": 1}], 6, ["is no row for dpo", "its keys: foo", "prompt, chosen and rejected"]),
+        ("dpo", [{"foo": 1}], 6, ["is neither a row for dpo", "its keys: foo", "prompt, chosen and rejected"]),
         ("grpo", [{"question": "q"}], 6, ["rows.jsonl:1 has no prompt", "its keys: question", "`answer`"]),
         ("grpo", [{"prompt": 7}], 6, ["rows.jsonl:1: its prompt is the number 7"]),
         ("grpo", [{"prompt": ["a"]}], 6, ["rows.jsonl:1: its prompt is a list, but not of messages"]),
@@ -99,7 +99,7 @@ def test_rollouts_that_make_no_rows_say_why(train: Callable[..., Any]) -> None:
     assert result.code == 6
     assert "makes no rows for sft (first row has the keys: question, completion, finish_reason" in result.stderr
     assert "left out: truncated" in result.stderr
-    assert "atropos sft-gen tells" in result.stderr
+    assert "atropos sft-gen reports" in result.stderr
 
 
 def test_broken_lines_are_no_reason_to_name_options_that_train_has_not(train: Callable[..., Any]) -> None:

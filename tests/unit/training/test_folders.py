@@ -64,7 +64,7 @@ def test_an_interrupted_overwrite_is_named_and_never_lost(train: Callable[..., A
         refused = train(flag)
         assert refused.code == 6, refused.stderr
         assert "run.new holds an unfinished" in refused.stderr
-        assert "--resume --output run.new goes on with" in refused.stderr
+        assert "--resume --output run.new continues" in refused.stderr
         assert "remove run.new" in refused.stderr
     assert Path("run/train.json").read_bytes() == before
     script(None)
@@ -159,7 +159,7 @@ def test_a_bug_after_a_checkpoint_says_from_where_to_go_on(train: Callable[..., 
     script("fail 2")
     failed = train()
     assert failed.code == 8
-    assert "step-2 is complete: go on with --resume --output run" in failed.stderr
+    assert "step-2 is complete: continue with --resume --output run" in failed.stderr
 
 
 def test_a_folder_of_another_command_is_refused(train: Callable[..., Any]) -> None:

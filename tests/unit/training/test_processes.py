@@ -79,7 +79,7 @@ def test_a_rank_that_fails_ends_all_and_says_why(monkeypatch: pytest.MonkeyPatch
 def test_a_rank_that_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code, said = _launch("if rank == 1: os.kill(os.getpid(), 9)\ntime.sleep(60)", monkeypatch, tmp_path)
     assert code == ExitCode.TRAINER
-    assert said == ["rank 1 was ended by signal SIGKILL; --resume goes on from the last checkpoint"]
+    assert said == ["rank 1 was ended by signal SIGKILL; --resume continues from the last checkpoint"]
 
 
 def test_waiting_for_the_weights_of_a_step(tmp_path: Path) -> None:

@@ -191,8 +191,10 @@ async def test_idle_connections_that_the_server_closed_cost_nothing() -> None:
     with MockServer() as server:
         async with opened(server) as backend:
             for _ in range(5):
-                await asyncio.gather(*(backend.generate(ask()) for _ in range(3)))
+                replies = await asyncio.gather(*(backend.generate(ask()) for _ in range(3)))
+                assert len(replies) == 3
                 server.drop_idle()
+        assert len(server.generations) == 15
 
 
 # --- several servers

@@ -39,7 +39,7 @@ EVALUATION: list[dict[str, Any]] = [
 ]
 
 
-NOT_TEXT = "hold token ids, images or other parts that are no text"
+NOT_TEXT = "hold token ids, images or other parts that are not text"
 
 
 def said(*turns: tuple[str, Any]) -> list[dict[str, Any]]:
