@@ -10,9 +10,9 @@ from _pages.markdown import code, page, table
 
 INTRO = """\
 Each page shows what `atropos COMMAND --help` prints, 100 columns wide and with no plugin installed but our own that
-bring commands. A command with an environment (`gen`, `env check`, `config show gen`) also shows the options of that environment and of the backend:
-`atropos gen arithmetic --help`. Those are listed in [components](../components.md). Plugins can add commands;
-`atropos --help` lists them."""
+bring commands. A command with an environment (`gen`, `env check`, `config show gen`) also shows the options of that
+environment and of the backend: `atropos gen arithmetic --help`. Those are listed in [components](../components.md).
+Plugins can add commands; `atropos --help` lists them."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
