@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import ClassVar
 
 LIMIT = 5.0  # seconds; what is meant well takes milliseconds
-TICK = 0.5  # seconds of the process between two looks
+_TICK = 0.5  # seconds of the process between two looks
 _MAIN = threading.main_thread().ident
 
 
@@ -66,7 +66,7 @@ def _start() -> None:
     atexit.unregister(_stop)
     atexit.register(_stop)
     signal.signal(signal.SIGVTALRM, _on_tick)
-    signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK, _TICK)
 
 
 def _stop() -> None:
@@ -91,5 +91,5 @@ def _on_tick(number: int, frame: FrameType | None) -> None:
     now = time.thread_time()
     if time_limit._since is None:
         time_limit._since = now
-    elif now - time_limit._since >= LIMIT - TICK:
+    elif now - time_limit._since >= LIMIT - _TICK:
         raise OverTime

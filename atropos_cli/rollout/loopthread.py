@@ -27,6 +27,7 @@ from atropos_cli.rollout.stopping import TOO_LATE, RewardTimeout, leave
 
 T = TypeVar("T")
 _LOOK = 0.1
+_LOOK_S = 0.5
 _TICK = 0.25
 _AGAIN = 0.5  # seconds until a call that swallowed its end is broken off again
 STUCK_S = 10.0
@@ -154,7 +155,7 @@ class LoopThread:
         try:
             while not future.done():
                 try:
-                    job = self._jobs.get(timeout=timelimit.TICK)
+                    job = self._jobs.get(timeout=_LOOK_S)
                 except queue.Empty:
                     timelimit.look_at_threads()
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -83,3 +84,24 @@ def test_ordinary_work_goes_on_and_the_clock_stops_by_itself() -> None:
     assert not state._ticking
     with pytest.raises(OverTime), time_limit():
         busy(3)
+
+
+def test_in_another_thread_python_code_is_stopped_by_who_looks() -> None:
+    ended: list[str] = []
+
+    def run() -> None:
+        try:
+            with time_limit():
+                while True:
+                    pass
+        except OverTime as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    for _ in range(100):
+        timelimit.look_at_threads()
+        thread.join(0.1)
+        if not thread.is_alive():
+            break
+    assert ended == [f"not done after {timelimit.LIMIT:g} s"]
