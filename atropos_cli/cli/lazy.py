@@ -329,9 +329,10 @@ def refuse_repeats(command: Any) -> None:
         parse_args = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
-            parsed = parse_args(args=habits.translated(ctx, args))
+            words = habits.translated(ctx, args)
+            parsed = parse_args(args=list(words))
             if not ctx.resilient_parsing:
-                _check_once(parsed[2], ctx.command_path)
+                _check_once(parsed[2], words, ctx.command_path)
             return parsed
 
         parser.parse_args = parse_once
@@ -340,12 +341,14 @@ def refuse_repeats(command: Any) -> None:
     command.make_parser = strict_parser
 
 
-def _check_once(order: Sequence[Any], path: str) -> None:
-    """order: the parameters as they came. A switch that only turns on may be repeated."""
+def _check_once(order: Sequence[Any], words: Sequence[str], path: str) -> None:
+    """order: the parameters as they came. A switch may be repeated, but not turned on and off."""
     seen = set()
     for param in order:
         one_valued = param.param_type_name == "option" and not (param.multiple or getattr(param, "count", False))
-        if not one_valued or (param.is_flag and not param.secondary_opts):
+        if not one_valued or (param.is_flag and {*words}.isdisjoint(param.secondary_opts)):
+            continue
+        if param.is_flag and {*words}.isdisjoint(param.opts):
             continue
         if param.name in seen:
             name = " / ".join(map(_long_name, filter(None, (param.opts, param.secondary_opts))))

@@ -46,6 +46,7 @@ def test_an_option_given_twice_is_an_error(command: tuple[str, ...], words: str,
         (("gen", "arithmetic", "--kind", "add", "--env.kind", "mul"), "--kind is given twice"),
         (("eval", "arithmetic", "--samples", "1", "--samples", "2"), "--samples is given twice"),
         (("env", "check", "arithmetic", "--limit", "1", "--limit", "1"), "--limit is given twice"),
+        (("gen", "arithmetic", "--dry-run", "--no-dry-run"), "--dry-run / --no-dry-run is given twice"),
         (("gen", "intern-bootcamp", "--params", '{"Sums": {"a": 1, "a": 2}}'), "a is given twice"),
         (
             (
