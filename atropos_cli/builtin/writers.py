@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atropos_cli.sdk import DataError, ScoredGroup
-from atropos_cli.sdk.outputs import GroupFile, Writer, ZstGroupFile, data_stream, encode_group
+from atropos_cli.sdk.commands import data_stream
+from atropos_cli.sdk.outputs import GroupFile, Writer, ZstGroupFile, encode_group
 
 
 class JsonlWriter(Writer):

@@ -95,7 +95,7 @@ _MOVED = {
     "secrets": "learn_secret learn_url_secret looks_secret names_a_secret redacted redacted_bytes",
     "training": "EvalSuite TrainContext TrainPlan TrainResult Trainer TrainerError finish_in is_binary",
     "launchers": "Component Frozen JobPlan JobSpec JobState JobStatus LaunchError Launcher Resources Warmup only_here",
-    "outputs": "GroupFile SAMPLE_COLUMNS TrackedRun Tracker Writer ZstGroupFile data_stream encode_group",
+    "outputs": "GroupFile SAMPLE_COLUMNS TrackedRun Tracker Writer ZstGroupFile encode_group",
     "isolation": (
         "IsolatedWorker WorkerCrashed WorkerError WorkerMemory WorkerSpec WorkerTimeout accept_isolation "
         "bubblewrap_command guard_file is_machine_root own_user_id readable_paths shared_worker "
@@ -104,7 +104,7 @@ _MOVED = {
     "data": "PROMPT_PARTS home is_remote local_copy whole_prompt",
     "runs": "ComponentRef Plan RewardRef RunSummary",
     "analysis": "AnalysisTable AnalyzedGroup AnalyzedRollout Analyzer Chart Correlation Line Moments Series histogram",
-    "commands": "ExitCode",
+    "commands": "ExitCode data_stream",
 }
 """Names that were here in 0.1.0, by the module that has them now."""
 

@@ -6,8 +6,7 @@ from atropos_cli.config.sizes import job_name, parse_memory, parse_time
 from atropos_cli.domain.base import Frozen
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
 from atropos_cli.errors import LaunchError
-from atropos_cli.io.lock import file_lock
-from atropos_cli.paths import only_here, replacing
+from atropos_cli.paths import only_here
 from atropos_cli.ports.launcher import (
     JobSpec,
     JobState,
@@ -30,10 +29,8 @@ __all__ = [
     "LauncherCommands",
     "Resources",
     "Warmup",
-    "file_lock",
     "job_name",
     "only_here",
     "parse_memory",
     "parse_time",
-    "replacing",
 ]

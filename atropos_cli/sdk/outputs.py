@@ -5,7 +5,6 @@ from __future__ import annotations
 from atropos_cli.io.groupfile import GroupFile, ZstGroupFile, encode_group
 from atropos_cli.ports.tracker import SAMPLE_COLUMNS, TrackedRun, Tracker
 from atropos_cli.ports.writer import Writer
-from atropos_cli.streams import data_stream
 
 __all__ = [
     "SAMPLE_COLUMNS",
@@ -14,6 +13,5 @@ __all__ = [
     "Tracker",
     "Writer",
     "ZstGroupFile",
-    "data_stream",
     "encode_group",
 ]

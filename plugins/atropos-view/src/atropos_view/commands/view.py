@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.sdk import DataError, UsageError
-from atropos_cli.sdk.commands import FORMAT, CommandOptions, Session, end, keep_inputs, option, with_flags
+from atropos_cli.sdk.commands import FORMAT, CommandOptions, Session, data_stream, end, keep_inputs, option, with_flags
 from atropos_cli.sdk.data import is_remote
-from atropos_cli.sdk.outputs import data_stream
 
 if TYPE_CHECKING:
     from atropos_view.page.index import RunIndex
