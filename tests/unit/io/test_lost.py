@@ -19,7 +19,7 @@ def line(task: int, rollout: int | None, session: int = 1, **more: Any) -> dict[
     group = f"abcdefabcd-{task}"
     number = None if rollout is None else f"{group}/{rollout}"
     made = {"group_id": group, "task_id": f"t{task}", "rollout": number, "stage": "generate", "type": "Timeout"}
-    return {**{k: v for k, v in made.items() if v is not None}, "message": "late", "rollout": session, **more}
+    return {**{k: v for k, v in made.items() if v is not None}, "message": "late", "attempt": session, **more}
 
 
 def whole(task: int, session: int = 1, **more: Any) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def replies(row: dict[str, Any]) -> list[tuple[str, float | None]]:
             },
             [("x", None), ("y", None)],
         ),
-        ({"question": "q", "rollouts": ["x", "y"], "judge_correct": [False, True]}, [("x", 0.0), ("y", 1.0)]),
+        ({"question": "q", "attempts": ["x", "y"], "judge_correct": [False, True]}, [("x", 0.0), ("y", 1.0)]),
         ({"query": "q", "candidates": ["x", "y"], "rewards": [0.5, 1]}, [("x", 0.5), ("y", 1.0)]),
         (
             {
