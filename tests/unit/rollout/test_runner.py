@@ -596,7 +596,7 @@ except DataError as error:
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert "no space left" in out[0]
     requests, groups = map(int, out[1].split())
-    assert requests == groups + 1
+    assert groups + 1 <= requests <= groups + 2  # the next group may have asked while the last one was scored
     bench = Bench(tmp_path / "run")
     bench.answer(lambda request: say("x" * 5_000, n=request.n))
     assert bench.run(bench.plan(limit=100, execution={"workers": 1}), resume=True).groups_done == 100
