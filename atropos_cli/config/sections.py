@@ -8,7 +8,19 @@ SHARED = frozenset({"train", "trainer", "trainers", "launch", "launcher", "launc
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
-    | {"prompt-gen", "push", "view", "reevaluate", "journal", "slurm", "tmux", "pipeline", "env-list", "env-info"}
+    | {
+        "prompt-gen",
+        "push",
+        "view",
+        "reevaluate",
+        "journal",
+        "job",
+        "slurm",
+        "tmux",
+        "pipeline",
+        "env-list",
+        "env-info",
+    }
     | {
         "env-check",
         "env-tasks",
