@@ -13,25 +13,26 @@ _PLAN = "plan.json"
 
 
 def described_command(session: Session, launcher: str, config: Path | None) -> list[str]:
-    """[slurm] command of the configuration, else pipeline.toml, else plan.json of this folder.
+    """`command` in [LAUNCHER] or [job] of the configuration, else pipeline.toml, else plan.json of this folder.
 
     Raises UsageError with examples that fit this cluster when there is none of them.
     """
-    from atropos_cli.config.slurm import slurm_command
+    from atropos_cli.config.launchers import described_in_files
 
-    text = slurm_command(config)
-    if text is not None:
+    described = described_in_files(launcher, config)
+    if described is not None:
+        section, text = described
         try:
             return shlex.split(text)
         except ValueError as error:
-            raise UsageError(f"[slurm] command: {error}", hint="write it as on the command line") from error
+            raise UsageError(f"[{section}] command: {error}", hint="write it as on the command line") from error
     if Path(_PIPELINE).is_file():
         return [_PIPELINE]
     if Path(_PLAN).is_file():
         return ["run", _PLAN]
     examples = session.registry.find("launcher", launcher).load().examples()
     raise UsageError(
-        f"nothing to submit: no command was given, and this folder has no [slurm] command in atropos.toml, "
+        f"nothing to submit: no command was given, and this folder has no [{launcher}] command in atropos.toml, "
         f"no {_PIPELINE} and no {_PLAN}",
         hint="for example:\n" + "\n".join(f"  {line}" for line in examples),
     )

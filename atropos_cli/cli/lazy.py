@@ -362,14 +362,14 @@ def _long_name(names: Sequence[str]) -> str:
 
 # What the metavar of an option says when its value is a path of this machine.
 _PATH_WORDS = frozenset({"PATH", "FILE", "DIR", "FOLDER", "RUN", "OTHER", "INPUT", "PLAN"})
-_REMOTE = frozenset({"cwd", "remote_python"})  # may be a path of another machine
+_REMOTE = frozenset({"--cwd", "--remote-python"})  # may be a path of another machine
 
 
 def _expand_homes(command: Any) -> None:
     """A `~` that the shell has left (--output=~/run) is the home folder, wherever an option or argument is a path."""
     for param in command.params:
         words = re.findall(r"[A-Z]+", param.metavar or "")
-        if param.name not in _REMOTE and not _PATH_WORDS.isdisjoint(words):
+        if _REMOTE.isdisjoint(param.opts) and not _PATH_WORDS.isdisjoint(words):
             param.process_value = functools.partial(_process_path, param.process_value)
 
 

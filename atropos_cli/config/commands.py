@@ -9,7 +9,8 @@ is --min-score, `min_score` in the section [filter] of a file, ATROPOS_FILTER__M
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from atropos_cli.config.options import Option, options_of, parse_text
 from atropos_cli.config.resolve import Resolved, resolve
 from atropos_cli.config.secrets import hand_on
 from atropos_cli.config.sections import variable_prefix
-from atropos_cli.config.sources import Bucket, Collected, Entry, collect
+from atropos_cli.config.sources import Bucket, Collected, Entry, collect, explicit_file
 from atropos_cli.domain.base import Frozen
-from atropos_cli.errors import AtroposError
+from atropos_cli.errors import AtroposError, ConfigError
 
 
 class CommandOptions(Frozen):
@@ -30,15 +31,15 @@ class CommandOptions(Frozen):
 
 RESERVED = frozenset({"config", "json", "help", "debug", "offline", "strict-plugins", "quiet", "verbose", "log-level"})
 """Flags of every command."""
-_SHOWN = ("flag", "short", "metavar", "hidden")
+_SHOWN = ("flag", "short", "metavar", "hidden", "variable")
 
 
 def option(default: Any, text: str, *, panel: str | None = None, **more: Any) -> Any:
     """A field with what its flag needs besides.
 
     panel: section of the help. more: flag, the long name where it is not the field's ("finish-reason" for a list of
-    finish_reasons); short, one letter; metavar, what help calls the value; hidden=True, not in the help; and the
-    checks of pydantic's Field, as ge=1.
+    finish_reasons); short, one letter; metavar, what help calls the value; hidden=True, not in the help; variable,
+    another one that sets it, without ATROPOS_; and the checks of pydantic's Field, as ge=1.
     """
     shown = {"panel": panel, **{name: more.pop(name) for name in _SHOWN if name in more}}
     return Field(
@@ -49,9 +50,12 @@ def option(default: Any, text: str, *, panel: str | None = None, **more: Any) ->
     )
 
 
-def command_bucket(section: str, model: type[BaseModel]) -> Bucket:
+def command_bucket(
+    section: str, model: type[BaseModel], others: Collection[str] = (), *, own_only: bool = False
+) -> Bucket:
     """[SECTION] of a file and ATROPOS_SECTION__NAME, for the command of that name: "filter", "env-check".
 
+    others, own_only: see Bucket.
     Raises TypeError for a field whose flag every command has already.
     """
     options = _in_order(model)
@@ -65,6 +69,9 @@ def command_bucket(section: str, model: type[BaseModel]) -> Bucket:
         section=section,
         prefix=variable_prefix(section),
         options=options,
+        shared={item.shown["variable"].lower(): item.path for item in options if "variable" in item.shown},
+        others=frozenset(others) - {item.path[0] for item in options},
+        own_only=own_only,
     )
 
 
@@ -112,5 +119,15 @@ def _collected(wanted: Sequence[Bucket], config: Path | None, flags: Sequence[En
     from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
 
     names = {bucket.name for bucket in wanted}
-    others = (settings_bucket(), environment_bucket(None), backend_bucket(None))
-    return collect([*(other for other in others if other.name not in names), *wanted], config=config, flags=flags)
+    top = settings_bucket()
+    own_only = any(bucket.own_only for bucket in wanted)
+    if own_only:
+        top = replace(top, model=None)
+    others = (top, environment_bucket(None), backend_bucket(None))
+    buckets = [*(other for other in others if other.name not in names), *wanted]
+    try:
+        return collect(buckets, config=config, flags=flags)
+    except ConfigError:
+        if not own_only or explicit_file(config) is not None:
+            raise
+        return collect(buckets, flags=flags, files=False)

@@ -8,18 +8,9 @@ SHARED = frozenset({"train", "trainer", "trainers", "launch", "launcher", "launc
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
-    | {"prompt-gen", "push", "view", "reevaluate", "journal", "slurm", "tmux", "pipeline", "env-list", "env-info"}
-    | {
-        "env-check",
-        "env-tasks",
-        "reward-list",
-        "trainer-list",
-        "plugins-list",
-        "plugins-check",
-        "new",
-        "prefetch",
-        "doctor",
-    }
+    | {"prompt-gen", "push", "view", "reevaluate", "journal", "job", "slurm", "tmux", "pipeline", "new", "prefetch"}
+    | {"env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
+    | {"plugins-check", "doctor"}
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"

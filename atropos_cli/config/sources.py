@@ -41,7 +41,8 @@ class Bucket:
     section and table: `[env]` and `[environments.NAME]` of a file; both None for the top level.
     prefix: of its variables, after ATROPOS_. names: those of the component in use, short and qualified.
     model None: the component is not known yet, and its keys are passed over. installed: names of all
-    components of the kind. shared: short variable names of options that have one.
+    components of the kind. shared: short variable names of options that have one. others: keys of the section that
+    belong to other commands. own_only: mistakes in other sections, and in files that nobody named, are passed over.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Bucket:
     installed: Collection[str] = ()
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
+    others: frozenset[str] = frozenset()
+    own_only: bool = False
 
     def __post_init__(self) -> None:
         if self.model is not None and not self.options:
@@ -164,7 +167,7 @@ class FileReader:
                 self.into.entries.append(Entry(bucket.name, path, sub, self._origin((*loc, key))))
             elif path in bucket.sections:
                 self._walk(bucket, sub, (*loc, key), path)
-            else:
+            elif rel or key not in bucket.others:
                 self._unknown(bucket, (*loc, key), path)
 
     def _unknown(self, bucket: Bucket, loc: tuple[str, ...], path: tuple[str, ...]) -> None:
@@ -217,7 +220,7 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
     for variable in sorted(environ):
         name = variable.removeprefix(PREFIX)
         value = environ[variable]
-        if name == variable or not value or name in CONTROL or name.startswith("TEST_"):
+        if name == variable or not value or name.startswith("TEST_") or (name in CONTROL and name not in flat):
             continue
         origin = variable_origin(variable)
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
@@ -264,7 +267,7 @@ def _prefixed(bucket: Bucket, name: str, value: str, origin: Origin, into: Colle
         if [part.lower() for part in option.path] == wanted:
             into.entries.append(Entry(bucket.name, option.path, value, origin, text=True))
             return
-    if origin.kind != "environment variable":
+    if origin.kind != "environment variable" or wanted[0] in bucket.others:
         return
     names = [bucket.prefix + "__".join(option.path).upper() for option in bucket.options]
     close = suggest(name, names)
@@ -279,19 +282,20 @@ def collect(
     environ: Mapping[str, str] | None = None,
     flags: Sequence[Entry] = (),
     preset: Path | None = None,
+    files: bool = True,
 ) -> Collected:
     """Everything that was said, in ascending precedence. Unreadable files raise ConfigError at once.
 
-    preset: a file of ours that every other source overrides.
+    preset: a file of ours that every other source overrides. files: read those of the user and of the project.
     """
     into = Collected()
     chosen = explicit_file(config)
     if preset is not None:
         FileReader(read_config(preset), "found", buckets, into).read()
     read_usual(os.environ if environ is None else environ, buckets, into)
-    for kind, file in load_files(chosen):
+    for kind, file in load_files(chosen) if files else ():
         FileReader(file, kind, buckets, into).read()
-    if chosen is None and not Path(PROJECT_FILE).exists():
+    if files and chosen is None and not Path(PROJECT_FILE).exists():
         for other in ("atropos.yaml", "atropos.yml"):
             if Path(other).exists():
                 raise ConfigError(

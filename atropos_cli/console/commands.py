@@ -10,7 +10,7 @@ files and variables, so that a value is judged by one rule wherever it comes fro
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -136,16 +136,23 @@ def bucket_of(command: Any) -> Bucket | None:
 
 
 def with_flags(
-    section: str, model: type[BaseModel], stops: Mapping[str, Callable[[], None]] | None = None
+    section: str,
+    model: type[BaseModel],
+    stops: Mapping[str, Callable[[], None]] | None = None,
+    *,
+    others: Collection[str] = (),
+    own_only: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a command of a function. section: of the configuration, "filter", or "env-check" for `env check`.
 
     The function names what it wants: `options` (the model), `session`, `resolved` (the model's values with their
     origins), `config` (the file that --config names), `ctx`. What other parameters it has are parameters of typer:
     the command's arguments, and --json.
-    stops: switches that print something and end the command, whatever else is given.
+    stops: switches that print something and end the command, whatever else is given. others: keys of the section
+    that other commands take, where several share one. own_only: for commands that carry out what was planned before;
+    mistakes in other sections of a file are passed over.
     """
-    bucket = command_bucket(section, model)
+    bucket = command_bucket(section, model, others, own_only=own_only)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         return command_with(function, bucket, stops or {})

@@ -52,7 +52,7 @@ def index_path(name: str = "jobs.jsonl") -> Path:
 def remember(folder: Path, job_id: str, spec: JobSpec, launcher: Launcher) -> None:
     """Note in the folder and in the list that the job was submitted."""
     now = time.time()
-    record: dict[str, Any] = {"launcher": launcher.name, "id": job_id, "name": spec.name}
+    record: dict[str, Any] = {"launcher": launcher.source or launcher.name, "id": job_id, "name": spec.name}
     command = launcher.call(spec)
     full = {**record, **({"command": command} if command else {}), "time": now}
     atomic_write(folder / SUBMITTED, json.dumps(full, indent=2).encode() + b"\n")

@@ -85,11 +85,13 @@ class Launcher(ABC):
     """Starts jobs and tells how they are. render() is pure: same job, same text.
 
     asks: the program and option by which `verdict` asks before a job is submitted, for messages.
+    source: "/folder/file.py:Class" of a launcher that comes from a file, by which its jobs find it again.
     """
 
     name: ClassVar[str]
     capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities()
     asks: ClassVar[str | None] = None
+    source: str | None = None
     Config: ClassVar[type[BaseModel]] = NoOptions
 
     def __init__(self, config: Any) -> None:

@@ -32,7 +32,7 @@ from atropos_cli.plugins.commands import load_command
 
 SWITCHES = {"--json", "--config"}
 """--json is about the answer, --config about where the configuration is; the common switches are those like -q."""
-OTHERWISE = {"launch-sglang", "launch-vllm", "pipeline", "run", "slurm", "tmux"}
+OTHERWISE = {"launch-sglang", "launch-vllm"}
 """Commands that do not take their options from models yet."""
 
 

@@ -77,7 +77,27 @@ class _ShowGroup(Group):
             return _shower(command, cmd_name)
         shown = {name: _shower(member, name) for name, member in members.items()}
         commands = {name: command for name, command in shown.items() if command is not None}
-        return Group(name=cmd_name, commands=commands, rich_markup_mode=None) if commands else None
+        sections = {bucket.section for member in members.values() if (bucket := bucket_of(member.callback))}
+        return _shown_group(cmd_name, commands, sections) if commands else None
+
+
+def _shown_group(name: str, commands: dict[str, Any], sections: set[str | None]) -> Any:
+    """`config show GROUP COMMAND`; GROUP alone shows the section where the commands share one."""
+    if name not in sections:
+        return Group(name=name, commands=commands, rich_markup_mode=None)
+
+    def show_section(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+        from atropos_cli.config.launchers import section_rows
+
+        if ctx.invoked_subcommand is None:
+            print_rows(section_rows(name, config), session_of(ctx), as_json=as_json)
+
+    grouped = new_app(help=f"What section [{name}] of the files has.", invoke_without_command=True)
+    grouped.callback()(show_section)
+    made: Any = typer.main.get_group(grouped)
+    made.name = name
+    made.commands.update(commands)
+    return made
 
 
 def _shower(command: Any, name: str) -> Any:
@@ -125,13 +145,6 @@ def show_launch(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOp
     resolved = resolve(buckets, collect(buckets, config=config))
     found = [row for row in rows(resolved) if row.key.startswith(f"{LAUNCH}.")]
     print_rows(found, session_of(ctx), as_json=as_json)
-
-
-def show_slurm(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print section [slurm]: profiles of clusters, and what `slurm submit` alone submits."""
-    from atropos_cli.config.slurm import slurm_rows
-
-    print_rows(slurm_rows(config), session_of(ctx), as_json=as_json)
 
 
 def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> None:
@@ -196,5 +209,4 @@ def _show_training() -> None:
 
 show.add_typer(_training, name="train")
 show.command("launch")(show_launch)
-show.command("slurm")(show_slurm)
 app.add_typer(show, name="show")

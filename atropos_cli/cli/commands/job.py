@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atropos_cli.cli.jobdefault import described_command
+from atropos_cli.cli.joboptions import ListOptions, LogsOptions, ProfileOptions, SubmitOptions, WhichOptions
 from atropos_cli.cli.joborders import Serve, Wanted, make_order
 from atropos_cli.cli.jobs import Face, print_status, print_submitted, show, wait_for
-from atropos_cli.cli.launchers import make_launcher, native_options, variables
+from atropos_cli.cli.launchers import make_launcher, native_options, stored_name, variables
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.console.commands import ConfigOption, JsonOption
+from atropos_cli.config.commands import command_bucket
+from atropos_cli.config.launchers import FILE_KEYS, profile_variable
+from atropos_cli.config.launchers import JOB as JOB_SECTION
+from atropos_cli.config.places import PREFIX
+from atropos_cli.config.resolve import Resolved
+from atropos_cli.console.commands import JsonOption, command_with
 from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import session_of
+from atropos_cli.console.session import Session
 from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -29,43 +35,15 @@ if TYPE_CHECKING:
     from atropos_cli.jobs.store import Submitted
     from atropos_cli.ports.launcher import Launcher
 
-app = new_app(help="Run atropos commands as jobs: on a cluster, in tmux, wherever a launcher can.")
 _EXAMPLE = ("gen", "textworld", "--limit", "10")
-SIZE, SERVERS, JOB = "What the job needs", "Servers", "The job"
+_OF_PIPELINES = frozenset({"on", "on_option", "folder", "profile", "dry_run"})
+"""Options that say something about a pipeline as well."""
 
 
-class Engine(StrEnum):
-    """Inference servers that a job can start."""
-
-    sglang = "sglang"
-    vllm = "vllm"
-
-
-ProfileOption = Annotated[
-    str | None,
-    typer.Option("--profile", metavar="NAME", help="Cluster profile, [slurm.profiles.NAME].", show_default=False),
-]
-OnOption = Annotated[
-    str | None, typer.Option("--on", metavar="LAUNCHER", help="Only jobs of this launcher.", show_default=False)
-]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Folder, id or name of a job.", show_default=False)]
 
 
-def _size(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=SIZE, show_default=settings.pop("show_default", False), **settings)
-
-
-def _server(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=SERVERS, show_default=settings.pop("show_default", False), **settings)
-
-
-def _job(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=JOB, show_default=settings.pop("show_default", False), **settings)
-
-
-@app.command("submit", context_settings={"allow_interspersed_args": False})
 def submit(
-    ctx: typer.Context,
     command: Annotated[
         list[str] | None,
         typer.Argument(
@@ -74,132 +52,89 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    on: Annotated[
-        str, typer.Option("--on", metavar="LAUNCHER", help="What starts it: slurm, tmux, ...", show_default=False)
-    ] = ...,  # type: ignore[assignment]
-    on_option: Annotated[
-        list[str] | None, _job("--on-option", metavar="KEY=VALUE", help="An option of the launcher. Repeatable.")
-    ] = None,
-    nodes: Annotated[int, _size("--nodes", min=1, help="Nodes.", show_default=True)] = 1,
-    gpus_per_node: Annotated[int, _size("--gpus-per-node", min=0, help="GPUs on each.", show_default=True)] = 0,
-    cpus: Annotated[int | None, _size("--cpus", min=1, help="CPU cores on each node.")] = None,
-    mem: Annotated[str | None, _size("--mem", metavar="SIZE", help="Memory of each node: 64G, 1.5G; 0 is all.")] = None,
-    time: Annotated[str | None, _size("--time", metavar="TIME", help="Time limit: 2h, 90m, 1d12h, D-HH:MM:SS.")] = None,
-    array: Annotated[
-        int | None, _size("--array", metavar="N", min=1, help="gen in N shards, each a job; they merge by themselves.")
-    ] = None,
-    array_limit: Annotated[int | None, _size("--array-limit", min=1, help="Shards that may run at once.")] = None,
-    serve: Annotated[Engine | None, _server("--serve", help="Start inference servers beside the command.")] = None,
-    model: Annotated[
-        str | None, _server("--model", help="Model they serve.  [default: --model of the command]")
-    ] = None,
-    tp: Annotated[int | None, _server("--tp", min=1, help="GPUs that share one copy of the model.")] = None,
-    dp: Annotated[int | None, _server("--dp", min=1, help="Independent servers.")] = None,
-    engine_python: Annotated[
-        str | None, _server("--engine-python", metavar="PATH", help="Interpreter that has the engine.")
-    ] = None,
-    server_option: Annotated[
-        list[str] | None,
-        _server("--server-option", metavar="WORD", help="A word for the engine: --server-option=--trust-remote-code."),
-    ] = None,
-    start_timeout: Annotated[
-        float, _server("--start-timeout", min=1, help="Seconds until all servers must be ready.", show_default=True)
-    ] = 1800.0,
-    name: Annotated[str | None, _job("--name", help="The job's name.  [default: from the command]")] = None,
-    folder: Annotated[
-        Path | None, _job("--folder", metavar="DIR", help="The job's folder.  [default: --output of gen, or in runs/]")
-    ] = None,
-    after: Annotated[
-        list[str] | None, _job("--after", metavar="JOB", help="Start when that job has succeeded. Repeatable.")
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        _job("--env", metavar="NAME[=VALUE]", help="A variable for the job; NAME alone must be set here. Repeatable."),
-    ] = None,
-    requeue: Annotated[
-        bool, _job("--requeue", help="Stop before the time limit, save, queue again, go on there.")
-    ] = False,
-    max_requeues: Annotated[int, _job("--max-requeues", min=0, help="How often.", show_default=True)] = 10,
-    signal_before: Annotated[
-        int | None, _job("--signal-before", metavar="S", min=1, help="Seconds before the limit.  [default: 120]")
-    ] = None,
-    native: Annotated[
-        list[str] | None, _job("--sbatch", metavar="KEY[=VALUE]", help="Another option of sbatch. Repeatable.")
-    ] = None,
-    profile: ProfileOption = None,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Let gen, eval and train check their options first.")
-    ] = True,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit with the job's code.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print script, plan and call; submit nothing.")] = False,
+    *,
+    options: SubmitOptions,
+    ctx: typer.Context,
+    resolved: Resolved,
+    config: Path | None,
+    session: Session,
     as_json: JsonOption = False,
-    config: ConfigOption = None,
 ) -> int:
     """Submit an atropos command, or a pipeline file, whose steps become jobs that wait for each other.
 
     atropos job submit --on slurm --nodes 2 --gpus-per-node 8 --time 24h --serve vllm -- gen textworld --model M
     """
-    from atropos_cli.config.sizes import parse_memory, parse_time
-    from atropos_cli.domain.job import Resources
     from atropos_cli.jobs.prepare import prepare
     from atropos_cli.jobs.prepare import submit as submit_job
-    from atropos_cli.jobs.store import find, read_submitted
+    from atropos_cli.jobs.store import read_submitted
 
-    session, face = session_of(ctx), face_of(ctx)
+    face = face_of(ctx)
+    if options.on is None:
+        raise UsageError("no launcher was named", hint="--on slurm, --on tmux, ...; or `on` in section [job] of a file")
     if not command:
-        command = described_command(session, on, config)
+        command = described_command(session, options.on, config)
         session.out.note(f"submitting what this folder describes: {shlex.join(command)}")
+    launcher = make_launcher(session, options.on, options.on_option, options.profile, config)
     if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
         from atropos_cli.cli.commands.pipeline import submit_file
 
-        _refuse_options(ctx, ("on", "command", "folder", "profile", "dry_run", "as_json", "debug", "strict_plugins"))
-        launcher = make_launcher(session, on, on_option or (), profile)
-        return submit_file(session, Path(command[0]), folder, launcher, dry_run=dry_run, as_json=as_json)
-    launcher = make_launcher(session, on, on_option or (), profile, config)
-    resources = Resources(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cpus_per_node=cpus,
-        mem_mb=None if mem is None else parse_memory(mem),
-        time_s=None if time is None else parse_time(time),
-        array=array,
-        array_limit=array_limit,
-        signal_before_s=signal_before,
-        requeue=requeue,
-    )
-    _check_times(resources, requeue=requeue)
-    servers = None
-    if serve is not None:
-        servers = Serve(serve.value, model, tp, dp, engine_python, tuple(server_option or ()))
-    elif model or tp or dp or server_option or engine_python:
-        raise UsageError("options of servers need --serve sglang or --serve vllm")
-    wanted = Wanted(
-        resources=resources,
-        serve=servers,
-        # The data of a training may be made by the job that it depends on.
-        check=check and not (after and command[0] == "train"),
-        name=name,
-        folder=folder,
-        after=tuple(find(text, on).id for text in after or ()),
-        env=variables(env or []),
-        options=native_options(launcher, native or []),
-        start_timeout=start_timeout,
-        max_requeues=max_requeues,
-    )
+        _refuse_options(resolved)
+        file, folder = Path(command[0]), options.folder
+        return submit_file(session, file, folder, launcher, dry_run=options.dry_run, as_json=as_json)
+    wanted = _wanted(options, command, launcher)
     order = make_order(session, command, wanted, example=face.line("submit", "--time", "2h", "--", *_EXAMPLE))
     prepared = prepare(order, launcher)
     launcher.render(prepared.spec)  # complains before anything else is done
     for note in prepared.notes:
         session.out.note(note)
-    if dry_run:
+    if options.dry_run:
         return show(session.out, launcher, prepared, as_json=as_json)
     submit_job(prepared, launcher)
     job = read_submitted(prepared.folder)
-    if not wait:
+    if not options.wait:
         print_submitted(session.out, job, launcher, face, as_json=as_json)
         return ExitCode.OK
     session.out.note(f"job {job.id} -> {job.folder}")
     return wait_for(session.out, launcher, job, face, as_json=as_json)
+
+
+def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) -> Wanted:
+    """What the options ask for. Raises UsageError where they do not fit together."""
+    from atropos_cli.config.sizes import parse_memory, parse_time
+    from atropos_cli.domain.job import Resources
+    from atropos_cli.jobs.store import find
+
+    resources = Resources(
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        cpus_per_node=options.cpus,
+        mem_mb=None if options.mem is None else parse_memory(options.mem),
+        time_s=None if options.time is None else parse_time(options.time),
+        array=options.array,
+        array_limit=options.array_limit,
+        signal_before_s=options.signal_before,
+        requeue=options.requeue,
+    )
+    _check_times(resources, requeue=options.requeue)
+    servers = None
+    if options.serve is not None:
+        sizes = options.model, options.tp, options.dp
+        servers = Serve(options.serve.value, *sizes, options.engine_python, options.server_option)
+    elif options.model or options.tp or options.dp or options.server_option or options.engine_python:
+        raise UsageError("options of servers need --serve sglang or --serve vllm")
+    return Wanted(
+        resources=resources,
+        serve=servers,
+        # The data of a training may be made by the job that it depends on.
+        check=options.check and not (options.after and command[0] == "train"),
+        name=options.name,
+        folder=options.folder,
+        after=tuple(find(text, launcher.source or launcher.name).id for text in options.after),
+        env=variables(options.env),
+        options=native_options(launcher, options.sbatch),
+        start_timeout=options.start_timeout,
+        max_requeues=options.max_requeues,
+    )
 
 
 def face_of(ctx: typer.Context) -> Face:
@@ -207,13 +142,12 @@ def face_of(ctx: typer.Context) -> Face:
     return Face() if ctx.parent is None else Face((str(ctx.parent.info_name),))
 
 
-def _refuse_options(ctx: typer.Context, allowed: tuple[str, ...]) -> None:
+def _refuse_options(resolved: Resolved) -> None:
     """Options of a single job say nothing about the steps of a pipeline."""
-    for param in ctx.command.params:
-        source = ctx.get_parameter_source(str(param.name))
-        if param.name not in allowed and source is not None and source.name == "COMMANDLINE":
+    for (_, path), origin in resolved.origins.items():
+        if path[0] not in _OF_PIPELINES and origin.kind == "flag":
             raise UsageError(
-                f"{param.opts[0]} is not for a pipeline", hint="resources = {...} in its file says what each step needs"
+                f"{origin.name} is not for a pipeline", hint="resources = {...} in its file says what each step needs"
             )
 
 
@@ -224,30 +158,27 @@ def _check_times(resources: Resources, *, requeue: bool) -> None:
         raise UsageError(f"a signal {before} s before the end of {limit} s", hint="give a smaller --signal-before")
 
 
-def _opened(
-    ctx: typer.Context, job: str, on: str | None, profile: str | None, config: Path | None
-) -> tuple[Submitted, Launcher]:
+def _opened(session: Session, job: str, options: WhichOptions, config: Path | None) -> tuple[Submitted, Launcher]:
     """A submitted job and its launcher."""
     from atropos_cli.jobs.store import find
 
-    found = find(job, on)
-    return found, make_launcher(session_of(ctx), found.launcher, (), profile, config)
+    found = find(job, stored_name(session, options.only))
+    return found, make_launcher(session, found.launcher, (), options.profile, config)
 
 
-@app.command("status")
 def status(
-    ctx: typer.Context,
     job: JobArgument,
-    on: OnOption = None,
-    profile: ProfileOption = None,
+    *,
+    options: WhichOptions,
+    ctx: typer.Context,
+    config: Path | None,
+    session: Session,
     as_json: JsonOption = False,
-    config: ConfigOption = None,
 ) -> int:
     """How a job stands, from its folder and from its launcher. The exit code is 1 when it failed."""
     from atropos_cli.jobs.status import view
 
-    session = session_of(ctx)
-    found = view(*_opened(ctx, job, on, profile, config))
+    found = view(*_opened(session, job, options, config))
     if as_json:
         session.out.json(found)
     else:
@@ -263,28 +194,23 @@ def _following(found: dict[str, Any], face: Face) -> str:
     return face.line("logs", *(["-f"] if found["state"] == "running" else []), str(found["id"]))
 
 
-@app.command("logs")
 def logs(
-    ctx: typer.Context,
     job: JobArgument,
     component: Annotated[
         str | None,
         typer.Argument(metavar="[COMPONENT]", help="main, server0, ...; job: the supervisor.", show_default=False),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    shard: Annotated[
-        int | None, typer.Option("--shard", min=0, help="A shard of an array.", show_default=False)
-    ] = None,
-    on: OnOption = None,
-    profile: ProfileOption = None,
-    config: ConfigOption = None,
+    *,
+    options: LogsOptions,
+    config: Path | None,
+    session: Session,
 ) -> int:
     """Print what a component has written; without a name the command, or the supervisor before it started."""
     from atropos_cli.jobs import follow as reading
     from atropos_cli.jobs.status import view
 
-    out = session_of(ctx).out
-    found, launcher = _opened(ctx, job, on, profile, config)
+    out, follow, shard = session.out, options.follow, options.shard
+    found, launcher = _opened(session, job, options, config)
     if shard is None and (found.folder / "shards").is_dir():
         shard = 0
         out.note("shard 0; the others with --shard N")
@@ -316,20 +242,19 @@ def _stored(path: Path) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
-@app.command("cancel")
 def cancel(
-    ctx: typer.Context,
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Folder, id or name.", show_default=False)],
-    on: OnOption = None,
-    profile: ProfileOption = None,
+    *,
+    options: WhichOptions,
+    ctx: typer.Context,
+    config: Path | None,
+    session: Session,
     as_json: JsonOption = False,
-    config: ConfigOption = None,
 ) -> int:
     """Cancel jobs, and wait until they are over."""
-    session = session_of(ctx)
     rows = []
     for text in jobs:
-        job, launcher = _opened(ctx, text, on, profile, config)
+        job, launcher = _opened(session, text, options, config)
         launcher.cancel(job.id)
         state = launcher.status(job.id).state
         rows.append({"id": job.id, "state": state})
@@ -342,26 +267,24 @@ def cancel(
     return ExitCode.OK
 
 
-@app.command("list")
 def list_jobs(
+    *,
+    options: ListOptions,
     ctx: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="All, and not only the newest 20.")] = False,
-    on: OnOption = None,
-    profile: ProfileOption = None,
+    config: Path | None,
+    session: Session,
     as_json: JsonOption = False,
-    config: ConfigOption = None,
 ) -> int:
     """List the jobs submitted from here whose folders are still there, the oldest first."""
     from atropos_cli.jobs.status import view
     from atropos_cli.jobs.store import submitted_jobs
 
-    session = session_of(ctx)
-    found = submitted_jobs(on)
-    chosen = found if everything else found[-20:]
+    found = submitted_jobs(stored_name(session, options.only))
+    chosen = found if options.all else found[-20:]
     launchers: dict[str, Launcher] = {}
     for name in dict.fromkeys(job.launcher for job in chosen):
         try:
-            launchers[name] = make_launcher(session, name, (), profile, config)
+            launchers[name] = make_launcher(session, name, (), options.profile, config)
         except ComponentNotFound as error:
             session.out.warning(f"its jobs are left out: {error.message}", error.hint)
     views = [view(job, launchers[job.launcher]) for job in chosen if job.launcher in launchers]
@@ -375,17 +298,47 @@ def list_jobs(
     return ExitCode.OK
 
 
+_COMMANDS: tuple[tuple[str, Callable[..., int], type[ProfileOptions]], ...] = (
+    ("submit", submit, SubmitOptions),
+    ("status", status, WhichOptions),
+    ("logs", logs, LogsOptions),
+    ("cancel", cancel, WhichOptions),
+    ("list", list_jobs, ListOptions),
+)
+
+
+def jobs_app(doc: str, launcher: str | None = None) -> typer.Typer:
+    """The commands, with options from section [job]; those of one launcher, without --on, from [LAUNCHER]."""
+    made = new_app(help=doc)
+    keys = {key for _, _, model in _COMMANDS for key in model.model_fields} | set(FILE_KEYS)
+    for name, function, model in _COMMANDS:
+        bucket = command_bucket(launcher or JOB_SECTION, model, keys)
+        call = function
+        if launcher is not None:
+            known = {item.key: launcher for item in bucket.options if item.flag == "on"}
+            left = tuple(item for item in bucket.options if item.key not in known)
+            shared = {profile_variable(launcher).removeprefix(PREFIX).lower(): ("profile",)}
+            bucket = replace(bucket, options=left, others=bucket.others - known.keys(), shared=shared)
+            call = _with_options(function, known)
+        made_command = command_with(call, bucket)
+        if launcher is not None and function.__doc__:
+            said = f"atropos job submit --on {launcher}", f"atropos {launcher} submit"
+            made_command.__doc__ = function.__doc__.replace(*said)
+        made.command(name, context_settings={"allow_interspersed_args": name != "submit"})(made_command)
+    return made
+
+
 def launcher_group(launcher: str, doc: str) -> Any:
-    """The commands of this group for one launcher, without --on."""
-    group: Any = typer.main.get_command(app)
-    group.help = doc
-    for command in group.commands.values():
-        command.params = [param for param in command.params if param.name != "on"]
-        command.callback = functools.partial(_call_with, command.callback, launcher)
-        said = f"atropos job submit --on {launcher}", f"atropos {launcher} submit"
-        command.help = (command.help or "").replace(*said)
-    return group
+    """The commands of this group for one launcher."""
+    return typer.main.get_command(jobs_app(doc, launcher))
 
 
-def _call_with(callback: Any, launcher: str, **given: Any) -> Any:
-    return callback(**given, on=launcher)
+def _with_options(function: Callable[..., int], known: dict[str, str]) -> Callable[..., int]:
+    @functools.wraps(function)
+    def call(*, options: ProfileOptions, **given: Any) -> int:
+        return function(options=options.replace(**known), **given)
+
+    return call
+
+
+app = jobs_app("Run atropos commands as jobs: on a cluster, in tmux, wherever a launcher can.")

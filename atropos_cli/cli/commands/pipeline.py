@@ -13,7 +13,8 @@ from atropos_cli.cli import pipeline_jobs
 from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.resolve import all_commands, first_mistake
-from atropos_cli.console.commands import JsonOption
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.ending import again, counted, end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of
@@ -26,48 +27,42 @@ if TYPE_CHECKING:
 app = new_app(help="Carry out steps of atropos commands that depend on each other.")
 _NO_STEPS = frozenset({"pipeline", "job", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
 _NOWHERE = Path("PIPELINE")
-
-
 _HERE = "local"
 
 
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on: finished steps are left alone.")]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option("--profile", metavar="NAME", show_default=False, help="Profile of the cluster, with --on slurm."),
-]
-RedoOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--redo",
-        metavar="STEP",
-        show_default=False,
-        help="Carry this step and those after it out anew, replacing what they wrote.",
-    ),
-]
+class RunOptions(CommandOptions):
+    """Where a pipeline is carried out, and what of it."""
+
+    output: Path | None = option(
+        None, "The pipeline's folder.  [default: runs/NAME-DATE-TIME]", short="o", metavar="FOLDER"
+    )
+    resume: bool = option(False, "Resume: finished steps are left alone.")
+    redo: tuple[str, ...] = option(
+        (), "Carry this step and those after it out anew, replacing what they wrote.", metavar="STEP"
+    )
+    on: str = option(_HERE, "Here (local), or as jobs: tmux, slurm, ...", metavar="LAUNCHER")
+    profile: str | None = option(None, "Profile of the launcher, with --on.", metavar="NAME")
+    dry_run: bool = option(False, "Check the file, print the steps, and stop.")
+
+
+class StepOptions(CommandOptions):
+    """How one step is carried out."""
+
+    anew: bool = option(False, "Replace what an earlier try wrote.")
+    base_url: str | None = option(None, "Servers for the step.", metavar="URL")
+
+
+_KEYS = {*RunOptions.model_fields, *StepOptions.model_fields}
 
 
 @app.command("run")
+@with_flags("pipeline", RunOptions, others=_KEYS)
 def run(
-    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, TOML or YAML.", show_default=False)],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            show_default=False,
-            help="The pipeline's folder.  [default: runs/NAME-DATE-TIME]",
-        ),
-    ] = None,
-    resume: ResumeOption = False,
-    redo: RedoOption = None,
-    on: Annotated[
-        str, typer.Option("--on", metavar="LAUNCHER", help="Here (local), or as jobs: tmux, slurm, ...")
-    ] = _HERE,
-    profile: ProfileOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, print the steps, and stop.")] = False,
+    *,
+    options: RunOptions,
+    config: Path | None,
+    session: Session,
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a pipeline here, a step at a time; stops at the first step that fails.
@@ -77,15 +72,15 @@ def run(
     """
     from atropos_cli.pipeline.runner import prepare, run_here
 
-    session = session_of(ctx)
+    output, resume, redo, dry_run = options.output, options.resume, options.redo, options.dry_run
     if (resume or redo) and output is None:
         raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
     pipeline = _open(file, output)
     check_arguments(pipeline)
-    steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo or ())
-    launcher = None if on == _HERE else make_launcher(session, on, (), profile)
-    if launcher is None and profile is not None:
-        raise UsageError("--profile is for --on slurm", hint="drop it, or add --on slurm")
+    steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo)
+    launcher = None if options.on == _HERE else make_launcher(session, options.on, (), options.profile, config)
+    if launcher is None and options.profile is not None:
+        raise UsageError("--profile is for the launcher of --on", hint="drop it, or add --on slurm")
     asked = launcher or pipeline_jobs.checker(session)
     jobs = pipeline_jobs.step_jobs(pipeline, steps, again, asked)  # checks the resources, wherever it will run
     if launcher is not None and launcher.capabilities.dependencies:
@@ -97,7 +92,7 @@ def run(
         return ExitCode.OK
     if launcher is not None:
         words = ["pipeline", "run", str(file), "--output", pipeline.folder, *(["--resume"] if resume else [])]
-        words += [word for name in redo or () for word in ("--redo", name)]
+        words += [word for name in redo for word in ("--redo", name)]
         return pipeline_jobs.submit_whole(session, pipeline, words, launcher, as_json=as_json)
     if resume:
         for step in pipeline.steps:
@@ -135,28 +130,26 @@ def status(
 
 
 @app.command("step")
+@with_flags("pipeline", StepOptions, others=_KEYS, own_only=True)
 def step(
-    ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The pipeline's folder.", show_default=False)],
     name: Annotated[str, typer.Argument(metavar="STEP", help="The step's name.", show_default=False)],
-    anew: Annotated[bool, typer.Option("--anew", help="Replace what an earlier attempt wrote.")] = False,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", show_default=False, help="Servers for the step.")
-    ] = None,
+    *,
+    options: StepOptions,
+    session: Session,
 ) -> int:
     """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
     from atropos_cli.pipeline.records import read_stored, view
     from atropos_cli.pipeline.runner import run_step
 
-    session = session_of(ctx)
     pipeline = read_stored(folder)
     wanted = pipeline.step(name)
-    if base_url is not None:
-        wanted = wanted.replace(env={**wanted.env, "ATROPOS_BASE_URL": base_url})
-    if not anew and view(pipeline)[name].state == "done":
+    if options.base_url is not None:
+        wanted = wanted.replace(env={**wanted.env, "ATROPOS_BASE_URL": options.base_url})
+    if not options.anew and view(pipeline)[name].state == "done":
         session.out.note(f"{name}: done already")
         return ExitCode.OK
-    return _as_exit_code(run_step(pipeline, wanted, anew=anew, report=_report(session)))
+    return _as_exit_code(run_step(pipeline, wanted, anew=options.anew, report=_report(session)))
 
 
 def submit_file(

@@ -11,8 +11,9 @@ import typer
 
 from atropos_cli.cli.jobs import Placement, carry_out_job, is_job
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.console.commands import JsonOption
-from atropos_cli.console.session import Session, session_of
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import JsonOption, with_flags
+from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, DataError, UsageError
 from atropos_cli.redaction import MARK
 
@@ -21,34 +22,32 @@ if TYPE_CHECKING:
     from atropos_cli.training.run import Begin
 
 
+class RunOptions(CommandOptions):
+    """How a plan is carried out."""
+
+    overwrite: bool = option(False, "Begin anew instead of resuming what is there.")
+    base_url: tuple[str, ...] = option((), "Servers, instead of the plan's.", metavar="URL")
+    processes: int = option(1, "Processes of a training on this host.", metavar="N", ge=1)
+    output: Path | None = option(None, "The run's folder.", hidden=True, metavar="FOLDER")
+    begin: str | None = option(None, "new, resume or overwrite.", hidden=True)
+    on: Placement = option(Placement.local, "Where the components of a job run: here, or as steps of this SLURM job.")
+    dry_run: bool = option(False, "Print the plan and stop.")
+
+
+@with_flags("run", RunOptions, own_only=True)
 def run(
-    ctx: typer.Context,
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="A run folder, its plan.json or job.json.", show_default=False)
     ],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Begin anew instead of going on with what is there.")
-    ] = False,
-    base_url: Annotated[
-        list[str] | None,
-        typer.Option("--base-url", metavar="URL", show_default=False, help="Servers, instead of the plan's."),
-    ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="Processes of a training on this host.")
-    ] = 1,
-    output: Annotated[Path | None, typer.Option("--output", hidden=True, help="The run's folder.")] = None,
-    begin: Annotated[str | None, typer.Option("--begin", hidden=True, help="new, resume or overwrite.")] = None,
-    on: Annotated[
-        Placement, typer.Option("--on", help="Where the components of a job run: here, or as steps of this SLURM job.")
-    ] = Placement.local,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    *,
+    options: RunOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a plan.json in its folder, or a job.json; an unfinished run there is resumed."""
     from atropos_cli.io.rundir import read_plan
 
-    session = session_of(ctx)
-    path = plan
+    overwrite, dry_run, path = options.overwrite, options.dry_run, plan
     if plan.is_dir():
         path = plan / (
             "job.json" if not (plan / "plan.json").exists() and (plan / "job.json").exists() else "plan.json"
@@ -56,10 +55,10 @@ def run(
     if is_job(path):
         if overwrite:
             raise UsageError("--overwrite is for runs; a job begins anew by itself")
-        return carry_out_job(path, session, on=on.value, dry_run=dry_run, as_json=as_json)
+        return carry_out_job(path, session, on=options.on.value, dry_run=dry_run, as_json=as_json)
     if command_of_plan(path) == "train":
-        how: Any = begin or ("overwrite" if overwrite else "resume")
-        place = _Place(output or path.parent, tuple(base_url or ()), processes, how)
+        how: Any = options.begin or ("overwrite" if overwrite else "resume")
+        place = _Place(options.output or path.parent, options.base_url, options.processes, how)
         return _train(path, session, place, dry_run=dry_run, as_json=as_json)
     found = read_plan(path)
     if MARK in found.model_dump_json():
@@ -68,7 +67,7 @@ def run(
             hint="give the first command again, with --resume",
         )
     warn_of_other_versions(found, session)
-    found = found.replace(backend=_served(found.backend, tuple(base_url or ())))
+    found = found.replace(backend=_served(found.backend, options.base_url))
     if dry_run:
         print_plan(found, session.out, as_json=as_json)
         return 0

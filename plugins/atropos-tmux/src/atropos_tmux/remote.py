@@ -31,7 +31,10 @@ def serve() -> int:
         except (OSError, RuntimeError) as error:
             Output().error(f"the working directory {request['cwd']} cannot be used: {error}", "--cwd DIR")
             return ExitCode.LAUNCH
-    sys.argv = ["atropos", *request["args"]]
+    args = list(request["args"])
+    if args[0] == "tmux":
+        args.insert(2, "--host=")  # this is the host, whatever a file here says
+    sys.argv = ["atropos", *args]
     runpy.run_module("atropos_cli", run_name="__main__")
     return ExitCode.OK
 

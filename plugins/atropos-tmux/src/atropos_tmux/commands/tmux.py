@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ import typer
 
 from atropos_cli.sdk import ConfigError, UsageError
 from atropos_cli.sdk.commands import (
+    CommandOptions,
     ExitCode,
     JsonOption,
     Session,
@@ -22,10 +24,11 @@ from atropos_cli.sdk.commands import (
     data_stream,
     end,
     give_back_stdout,
+    option,
     put_once,
-    session_of,
     shell,
     variable,
+    with_flags,
 )
 from atropos_cli.sdk.data import home
 from atropos_cli.sdk.launchers import JobSpec
@@ -36,113 +39,117 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run commands in tmux: they go on after logout and keep their log and exit code.")
 PLACE = "Where"
 
-HostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host", metavar="USER@HOST", rich_help_panel=PLACE, help="Another machine, by ssh.", show_default=False
-    ),
-]
-PythonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--remote-python",
-        metavar="PATH",
-        envvar="ATROPOS_REMOTE_PYTHON",
-        show_envvar=False,
-        rich_help_panel=PLACE,
-        show_default=False,
-        help="Interpreter there that has atropos (or ATROPOS_REMOTE_PYTHON).  [default: that of atropos on its PATH]",
-    ),
-]
-SshOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ssh-config", metavar="FILE", rich_help_panel=PLACE, show_default=False, help="Instead of ~/.ssh/config."
-    ),
-]
-SocketOption = Annotated[
-    str, typer.Option("--socket", metavar="NAME", rich_help_panel=PLACE, help="The tmux server's socket (tmux -L).")
-]
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.", show_default=False)]
 
 
+class PlaceOptions(CommandOptions):
+    """The machine and the tmux server."""
+
+    host: str | None = option(None, "Another machine, by ssh.", panel=PLACE, metavar="USER@HOST")
+    remote_python: str | None = option(
+        None,
+        "Interpreter there that has atropos (or ATROPOS_REMOTE_PYTHON).  [default: that of atropos on its PATH]",
+        panel=PLACE,
+        metavar="PATH",
+        variable="REMOTE_PYTHON",
+    )
+    ssh_config: Path | None = option(None, "Instead of ~/.ssh/config.", panel=PLACE, metavar="FILE")
+    socket: str = option("atropos", "The tmux server's socket (tmux -L).", panel=PLACE, metavar="NAME")
+
+    @property
+    def remote(self) -> Remote:
+        """The other machine, where a host is named."""
+        from atropos_tmux.ssh import Remote
+
+        return Remote(self.host or "", self.remote_python, self.ssh_config)
+
+
+class RunOptions(PlaceOptions):
+    """How a job is started."""
+
+    name: str | None = option(None, "The job's name.  [default: from the command]", metavar="NAME")
+    cwd: str | None = option(None, "Where it runs.  [default: here; with --host the home]", metavar="DIR")
+    env: tuple[str, ...] = option(
+        (),
+        "A variable for the job; by NAME alone its value is taken from here and shows on no command line.",
+        metavar="NAME[=VALUE]",
+    )
+    attach: bool = option(False, "Show the session instead of returning at once.")
+    detach: bool = option(False, "Return at once, as without --attach.", hidden=True)
+    dry_run: bool = option(False, "Print what would be started, and stop.")
+
+
+class LogsOptions(PlaceOptions):
+    """Which lines are printed."""
+
+    follow: bool = option(False, "Go on until the job ends.", short="f")
+
+
+class StopOptions(PlaceOptions):
+    """How a job is stopped."""
+
+    grace: float = option(60.0, "Seconds it gets to save its work before it is killed.", ge=0)
+
+
+class ListOptions(PlaceOptions):
+    """Which jobs are listed."""
+
+    forget: bool = option(False, "Drop ended jobs from the list, and their sessions.")
+
+
+_KEYS = {"command", "profile", "profiles"}.union(
+    *(model.model_fields for model in (RunOptions, LogsOptions, StopOptions, ListOptions))
+)
+
+
 @app.command("run", context_settings={"allow_interspersed_args": False})
+@with_flags("tmux", RunOptions, others=_KEYS)
 def run(
-    ctx: typer.Context,
     command: Annotated[
         list[str],
         typer.Argument(metavar="-- COMMAND...", help="Any atropos command with its options.", show_default=False),
     ],
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="The job's name.  [default: from the command]", show_default=False),
-    ] = None,
-    cwd: Annotated[
-        str | None,
-        typer.Option(
-            "--cwd", metavar="DIR", help="Where it runs.  [default: here; with --host the home]", show_default=False
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            metavar="NAME[=VALUE]",
-            show_default=False,
-            help="A variable for the job; by NAME alone its value is taken from here and shows on no command line.",
-        ),
-    ] = None,
-    attach: Annotated[bool, typer.Option("--attach/--detach", help="Show the session, or return at once.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")] = False,
-    host: HostOption = None,
-    remote_python: PythonOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
+    *,
+    options: RunOptions,
+    session: Session,
     as_json: JsonOption = False,
 ) -> int:
     """Start an atropos command in tmux.
 
     atropos tmux run --name play -- gen textworld --limit 100 --output runs/play
     """
-    session = session_of(ctx)
+    socket, name, dry_run = options.socket, options.name, options.dry_run
+    attach = options.attach and not options.detach
     words = command[1:] if command[0] == "atropos" else command
     if not words or words[0].startswith("-"):
         raise UsageError("give the command to run", hint="atropos tmux run -- gen textworld --limit 10")
-    given = _variables(env or [])
+    given = _variables(options.env)
     if attach and as_json:
         raise UsageError("--attach and --json exclude each other", hint="drop one of them")
     if attach and not dry_run:
         _require_terminal()
-    remote = _remote(host, remote_python, ssh_config)
-    if remote is None:
+    if not options.host:
         check_command(session, words)
-        job = _job(socket, name, words, cwd, given)
+        job = _job(socket, name, words, options.cwd, given)
         return _start(session, socket, job, attach=attach, dry_run=dry_run, as_json=as_json)
     if name is None and attach:
         name = f"{_default_name(words)}-{datetime.now():%H%M%S}"
-    options = [*(["--name", name] if name else []), *(["--json"] if as_json else [])]
-    options += [*(["--dry-run"] if dry_run else []), *(word for key in given for word in ("--env", key))]
-    code = remote.run(["tmux", "run", "--socket", socket, *options, "--", *words], cwd=cwd, env=given)
+    flags = [*(["--name", name] if name else []), *(["--json"] if as_json else [])]
+    flags += [*(["--dry-run"] if dry_run else []), *(word for key in given for word in ("--env", key))]
+    remote = options.remote
+    code = remote.run(["tmux", "run", "--socket", socket, *flags, "--", *words], cwd=options.cwd, env=given)
     if code == ExitCode.OK and attach and not dry_run and name:
         _attach_there(remote, socket, name)
     return exit_code(code)
 
 
 @app.command("status")
-def status(
-    ctx: typer.Context,
-    job: NameArgument,
-    host: HostOption = None,
-    remote_python: PythonOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
-    as_json: JsonOption = False,
-) -> int:
+@with_flags("tmux", PlaceOptions, others=_KEYS)
+def status(job: NameArgument, *, options: PlaceOptions, session: Session, as_json: JsonOption = False) -> int:
     """How a job stands. The exit code is 1 when it failed."""
-    remote = _remote(host, remote_python, ssh_config)
-    if remote is not None:
-        return _there(remote, "status", job, socket=socket, as_json=as_json)
-    out, launcher = session_of(ctx).out, _launcher(socket)
+    if options.host:
+        return _there(options, "status", job, as_json=as_json)
+    out, launcher = session.out, _launcher(options.socket)
     found, folder = launcher.status(job), launcher.folder(job)
     shown = {**found.model_dump(mode="json"), "folder": str(folder), "log": str(folder / "log.txt")}
     if as_json:
@@ -152,97 +159,61 @@ def status(
         if found.state == "failed" and (folder / "log.txt").exists():
             for line in list(launcher.logs(job))[-5:]:
                 out.note(f"  | {line}")
-        end(out, f"{job} {found.state}", _following(job, found.state, socket))
+        end(out, f"{job} {found.state}", _following(job, found.state, options.socket))
     return ExitCode.FAILED if found.state == "failed" else ExitCode.OK
 
 
 @app.command("logs")
-def logs(
-    ctx: typer.Context,
-    job: NameArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    host: HostOption = None,
-    remote_python: PythonOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
-) -> int:
+@with_flags("tmux", LogsOptions, others=_KEYS)
+def logs(job: NameArgument, *, options: LogsOptions, session: Session) -> int:
     """Print what a job has written, from the first byte."""
-    remote = _remote(host, remote_python, ssh_config)
-    if remote is not None:
-        return _there(remote, "logs", *(["--follow"] if follow else []), job, socket=socket)
-    out = session_of(ctx).out
-    for line in _launcher(socket).logs(job, follow=follow):
-        out.data(line)
-        if follow:
+    if options.host:
+        return _there(options, "logs", *(["--follow"] if options.follow else []), job)
+    for line in _launcher(options.socket).logs(job, follow=options.follow):
+        session.out.data(line)
+        if options.follow:
             data_stream().flush()
     return ExitCode.OK
 
 
 @app.command("stop")
-def stop(
-    ctx: typer.Context,
-    job: NameArgument,
-    grace: Annotated[
-        float, typer.Option("--grace", min=0, help="Seconds it gets to save its work before it is killed.")
-    ] = 60.0,
-    host: HostOption = None,
-    remote_python: PythonOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
-    as_json: JsonOption = False,
-) -> int:
+@with_flags("tmux", StopOptions, others=_KEYS)
+def stop(job: NameArgument, *, options: StopOptions, session: Session, as_json: JsonOption = False) -> int:
     """Stop a job and everything it started. Its log and exit code stay."""
-    remote = _remote(host, remote_python, ssh_config)
-    if remote is not None:
-        return _there(remote, "stop", "--grace", str(grace), job, socket=socket, as_json=as_json)
-    launcher = _launcher(socket, grace)
+    if options.host:
+        return _there(options, "stop", "--grace", str(options.grace), job, as_json=as_json)
+    launcher = _launcher(options.socket, options.grace)
     launcher.cancel(job)
-    found, out = launcher.status(job), session_of(ctx).out
+    found, out = launcher.status(job), session.out
     if as_json:
         out.json(found.model_dump(mode="json"))
     else:
         code = "" if found.exit_code is None else f", exit code {found.exit_code}"
-        end(out, f"{found.id}: {found.state}{code}", shell("tmux", "logs", found.id, *_at(socket)))
+        end(out, f"{found.id}: {found.state}{code}", shell("tmux", "logs", found.id, *_at(options.socket)))
     return ExitCode.OK
 
 
 @app.command("attach")
-def attach(
-    ctx: typer.Context,
-    job: NameArgument,
-    host: HostOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
-) -> None:
+@with_flags("tmux", PlaceOptions, others=_KEYS)
+def attach(job: NameArgument, *, options: PlaceOptions) -> None:
     """Show a job's session on this terminal; Ctrl-b d leaves it running."""
     _require_terminal()
-    remote = _remote(host, None, ssh_config)
-    if remote is not None:
-        _attach_there(remote, socket, job)
-    launcher = _launcher(socket)
+    if options.host:
+        _attach_there(options.remote, options.socket, job)
+    launcher = _launcher(options.socket)
     launcher.folder(job)
     _attach_here(launcher, job)
 
 
 @app.command("list")
-def list_jobs(
-    ctx: typer.Context,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Drop ended jobs from the list, and their sessions.")
-    ] = False,
-    host: HostOption = None,
-    remote_python: PythonOption = None,
-    ssh_config: SshOption = None,
-    socket: SocketOption = "atropos",
-    as_json: JsonOption = False,
-) -> int:
+@with_flags("tmux", ListOptions, others=_KEYS)
+def list_jobs(*, options: ListOptions, session: Session, as_json: JsonOption = False) -> int:
     """List jobs, the oldest first."""
-    remote = _remote(host, remote_python, ssh_config)
-    if remote is not None:
-        return _there(remote, "list", *(["--forget"] if forget else []), socket=socket, as_json=as_json)
-    out, launcher = session_of(ctx).out, _launcher(socket)
+    if options.host:
+        return _there(options, "list", *(["--forget"] if options.forget else []), as_json=as_json)
+    out, launcher = session.out, _launcher(options.socket)
     rows = [(launcher.status(name), folder) for name, folder in launcher.jobs()]
-    if forget:
+    if options.forget:
         for found, _ in rows:
             if found.state not in ("running", "pending"):
                 launcher.forget(found.id)
@@ -253,7 +224,7 @@ def list_jobs(
     codes = ["" if found.exit_code is None else str(found.exit_code) for found, _ in rows]
     table = [(found.id, found.state, code, str(folder)) for (found, folder), code in zip(rows, codes, strict=True)]
     out.table(table, header=("job", "state", "code", "folder"))
-    following = ("status", rows[-1][0].id, *_at(socket)) if rows else ("run", "--help")
+    following = ("status", rows[-1][0].id, *_at(options.socket)) if rows else ("run", "--help")
     end(out, counted(len(rows), "job") if rows else "no jobs", shell("tmux", *following))
     return ExitCode.OK
 
@@ -338,7 +309,7 @@ def _default_name(words: list[str]) -> str:
     return "-".join(re.sub(r"[^A-Za-z0-9_-]+", "-", word).strip("-") for word in plain)[:40].strip("-") or "job"
 
 
-def _variables(given: list[str]) -> dict[str, str]:
+def _variables(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given:
         name, value = variable(text)
@@ -346,15 +317,10 @@ def _variables(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _remote(host: str | None, python: str | None, config: Path | None) -> Remote | None:
-    from atropos_tmux.ssh import Remote
-
-    return None if host is None else Remote(host, python, config)
-
-
-def _there(remote: Remote, *words: str, socket: str, as_json: bool = False) -> int:
-    verb, *rest = words
-    return exit_code(remote.run(["tmux", verb, "--socket", socket, *(["--json"] if as_json else []), *rest]))
+def _there(options: PlaceOptions, verb: str, *words: str, as_json: bool = False) -> int:
+    """The command on the other machine."""
+    json_too = ["--json"] if as_json else []
+    return exit_code(options.remote.run(["tmux", verb, "--socket", options.socket, *json_too, *words]))
 
 
 def _require_terminal() -> None:
