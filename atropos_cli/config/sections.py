@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from importlib import metadata
 
-SHARED = frozenset({"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "reward", "serve"})
+SHARED = frozenset({"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "serve"})
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
-    | {"prompt-gen", "push", "view", "reevaluate", "journal", "slurm", "tmux", "pipeline", "env-list", "env-info"}
+    | {
+        "prompt-gen",
+        "push",
+        "view",
+        "reevaluate",
+        "journal",
+        "launch",
+        "slurm",
+        "tmux",
+        "pipeline",
+        "env-list",
+        "env-info",
+    }
     | {
         "env-check",
         "env-tasks",
@@ -23,13 +35,16 @@ COMMANDS = frozenset(
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"
+_TOGETHER = frozenset({"launch-sglang", "launch-vllm"})
+"""Commands without sections of their own: they share [launch]."""
 
 
 def is_section(name: str) -> bool:
     """Does a command have this section, one of ours or of an installed plugin?"""
     if name in COMMANDS or name in SHARED:
         return True
-    return any(name == point.name or name.startswith(f"{point.name}-") for point in metadata.entry_points(group=_GROUP))
+    points = {point.name for point in metadata.entry_points(group=_GROUP)} - _TOGETHER
+    return any(name == point or name.startswith(f"{point}-") for point in points)
 
 
 def variable_prefix(section: str) -> str:
@@ -37,5 +52,5 @@ def variable_prefix(section: str) -> str:
     return f"{section.replace('-', '_').upper()}__"
 
 
-PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "launch", "reward"}))
+PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward"}))
 """Beginnings of the variables, after ATROPOS_, that belong to a section of a command."""

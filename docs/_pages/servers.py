@@ -93,7 +93,8 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _settings() -> str:
-    from atropos_cli.config.serving import launch_bucket
+    from atropos_cli.config.options import options_of
+    from atropos_cli.config.serving import LaunchSettings
 
     rows = [
         (
@@ -104,7 +105,7 @@ def _settings() -> str:
             quoted(option.default_text),
             option.description + (f" ({option.range})" if option.range else ""),
         )
-        for option in launch_bucket().options
+        for option in options_of(LaunchSettings)
     ]
     return table(("flag", "key in `[launch]`", "variable", "type", "default", "meaning"), rows)
 
