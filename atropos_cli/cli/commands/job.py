@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atropos_cli.cli.jobdefault import described_command
-from atropos_cli.cli.joborders import Serve, Wanted, make_order
-from atropos_cli.cli.jobs import Face, print_status, print_submitted, show, wait_for
-from atropos_cli.cli.launchers import make_launcher, native_options, variables
+from atropos_cli.cli.joborders import Wanted, make_order
+from atropos_cli.cli.jobs import Face, print_status, print_submitted, wait_for
+from atropos_cli.cli.launchers import native_options, variables
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import session_of
 from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
+from atropos_cli.jobs.dryrun import show
+from atropos_cli.jobs.launchers import make_launcher
+from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources

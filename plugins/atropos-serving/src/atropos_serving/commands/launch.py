@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.config.serving import LAUNCH, LaunchOptions
-from atropos_cli.console.command import Command
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import again, counted, end
-from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode, LaunchError, UsageError
-from atropos_cli.serving.options import Engine, option_table
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import Command, ExitCode, JsonOption, Session, again, counted, end, with_flags
+from atropos_cli.sdk.launchers import LaunchError
+from atropos_cli.sdk.serving import Engine
+from atropos_serving.options import option_table
+from atropos_serving.settings import LAUNCH, LaunchOptions
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.job import JobPlan
-    from atropos_cli.serving.platforms import Platform
-    from atropos_cli.serving.record import ServerRecord
-    from atropos_cli.serving.servers import Servers
+    from atropos_cli.sdk.launchers import JobPlan
+    from atropos_cli.sdk.serving import Platform, ServerRecord
+    from atropos_serving.servers import Servers
 
 _ANY = "MODEL"
 SHOWN = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -89,7 +87,7 @@ class _LaunchCommand(Command):
 
 
 def _run(session: Session, call: Given, model: str | None) -> int:
-    from atropos_cli.cli import servers
+    from atropos_serving.commands import servers
 
     options, as_json = call.options, call.as_json
     if sum((options.status, options.stop, options.detach, options.tmux, options.slurm)) > 1:
@@ -131,12 +129,11 @@ def prepare(
 
     place: (what a node is, nodes, GPUs on each) when this machine is not the one that serves.
     """
-    import atropos_cli
-    from atropos_cli.domain.job import JobPlan, Resources
-    from atropos_cli.serving.platforms import Platform, detect
-    from atropos_cli.serving.prepare import check_ports, look_up
-    from atropos_cli.serving.servers import ServerRequest, plan_servers
-    from atropos_cli.serving.state import default_name
+    from atropos_cli.sdk.jobs import core_version
+    from atropos_cli.sdk.launchers import JobPlan, Resources
+    from atropos_cli.sdk.serving import Platform, default_name, detect
+    from atropos_serving.prepare import check_ports, look_up
+    from atropos_serving.servers import ServerRequest, plan_servers
 
     here = place is None
     if place is None:
@@ -164,7 +161,7 @@ def prepare(
     if here:
         check_ports(call.options.port, len(planned.heads))
     plan = JobPlan(
-        atropos_version=atropos_cli.__version__,
+        atropos_version=core_version,
         name=call.options.name or default_name(call.model),
         components=planned.components,
         resources=Resources(nodes=nodes, gpus_per_node=gpus),
@@ -177,8 +174,8 @@ def prepare(
 
 def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
     """The words that start the engine; None: its name, to be found on PATH where it runs."""
-    from atropos_cli.serving.command import MODULES
-    from atropos_cli.serving.prepare import engine_program
+    from atropos_serving.command import MODULES
+    from atropos_serving.prepare import engine_program
 
     python = call.options.engine_python
     if not here and python is not None:
@@ -199,8 +196,8 @@ def offline() -> bool:
 
 def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, ServerRecord]:
     """Write the server's folder. Raises LaunchError when the name is in use."""
-    from atropos_cli.jobs.folder import write_job
-    from atropos_cli.serving.state import running, server_folder, taken, write_record
+    from atropos_cli.sdk.jobs import write_job
+    from atropos_cli.sdk.serving import running, server_folder, taken, write_record
 
     folder = server_folder(plan.name)
     if running(folder):
@@ -215,7 +212,7 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
     import socket
     import time
 
-    from atropos_cli.serving.record import ServerRecord
+    from atropos_cli.sdk.serving import ServerRecord
 
     return ServerRecord(
         name=name,
@@ -229,7 +226,7 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
 
 
 def _begun(session: Session, record: ServerRecord) -> ExitCode:
-    from atropos_cli.cli.servers import status_command
+    from atropos_serving.commands.servers import status_command
 
     end(session.out, f"{record.name} is starting", status_command(record))
     return ExitCode.OK
@@ -261,9 +258,9 @@ def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> Non
 
 def _in_tmux(session: Session, call: Given) -> int:
     """Run the noted server in the foreground of a tmux session."""
-    from atropos_cli.cli import servers
-    from atropos_cli.cli.launchers import make_launcher
-    from atropos_cli.ports.launcher import JobSpec
+    from atropos_cli.sdk.jobs import make_launcher
+    from atropos_cli.sdk.launchers import JobSpec
+    from atropos_serving.commands import servers
 
     plan, _ = prepare(session, call)
     folder, record = note(call, plan, "tmux")
@@ -283,9 +280,8 @@ def _in_tmux(session: Session, call: Given) -> int:
 
 def _in_slurm(session: Session, call: Given) -> int:
     """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
-    from atropos_cli.cli import launchslurm
-    from atropos_cli.serving.platforms import Platform, detect
-    from atropos_cli.serving.state import default_name, read_server, server_folder, write_record
+    from atropos_cli.sdk.serving import Platform, default_name, detect, read_server, server_folder, write_record
+    from atropos_serving.commands import batch
 
     options = call.options
     gpus = options.gpus or 0
@@ -296,15 +292,15 @@ def _in_slurm(session: Session, call: Given) -> int:
     before = read_server(folder)
     if before is not None and before.state in ("starting", "ready") and not options.dry_run:
         raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
-    batch = launchslurm.Batch(options.nodes, gpus, options.time, options.profile, call.config)
-    number = launchslurm.submit(session, plan, folder, batch, dry_run=options.dry_run, as_json=call.as_json)
+    place = batch.Batch(options.nodes, gpus, options.time, options.profile, call.config)
+    number = batch.submit(session, plan, folder, place, dry_run=options.dry_run, as_json=call.as_json)
     if number is None:
         return ExitCode.OK
     record = _record(open_to_all, folder.name, "slurm").replace(job_id=number, host="")
     write_record(folder, record)
     if not options.wait:
         return _begun(session, record)
-    return launchslurm.wait_ready(session, folder, as_json=call.as_json)
+    return batch.wait_ready(session, folder, as_json=call.as_json)
 
 
 sglang = launch_command("sglang")

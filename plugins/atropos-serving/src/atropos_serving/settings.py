@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.sdk.commands import CommandOptions, option
 
 LAUNCH = "launch"
 SERVER, HOW, WHICH = "Server", "How it runs", "Servers that run"
