@@ -51,8 +51,8 @@ COMMANDS: dict[str, LazyCommand] = {
         f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
     ),
     "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
-    "launch-sglang": LazyCommand(f"{_COMMANDS}.launch:sglang", "Start SGLang servers for a model.", JOBS),
-    "launch-vllm": LazyCommand(f"{_COMMANDS}.launch:vllm", "Start vLLM servers for a model.", JOBS),
+    "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
+    "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
     "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),

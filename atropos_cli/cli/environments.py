@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from atropos_cli.cli.lazy import Command, Group, add_common, command_of, new_app
+from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
+from atropos_cli.console.command import Command
 from atropos_cli.console.commands import entries_of, set_signature
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,6 +15,7 @@ from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.jobs.order import Order, PlannedRun
 from atropos_cli.jobs.prepare import RUNS, world_variables
+from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
 _REFUSED = frozenset({"job", "slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
 _DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
 """Stands for servers whose addresses are known when the job runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serve:
-    """Servers to start beside the command. extra: options for the engine, verbatim."""
-
-    engine: Literal["sglang", "vllm"]
-    model: str | None = None
-    tp: int | None = None
-    dp: int | None = None
-    python: str | None = None
-    extra: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +120,10 @@ def _with_model(words: tuple[str, ...], serve: Serve) -> tuple[tuple[str, ...], 
 
 def _served(session: Session, order: Order, serve: Serve) -> Order:
     """The order with the servers as components of its job."""
-    from atropos_cli.config.serving import LaunchSettings
-    from atropos_cli.serving.platforms import Platform, detect
-    from atropos_cli.serving.prepare import engine_program, look_up
-    from atropos_cli.serving.servers import ServerRequest, plan_servers
+    from atropos_cli.plugins.servers import plan_servers
 
-    gpus = order.resources.gpus_per_node
-    servers = plan_servers(
-        ServerRequest(
-            engine=serve.engine,
-            model=serve.model or "",
-            settings=LaunchSettings(tp=serve.tp, dp=serve.dp),
-            extra=serve.extra,
-            nodes=order.resources.nodes,
-            gpus_per_node=gpus,
-            # The GPUs are those of the compute nodes, which may be of any kind; without GPUs it is a CPU job.
-            platform=Platform("gpu") if gpus else Platform("cpu", memory=detect().memory),
-            info=look_up(serve.model or "", offline=False, ask_hub=False),
-            program=engine_program(serve.engine, serve.python) if serve.python else None,
-        )
-    )
-    for note in servers.notes:
+    served = plan_servers(session.registry, serve, order.resources.nodes, order.resources.gpus_per_node)
+    for note in served.notes:
         session.out.note(note)
-    urls = tuple(f"http://{{endpoint:{item.name}}}/v1" for item in servers.heads)
-    return replace(order, servers=tuple(servers.components), urls=urls)
+    urls = tuple(f"http://{{endpoint:{name}}}/v1" for name in served.heads)
+    return replace(order, servers=served.components, urls=urls)

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.cli import habits
 from atropos_cli.cli.examples import write_examples
+from atropos_cli.console.command import Command
 from atropos_cli.console.output import QUIET, VERBOSE
 from atropos_cli.errors import ComponentNotFound, PluginError, UsageError
 from atropos_cli.paths import home
@@ -44,36 +45,6 @@ class LazyCommand:
 
 class Help(UsageError):
     """A command group was called without a command: the answer is its help."""
-
-
-class Command(TyperCommand):
-    """A command whose help shows its options in sections (`rich_help_panel`), in plain text."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                default = "Arguments" if param.param_type_name == "argument" else "Options"
-                panels.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
-        general = panels.pop("Options")
-        for title, rows in [*panels.items(), ("Options", general)]:
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl([(self.shown_name(_switch(name, text)), text) for name, text in rows])
-
-    def shown_name(self, name: str) -> str:
-        """The first column of an option's help, as the parser would print it."""
-        return name
-
-
-_NEGATED = re.compile(r"^((?:-\w, )?--([\w-]+)) / --no-\2$")
-
-
-def _switch(name: str, text: str) -> str:
-    """A switch that is off until it is given is shown without the name that turns it off again."""
-    found = _NEGATED.match(name)
-    return name if found is None or "default: " in text else found[1]
 
 
 class Group(TyperGroup):
@@ -230,7 +201,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     elif hasattr(loaded, "launcher"):
         command = load_target("atropos_cli.cli.commands.job:launcher_group")(loaded.launcher, loaded.help)
     elif callable(loaded):
-        command = _plain_command(loaded, name=name)
+        command = _plain_command(loaded, name=name, cls=getattr(loaded, "command_class", Command))
     else:
         raise TypeError(f"expected a typer.Typer or a function, got {type(loaded).__name__}")
     command.params = [param for param in command.params if param.name not in _COMPLETION]

@@ -14,12 +14,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.joborders import Serve, Wanted, make_order, model_of
+from atropos_cli.cli.joborders import Wanted, make_order, model_of
 from atropos_cli.cli.jobs import Face, print_submitted
-from atropos_cli.cli.launchers import make_launcher, native_options
+from atropos_cli.cli.launchers import native_options
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, UsageError
+from atropos_cli.jobs.launchers import make_launcher
+from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
     from atropos_cli.domain.pipeline import Pipeline, ReadyStep

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.lazy import Command, command_of
+from atropos_cli.cli.lazy import command_of
+from atropos_cli.console.command import Command
 from atropos_cli.errors import AtroposError
 
 if TYPE_CHECKING:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from importlib import metadata
 
-SHARED = frozenset({"train", "trainer", "trainers", "launch", "launcher", "launchers", "writers", "reward", "serve"})
+SHARED = frozenset({"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "serve"})
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
     | {"prompt-gen", "push", "view", "reevaluate", "journal", "job", "slurm", "tmux", "pipeline", "new", "prefetch"}
     | {"env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
-    | {"plugins-check", "doctor"}
+    | {"plugins-check", "doctor", "launch"}
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"
+_TOGETHER = frozenset({"launch-sglang", "launch-vllm"})
+"""Commands without sections of their own: they share [launch]."""
 
 
 def is_section(name: str) -> bool:
     """Does a command have this section, one of ours or of an installed plugin?"""
     if name in COMMANDS or name in SHARED:
         return True
-    return any(name == point.name or name.startswith(f"{point.name}-") for point in metadata.entry_points(group=_GROUP))
+    points = {point.name for point in metadata.entry_points(group=_GROUP)} - _TOGETHER
+    return any(name == point or name.startswith(f"{point}-") for point in points)
 
 
 def variable_prefix(section: str) -> str:
@@ -28,5 +31,5 @@ def variable_prefix(section: str) -> str:
     return f"{section.replace('-', '_').upper()}__"
 
 
-PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "launch", "reward"}))
+PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward"}))
 """Beginnings of the variables, after ATROPOS_, that belong to a section of a command."""

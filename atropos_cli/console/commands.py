@@ -24,6 +24,7 @@ from atropos_cli.config.options import Option, choice_text
 from atropos_cli.config.problems import Origin
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket, Entry
+from atropos_cli.console.command import Command
 from atropos_cli.console.session import session_of
 
 ConfigOption = Annotated[
@@ -139,6 +140,7 @@ def with_flags(
     section: str,
     model: type[BaseModel],
     stops: Mapping[str, Callable[[], None]] | None = None,
+    cls: type[Command] = Command,
     *,
     others: Collection[str] = (),
     own_only: bool = False,
@@ -148,14 +150,16 @@ def with_flags(
     The function names what it wants: `options` (the model), `session`, `resolved` (the model's values with their
     origins), `config` (the file that --config names), `ctx`. What other parameters it has are parameters of typer:
     the command's arguments, and --json.
-    stops: switches that print something and end the command, whatever else is given. others: keys of the section
-    that other commands take, where several share one. own_only: for commands that carry out what was planned before;
-    mistakes in other sections of a file are passed over.
+    stops: switches that print something and end the command, whatever else is given. cls: of the command, for one
+    that reads its words in a way of its own. others: keys of the section that other commands take, where several
+    share one. own_only: for commands that execute an earlier plan; mistakes in other sections of a file do not matter.
     """
     bucket = command_bucket(section, model, others, own_only=own_only)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        return command_with(function, bucket, stops or {})
+        made: Any = command_with(function, bucket, stops or {})
+        made.command_class = cls
+        return made  # type: ignore[no-any-return]
 
     return decorate
 

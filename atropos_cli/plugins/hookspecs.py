@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from atropos_cli.plugins.spec import ComponentSpec
     from atropos_cli.ports.analyzer import Analyzer
     from atropos_cli.ports.modelfile import ModelFile
+    from atropos_cli.ports.serving import Serve, Served
 
 PROJECT = "atropos"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -97,6 +98,15 @@ def atropos_analyze(env: str) -> Analyzer | None:
 @hookspec
 def atropos_open_model_file(path: Path) -> ModelFile | None:
     """The model in a file, opened; None for a format that the plugin does not read. The first plugin wins."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_plan_servers(serve: Serve, nodes: int, gpus_per_node: int) -> Served | None:
+    """Servers beside the command of a job, for --serve; None for an engine that the plugin does not know.
+
+    nodes and gpus_per_node: of the job. The first plugin wins.
+    """
     raise AssertionError("a hook specification is never called")
 
 

@@ -19,7 +19,14 @@ from atropos_cli.plugins.spec import KINDS, Kind
 
 REGISTER_HOOKS: dict[str, Kind] = {f"atropos_register_{kind}s": kind for kind in KINDS}
 OBSERVER_HOOKS = ("atropos_run_started", "atropos_group_scored", "atropos_run_finished")
-HOOK_NAMES = (*REGISTER_HOOKS, *OBSERVER_HOOKS, "atropos_analyze", "atropos_open_model_file", "atropos_doctor")
+HOOK_NAMES = (
+    *REGISTER_HOOKS,
+    *OBSERVER_HOOKS,
+    "atropos_analyze",
+    "atropos_open_model_file",
+    "atropos_plan_servers",
+    "atropos_doctor",
+)
 
 
 class BadHook(Exception):

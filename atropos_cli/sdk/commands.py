@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.config.pairs import put_once, variable
+from atropos_cli.console.command import Command
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import (
     FORMAT,
@@ -23,7 +24,7 @@ from atropos_cli.console.dataio import (
     ticking,
     write_rejects,
 )
-from atropos_cli.console.ending import counted, end, shell
+from atropos_cli.console.ending import again, counted, end, shell
 from atropos_cli.console.names import safe_name
 from atropos_cli.console.output import Output
 from atropos_cli.console.session import Session, session_of
@@ -34,6 +35,7 @@ __all__ = [
     "FORMAT",
     "READING",
     "WRITING",
+    "Command",
     "CommandOptions",
     "ExitCode",
     "FormatOptions",
@@ -45,6 +47,7 @@ __all__ = [
     "Reading",
     "Session",
     "SplitOptions",
+    "again",
     "counted",
     "data_fd",
     "data_stream",

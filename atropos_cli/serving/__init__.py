@@ -1,1 +1,1 @@
-"""Inference servers: their needs of a machine, the commands of SGLang and vLLM, their life cycle."""
+"""Inference servers as the core knows them: records of those that run, and the machine they run on."""

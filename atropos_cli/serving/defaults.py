@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from atropos_cli.serving.options import Engine
+from atropos_cli.ports.serving import Engine
 from atropos_cli.serving.platforms import Platform
 
 GIB = 1 << 30

@@ -57,7 +57,7 @@ def _plain(value: Any) -> str:
     """A constant, or an option in the form that typer reads."""
     for shown in getattr(value, "__metadata__", ()):
         return f"A parameter of a command: {shown.help}"
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | int | float | tuple):
         return f"`{value!r}`."
     raise SystemExit(f"docs/_pages/sdk.py does not say what {value!r} is")
 

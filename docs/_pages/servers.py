@@ -93,7 +93,9 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _settings() -> str:
-    from atropos_cli.config.serving import launch_bucket
+    from atropos_serving.settings import LaunchSettings
+
+    from atropos_cli.config.options import options_of
 
     rows = [
         (
@@ -104,15 +106,16 @@ def _settings() -> str:
             quoted(option.default_text),
             option.description + (f" ({option.range})" if option.range else ""),
         )
-        for option in launch_bucket().options
+        for option in options_of(LaunchSettings)
     ]
     return table(("flag", "key in `[launch]`", "variable", "type", "default", "meaning"), rows)
 
 
 def _words(engine: Any, **settings: Any) -> list[str]:
-    from atropos_cli.config.serving import LaunchSettings
+    from atropos_serving.servers import ServerRequest, plan_servers
+    from atropos_serving.settings import LaunchSettings
+
     from atropos_cli.serving.platforms import Gpu, Platform
-    from atropos_cli.serving.servers import ServerRequest, plan_servers
 
     gpus = tuple(Gpu(n, "NVIDIA H100", 81559, 0, (9, 0), "", "", token=str(n)) for n in range(2))
     have = LaunchSettings(**{"tp": 1, **settings})
@@ -186,7 +189,7 @@ def _default_row(name: str, found: list[Any]) -> tuple[str, ...]:
 
 
 def _families() -> str:
-    from atropos_cli.serving.families import FAMILIES
+    from atropos_serving.families import FAMILIES
 
     rows = []
     for family in FAMILIES:
@@ -198,7 +201,9 @@ def _families() -> str:
 
 
 def _gone() -> str:
-    from atropos_cli.serving.options import ENGINES, GONE, option_table
+    from atropos_serving.options import GONE, option_table
+
+    from atropos_cli.ports.serving import ENGINES
 
     rows = [
         (engine, f"`{old}`", f"`{new}`" if new.startswith("--") else new)

@@ -64,6 +64,10 @@ def _tell_dotenv(out: Output) -> None:
         )
 
 
+_OF_SECTION = {"launch": "launch-vllm"}
+"""A section that commands share, and one of them."""
+
+
 class _ShowGroup(Group):
     """`config show COMMAND`, for the commands below and every other that has options."""
 
@@ -71,7 +75,8 @@ class _ShowGroup(Group):
         found = super().get_command(ctx, cmd_name)
         if found is not None:
             return found
-        command = ctx.find_root().command.get_command(ctx.find_root(), cmd_name)
+        name = _OF_SECTION.get(cmd_name, cmd_name)
+        command = ctx.find_root().command.get_command(ctx.find_root(), name)
         members = getattr(command, "commands", {})
         if not members:
             return _shower(command, cmd_name)
@@ -131,20 +136,6 @@ class _ShowTraining(TrainMethods):
         named = any(word in METHODS or word in ("--help", "-h") for word in args)
         start = [] if named or (args and not args[0].startswith("-")) else ["grpo"]
         return super().parse_args(ctx, [*start, *args])
-
-
-def show_launch(ctx: typer.Context, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Print section [launch], which launch-sglang and launch-vllm share."""
-    from atropos_cli.config.buckets import backend_bucket, environment_bucket, settings_bucket
-    from atropos_cli.config.resolve import resolve
-    from atropos_cli.config.serving import LAUNCH, launch_bucket
-    from atropos_cli.config.show import rows
-    from atropos_cli.config.sources import collect
-
-    buckets = [settings_bucket(), environment_bucket(None), backend_bucket(None), launch_bucket()]
-    resolved = resolve(buckets, collect(buckets, config=config))
-    found = [row for row in rows(resolved) if row.key.startswith(f"{LAUNCH}.")]
-    print_rows(found, session_of(ctx), as_json=as_json)
 
 
 def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> None:
@@ -208,5 +199,4 @@ def _show_training() -> None:
 
 
 show.add_typer(_training, name="train")
-show.command("launch")(show_launch)
 app.add_typer(show, name="show")

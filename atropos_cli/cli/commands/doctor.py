@@ -21,8 +21,8 @@ from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, ExitCode
 from atropos_cli.network import get
+from atropos_cli.ports.serving import ENGINES
 from atropos_cli.serving.defaults import defaults_for
-from atropos_cli.serving.options import ENGINES
 from atropos_cli.serving.platforms import Platform, detect
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.cli.environments import Chosen, Use, environment_app
-from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.spread import Elsewhere, check_spreads, job_of, spread
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
@@ -14,6 +13,7 @@ from atropos_cli.config.problems import DEFAULT
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.jobs.launchers import make_launcher
 from atropos_cli.jobs.order import PlannedRun, makes_plan
 
 OUTPUT, ELSEWHERE = "Output", "Elsewhere"

@@ -16,9 +16,9 @@ import typer
 
 from atropos_cli.cli.jobdefault import described_command
 from atropos_cli.cli.joboptions import ListOptions, LogsOptions, ProfileOptions, SubmitOptions, WhichOptions
-from atropos_cli.cli.joborders import Serve, Wanted, make_order
-from atropos_cli.cli.jobs import Face, print_status, print_submitted, show, wait_for
-from atropos_cli.cli.launchers import make_launcher, native_options, stored_name, variables
+from atropos_cli.cli.joborders import Wanted, make_order
+from atropos_cli.cli.jobs import Face, print_status, print_submitted, wait_for
+from atropos_cli.cli.launchers import native_options, variables
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.config.commands import command_bucket
 from atropos_cli.config.launchers import FILE_KEYS, profile_variable
@@ -29,6 +29,9 @@ from atropos_cli.console.commands import JsonOption, command_with
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
+from atropos_cli.jobs.dryrun import show
+from atropos_cli.jobs.launchers import make_launcher, stored_name
+from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources

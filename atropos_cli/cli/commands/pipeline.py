@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atropos_cli.cli import pipeline_jobs
-from atropos_cli.cli.launchers import make_launcher
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.resolve import all_commands, first_mistake
 from atropos_cli.config.commands import CommandOptions, option
@@ -19,6 +18,7 @@ from atropos_cli.console.ending import again, counted, end, shell
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.jobs.launchers import make_launcher
 
 if TYPE_CHECKING:
     from atropos_cli.domain.pipeline import Pipeline, ReadyStep

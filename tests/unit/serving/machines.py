@@ -1,4 +1,4 @@
-"""Machines for tests: a nvidia-smi that prints what real ones print, and platforms made by hand."""
+"""Machines for tests: a nvidia-smi that prints what real ones print."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from atropos_cli.serving.platforms import Gpu, Platform
 
 # Lines of `nvidia-smi --query-gpu=index,name,memory.total,memory.used,driver_version,uuid,mig.mode.current,compute_cap
 # --format=csv,noheader,nounits`, one GPU each; the number is filled in.
@@ -54,15 +52,3 @@ def fake_smi(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
-def machine(kind: str, count: int = 8) -> Platform:
-    """A platform of `count` equal GPUs."""
-    sizes = {"v100": (32768, (7, 0)), "a100": (81920, (8, 0)), "h100": (81559, (9, 0)), "h200": (143771, (9, 0))}
-    sizes |= {"b200": (183359, (10, 0)), "gpu": (24564, (8, 9))}
-    memory, capability = sizes[kind]
-    gpus = tuple(
-        Gpu(number, f"NVIDIA {kind.upper()}", memory, 0, capability, "550.54.15", f"GPU-{number}", token=str(number))
-        for number in range(count)
-    )
-    return Platform(kind, gpus, count, 64.0, 1 << 39)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode, LaunchError
+from atropos_cli.sdk.commands import ExitCode, Session
+from atropos_cli.sdk.launchers import LaunchError
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.job import JobPlan
+    from atropos_cli.sdk.launchers import JobPlan
 
 _POLL = 1.0
 
@@ -29,11 +29,9 @@ class Batch:
 
 def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_run: bool, as_json: bool) -> str | None:
     """Submit the servers' job; its id, or None for a dry run, which prints it."""
-    from atropos_cli.cli.jobs import show
-    from atropos_cli.cli.launchers import make_launcher
-    from atropos_cli.config.sizes import job_name, parse_time
-    from atropos_cli.domain.job import Resources
-    from atropos_cli.jobs import prepare as jobs
+    from atropos_cli.sdk.jobs import Prepared, make_launcher, show, spec_of
+    from atropos_cli.sdk.jobs import submit as submit_job
+    from atropos_cli.sdk.launchers import Resources, job_name, parse_time
 
     launcher = make_launcher(session, "slurm", (), batch.profile, batch.config)
     resources = Resources(
@@ -42,23 +40,20 @@ def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_r
         time_s=None if batch.time is None else parse_time(batch.time),
     )
     full = launcher.adapt(plan.replace(resources=resources, name=job_name(plan.name), expose=True), folder)
-    prepared = jobs.Prepared(full, jobs.spec_of(full, folder), folder)
+    prepared = Prepared(full, spec_of(full, folder), folder)
     launcher.render(prepared.spec)
     if dry_run:
         show(session.out, launcher, prepared, as_json=as_json)
         return None
-    return jobs.submit(prepared, launcher)
+    return submit_job(prepared, launcher)
 
 
 def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
     """Wait until the job's servers are ready; Ctrl-C leaves the job in the queue."""
-    from atropos_cli.cli.launchers import make_launcher
-    from atropos_cli.cli.servers import announce, failure
-    from atropos_cli.jobs.folder import read_job
-    from atropos_cli.jobs.status import view
-    from atropos_cli.jobs.store import read_submitted
-    from atropos_cli.serving.hold import capabilities
-    from atropos_cli.serving.state import read_server, write_record
+    from atropos_cli.sdk.jobs import make_launcher, read_job, read_submitted, view
+    from atropos_cli.sdk.serving import read_server, write_record
+    from atropos_serving.commands.servers import announce, failure
+    from atropos_serving.hold import capabilities
 
     shown = ""
     while True:

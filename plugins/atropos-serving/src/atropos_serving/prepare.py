@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import ConfigError, LaunchError, UsageError
-from atropos_cli.network import get
-from atropos_cli.serving.command import MODULES, PROGRAMS
-from atropos_cli.serving.diagnose import listening, port_owner
-from atropos_cli.serving.modelinfo import ModelInfo, find_model, hub_cache, model_info, read_model
-from atropos_cli.serving.options import Engine
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.launchers import LaunchError
+from atropos_cli.sdk.serving import Engine, get
+from atropos_serving.command import MODULES, PROGRAMS
+from atropos_serving.diagnose import listening, port_owner
+from atropos_serving.modelinfo import ModelInfo, find_model, hub_cache, model_info, read_model
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TIMEOUT = 5.0

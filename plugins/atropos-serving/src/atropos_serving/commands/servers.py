@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session
-from atropos_cli.errors import AtroposError, BackendError, ConfigError, ExitCode, LaunchError, UsageError
-from atropos_cli.network import get
-from atropos_cli.streams import data_stream
+from atropos_cli.sdk import AtroposError, ConfigError, UsageError
+from atropos_cli.sdk.backends import BackendError
+from atropos_cli.sdk.commands import ExitCode, Session, counted, data_stream, end, shell
+from atropos_cli.sdk.launchers import LaunchError
+from atropos_cli.sdk.serving import get
 
 if TYPE_CHECKING:
-    from atropos_cli.serving.record import ServerRecord
+    from atropos_cli.sdk.serving import ServerRecord
 
 _TAIL = 12
 _ERRORS = 6
@@ -34,8 +34,8 @@ _STOP_PATIENCE = 40.0
 
 def run_here(session: Session, folder: Path, *, as_json: bool) -> int:
     """Serve in the foreground until Ctrl-C. Raises LaunchError or BackendError when it fails."""
-    from atropos_cli.serving.hold import STOPPED, serve
-    from atropos_cli.serving.state import read_server
+    from atropos_cli.sdk.serving import read_server
+    from atropos_serving.hold import STOPPED, serve
 
     def on_ready(found: ServerRecord) -> None:
         announce(session, found, as_json=as_json, how="Ctrl-C stops it.")
@@ -54,7 +54,7 @@ def start_detached(folder: Path) -> Callable[[], bool]:
     """Start the launcher in a session of its own: the end of this terminal does not reach it. Returns: does it live?"""
     with (folder / _LAUNCH_LOG).open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-P", "-m", "atropos_cli.serving.hold", str(folder)],
+            [sys.executable, "-P", "-m", "atropos_serving.hold", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -66,7 +66,7 @@ def start_detached(folder: Path) -> Callable[[], bool]:
 
 def wait_ready(session: Session, folder: Path, alive: Callable[[], bool], *, as_json: bool) -> int:
     """Wait for a detached server, with its launcher's words; Ctrl-C leaves it starting."""
-    from atropos_cli.serving.state import read_server
+    from atropos_cli.sdk.serving import read_server
 
     try:
         while True:
@@ -119,8 +119,8 @@ def abilities(record: ServerRecord) -> str:
 
 def failure(folder: Path, record: ServerRecord | None) -> AtroposError:
     """Why the servers are down: the guilty one's last lines, its log, and what is known of such lines."""
-    from atropos_cli.jobs.folder import read_record
-    from atropos_cli.serving.diagnose import hint_of
+    from atropos_cli.sdk.jobs import read_record
+    from atropos_serving.diagnose import hint_of
 
     end = read_record(folder / "exit.json") or {}
     reason = (record.reason if record else None) or end.get("reason") or "the launcher ended without a word"
@@ -152,7 +152,7 @@ def _tail(log: Path) -> list[str]:
 
 def show_status(session: Session, name: str | None, *, as_json: bool) -> int:
     """All servers, or one of them: exit code 1 unless that one is ready and answers."""
-    from atropos_cli.serving.state import all_servers, default_name
+    from atropos_cli.sdk.serving import all_servers, default_name
 
     records = all_servers()
     if name is not None:
@@ -214,7 +214,7 @@ def answers(record: ServerRecord) -> bool | None:
 
 def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
     """Stop a server and everything it started; without a name the only one that runs."""
-    from atropos_cli.serving.state import all_servers, default_name, read_server, server_folder
+    from atropos_cli.sdk.serving import all_servers, default_name, read_server, server_folder
 
     active = [record for record in all_servers() if record.state in ("starting", "ready")]
     if name is None:
@@ -247,8 +247,8 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
 
 def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
     """Cancel the batch job of a server that runs or waits."""
-    from atropos_cli.cli.launchers import make_launcher
-    from atropos_cli.serving.state import server_folder, write_record
+    from atropos_cli.sdk.jobs import make_launcher
+    from atropos_cli.sdk.serving import server_folder, write_record
 
     if record.state in ("starting", "ready") and record.job_id is not None:
         make_launcher(session, "slurm").cancel(record.job_id)
@@ -263,7 +263,7 @@ def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
 
 def _end(record: ServerRecord, folder: Path) -> float | None:
     """Stop the launcher that holds the folder; None when none does."""
-    from atropos_cli.serving.state import running
+    from atropos_cli.sdk.serving import running
 
     if not running(folder):
         return None

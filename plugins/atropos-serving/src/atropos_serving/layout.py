@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atropos_cli.errors import LaunchError, UsageError
-from atropos_cli.serving.modelinfo import ModelInfo
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.launchers import LaunchError
+from atropos_serving.modelinfo import ModelInfo
 
 WEIGHTS_SHARE = 0.7
 """Of the memory a server may use; the rest is for the key-value cache and activations."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from atropos_cli.serving.options import Engine
+from atropos_cli.sdk.serving import Engine
 
 
 @dataclass(frozen=True, slots=True)

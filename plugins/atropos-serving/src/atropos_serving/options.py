@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-Engine = Literal["sglang", "vllm"]
-ENGINES: tuple[Engine, ...] = ("sglang", "vllm")
+from atropos_cli.sdk.serving import Engine
 
 GONE: dict[Engine, dict[str, str]] = {
     "sglang": {
@@ -63,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 @cache
 def option_table(engine: Engine) -> OptionTable:
     """The table that comes with atropos."""
-    text = resources.files("atropos_cli.serving").joinpath(f"options_{engine}.json").read_text("utf-8")
+    text = resources.files("atropos_serving").joinpath(f"options_{engine}.json").read_text("utf-8")
     data = json.loads(text)
     return OptionTable(engine, data["version"], tuple(data["options"]))
 

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from atropos_serving.layout import Room, plan_layout
+from atropos_serving.modelinfo import ModelInfo, find_model, model_info, read_model
 
-from atropos_cli.errors import LaunchError, UsageError
-from atropos_cli.serving.layout import Room, plan_layout
-from atropos_cli.serving.modelinfo import ModelInfo, find_model, model_info, read_model
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.launchers import LaunchError
 
 QWEN3_8B = {
     "num_attention_heads": 32,

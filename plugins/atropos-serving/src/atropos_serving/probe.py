@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any
 
-from atropos_cli.serving.options import Engine
+from atropos_cli.sdk.serving import Engine
 
 _TIMEOUT = 120.0
 _PROMPT = "The capital of France is"

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_serving.families import FAMILIES, parsers_for
+from atropos_serving.modelinfo import ModelInfo
+from atropos_serving.options import GONE, option_table, parser_of, problems
+from atropos_serving.servers import ServerRequest, plan_servers
+from atropos_serving.settings import LaunchSettings
 
-from atropos_cli.config.serving import LaunchSettings
-from atropos_cli.domain.job import Component
 from atropos_cli.domain.placeholders import fill
-from atropos_cli.errors import LaunchError, UsageError
-from atropos_cli.serving.families import FAMILIES, parsers_for
-from atropos_cli.serving.modelinfo import ModelInfo
-from atropos_cli.serving.options import ENGINES, GONE, Engine, option_table, parser_of, problems
-from atropos_cli.serving.platforms import Platform
-from atropos_cli.serving.servers import ServerRequest, plan_servers
-
-from .machines import machine
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.launchers import Component, LaunchError
+from atropos_cli.sdk.serving import ENGINES, Engine, Gpu, Platform
 
 ROOT = Path(__file__).resolve().parents[3]
 EIGHT = ModelInfo("Qwen/Qwen3-8B", 32, 8, 36, 16_400_000_000, 147_456, 40960)
@@ -40,6 +38,18 @@ FULL = LaunchSettings(
     tool_parser="hermes",
     reasoning_parser="auto",
 )
+
+
+def machine(kind: str, count: int = 8) -> Platform:
+    """A platform of `count` equal GPUs."""
+    sizes = {"v100": (32768, (7, 0)), "a100": (81920, (8, 0)), "h100": (81559, (9, 0)), "h200": (143771, (9, 0))}
+    sizes |= {"b200": (183359, (10, 0)), "gpu": (24564, (8, 9))}
+    memory, capability = sizes[kind]
+    gpus = tuple(
+        Gpu(number, f"NVIDIA {kind.upper()}", memory, 0, capability, "550.54.15", f"GPU-{number}", token=str(number))
+        for number in range(count)
+    )
+    return Platform(kind, gpus, count, 64.0, 1 << 39)
 
 
 def requests(engine: Engine) -> Iterator[ServerRequest]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from atropos_cli.config.serving import LaunchSettings
-from atropos_cli.domain.job import Component, Warmup
-from atropos_cli.domain.placeholders import escape
-from atropos_cli.errors import LaunchError, UsageError
-from atropos_cli.serving.command import PROGRAMS, Call, Rank, check_extra, server_words
-from atropos_cli.serving.defaults import Defaults, cpu_cache_gib, defaults_for
-from atropos_cli.serving.layout import Layout, Room, Slice, plan_layout
-from atropos_cli.serving.modelinfo import ModelInfo
-from atropos_cli.serving.options import Engine, problems
-from atropos_cli.serving.platforms import Platform
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.jobs import escape
+from atropos_cli.sdk.launchers import Component, LaunchError, Warmup
+from atropos_cli.sdk.serving import Defaults, Engine, Platform, cpu_cache_gib, defaults_for
+from atropos_serving.command import PROGRAMS, Call, Rank, check_extra, server_words
+from atropos_serving.layout import Layout, Room, Slice, plan_layout
+from atropos_serving.modelinfo import ModelInfo
+from atropos_serving.options import problems
+from atropos_serving.settings import LaunchSettings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 VLLM_ENGINE_DEAD = 503

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atropos_cli.config.serving import LaunchSettings
-from atropos_cli.errors import UsageError
-from atropos_cli.serving.defaults import Defaults
-from atropos_cli.serving.families import parsers_for
-from atropos_cli.serving.options import Engine
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.serving import Defaults, Engine
+from atropos_serving.families import parsers_for
+from atropos_serving.settings import LaunchSettings
 
 PROGRAMS: dict[Engine, tuple[str, ...]] = {"sglang": ("sglang", "serve"), "vllm": ("vllm", "serve")}
 MODULES: dict[Engine, tuple[str, ...]] = {

@@ -16,15 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.domain.job import JobPlan
-from atropos_cli.errors import LaunchError
-from atropos_cli.jobs.folder import read_job, read_record
-from atropos_cli.jobs.placing import LocalPlacer
-from atropos_cli.jobs.supervisor import run_job
-from atropos_cli.serving.endpoints import addresses, all_ready, base_url
-from atropos_cli.serving.probe import probe
-from atropos_cli.serving.record import ServerRecord
-from atropos_cli.serving.state import held, read_server, write_record
+from atropos_cli.sdk.jobs import LocalPlacer, read_job, read_record, run_job
+from atropos_cli.sdk.launchers import JobPlan, LaunchError
+from atropos_cli.sdk.serving import ServerRecord, addresses, all_ready, base_url, held, read_server, write_record
+from atropos_serving.probe import probe
 
 _EVERY = 0.3
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP)

@@ -1,0 +1,28 @@
+"""`--serve ENGINE`: servers beside the command of a job."""
+
+from __future__ import annotations
+
+from atropos_cli.sdk.serving import Platform, Serve, Served, detect
+from atropos_serving.prepare import engine_program, look_up
+from atropos_serving.servers import ServerRequest, plan_servers
+from atropos_serving.settings import LaunchSettings
+
+
+def plan(serve: Serve, nodes: int, gpus_per_node: int) -> Served:
+    """The servers for nodes like those of the job. Raises UsageError, LaunchError for what cannot be."""
+    model = serve.model or ""
+    servers = plan_servers(
+        ServerRequest(
+            engine=serve.engine,
+            model=model,
+            settings=LaunchSettings(tp=serve.tp, dp=serve.dp),
+            extra=serve.extra,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            # The GPUs are those of the compute nodes, which may be of any kind; without GPUs it is a CPU job.
+            platform=Platform("gpu") if gpus_per_node else Platform("cpu", memory=detect().memory),
+            info=look_up(model, offline=False, ask_hub=False),
+            program=engine_program(serve.engine, serve.python) if serve.python else None,
+        )
+    )
+    return Served(servers.components, tuple(item.name for item in servers.heads), servers.notes)

@@ -1,0 +1,1 @@
+"""The commands `atropos launch-vllm` and `atropos launch-sglang`."""

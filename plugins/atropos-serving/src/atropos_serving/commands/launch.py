@@ -1,0 +1,307 @@
+"""`atropos launch-sglang MODEL`, `atropos launch-vllm MODEL`: start inference servers, here, detached or in tmux."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import Command, ExitCode, JsonOption, Session, again, counted, end, with_flags
+from atropos_cli.sdk.launchers import LaunchError
+from atropos_cli.sdk.serving import Engine
+from atropos_serving.options import option_table
+from atropos_serving.settings import LAUNCH, LaunchOptions
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk.launchers import JobPlan
+    from atropos_cli.sdk.serving import Platform, ServerRecord
+    from atropos_serving.servers import Servers
+
+_ANY = "MODEL"
+SHOWN = {"sglang": "SGLang", "vllm": "vLLM"}
+Model = Annotated[
+    str | None, typer.Argument(metavar="MODEL", help="Folder, or OWNER/NAME of the hub.", show_default=False)
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- OPTIONS", help="Options of the engine itself, verbatim.", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class Given:
+    """One call of the command. config: the file that --config names."""
+
+    engine: Engine
+    model: str
+    extra: tuple[str, ...]
+    options: LaunchOptions
+    as_json: bool
+    config: Path | None = None
+
+
+def launch_command(engine: Engine) -> Any:
+    """The command for one engine."""
+
+    def launch(
+        model: Model = None,
+        extra: Extra = None,
+        *,
+        options: LaunchOptions,
+        session: Session,
+        config: Path | None,
+        as_json: JsonOption = False,
+    ) -> int:
+        return _run(session, Given(engine, model or _ANY, tuple(extra or ()), options, as_json, config), model)
+
+    launch.__doc__ = (
+        f"Start {SHOWN[engine]} servers for a model and wait until they answer.\n\n"
+        "Sizes and options are chosen from the GPUs and the model where they are not given; what stands behind -- goes "
+        f"to the engine as it is. Section [launch] of a configuration file sets the same.\n\n"
+        f"atropos launch-{engine} Qwen/Qwen3-8B --detach"
+    )
+    cls = type("LaunchCommand", (_LaunchCommand,), {"engine": engine})
+    return with_flags(LAUNCH, LaunchOptions, cls=cls)(launch)
+
+
+class _LaunchCommand(Command):
+    """Says where an option of the engine belongs when it stands before the dashes."""
+
+    engine: Engine
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            wanted = str(getattr(error, "option_name", ""))
+            if wanted.replace("_", "-") in option_table(self.engine).names:
+                raise UsageError(
+                    f"{wanted} is an option of {SHOWN[self.engine]}, not of atropos",
+                    hint=f"put it behind two dashes: atropos launch-{self.engine} MODEL -- {wanted} ...",
+                ) from error
+            raise
+
+
+def _run(session: Session, call: Given, model: str | None) -> int:
+    from atropos_serving.commands import servers
+
+    options, as_json = call.options, call.as_json
+    if sum((options.status, options.stop, options.detach, options.tmux, options.slurm)) > 1:
+        raise UsageError("--status, --stop, --detach, --tmux and --slurm exclude each other")
+    if not options.slurm and (options.nodes > 1 or options.time or options.profile):
+        raise UsageError("--nodes, --time and --profile are for --slurm", hint="add --slurm")
+    if options.status:
+        return servers.show_status(session, options.name or model, as_json=as_json)
+    if options.stop:
+        return servers.stop_server(session, options.name or model, as_json=as_json)
+    if options.held is not None:
+        return servers.run_here(session, options.held, as_json=as_json)
+    if model is None and options.dry_run:
+        session.out.note(f"{_ANY} stands for the model, which was not named")
+    elif model is None:
+        raise UsageError(
+            "the model is missing", hint=f"atropos launch-{call.engine} OWNER/NAME, or a folder; --status lists servers"
+        )
+    if options.slurm:
+        return _in_slurm(session, call)
+    if options.tmux and not options.dry_run:
+        return _in_tmux(session, call)
+    plan, planned = prepare(session, call, dry_run=options.dry_run)
+    if options.dry_run:
+        _show(session, call, plan, planned)
+        return ExitCode.OK
+    folder, record = note(call, plan)
+    if options.detach:
+        alive = servers.start_detached(folder)
+        waits = options.wait
+        return servers.wait_ready(session, folder, alive, as_json=as_json) if waits else _begun(session, record)
+    return servers.run_here(session, folder, as_json=as_json)
+
+
+def prepare(
+    session: Session, call: Given, *, dry_run: bool = False, place: tuple[Platform, int, int] | None = None
+) -> tuple[JobPlan, Servers]:
+    """Look at the machine and the model, choose, check. Says what a user should know of it.
+
+    place: (what a node is, nodes, GPUs on each) when this machine is not the one that serves.
+    """
+    from atropos_cli.sdk.jobs import core_version
+    from atropos_cli.sdk.launchers import JobPlan, Resources
+    from atropos_cli.sdk.serving import Platform, default_name, detect
+    from atropos_serving.prepare import check_ports, look_up
+    from atropos_serving.servers import ServerRequest, plan_servers
+
+    here = place is None
+    if place is None:
+        machine = detect()
+        place = (machine, 1, len(machine.gpus))
+        wanted = call.options.gpus or 0
+        if dry_run and wanted > len(machine.gpus):
+            session.out.note(f"{len(machine.gpus)} of {wanted} GPUs are here: planned for a machine that has them")
+            place, here = (Platform("gpu"), 1, wanted), False
+    platform, nodes, gpus = place
+    request = ServerRequest(
+        engine=call.engine,
+        model=call.model,
+        settings=call.options,
+        extra=call.extra,
+        nodes=nodes,
+        gpus_per_node=gpus,
+        platform=platform,
+        info=None if call.model == _ANY else look_up(call.model, offline=offline(), ask_hub=gpus > 0),
+        program=_program(session, call, here=here, dry_run=dry_run),
+    )
+    planned = plan_servers(request, strict=call.options.strict)
+    for text in (*planned.notes, *([platform.problem] if platform.problem else [])):
+        session.out.warning(text)
+    if here:
+        check_ports(call.options.port, len(planned.heads))
+    plan = JobPlan(
+        atropos_version=core_version,
+        name=call.options.name or default_name(call.model),
+        components=planned.components,
+        resources=Resources(nodes=nodes, gpus_per_node=gpus),
+        cwd=str(Path.cwd()),
+        expose=call.options.host != "127.0.0.1",
+        start_timeout=call.options.start_timeout,
+    )
+    return plan, planned
+
+
+def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
+    """The words that start the engine; None: its name, to be found on PATH where it runs."""
+    from atropos_serving.command import MODULES
+    from atropos_serving.prepare import engine_program
+
+    python = call.options.engine_python
+    if not here and python is not None:
+        return (python, *MODULES[call.engine])
+    try:
+        return engine_program(call.engine, python)
+    except LaunchError as error:
+        if not dry_run:
+            raise
+        session.out.warning(error.message, error.hint)
+        return None
+
+
+def offline() -> bool:
+    """Is the hub out of bounds?"""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, ServerRecord]:
+    """Write the server's folder. Raises LaunchError when the name is in use."""
+    from atropos_cli.sdk.jobs import write_job
+    from atropos_cli.sdk.serving import running, server_folder, taken, write_record
+
+    folder = server_folder(plan.name)
+    if running(folder):
+        raise taken(folder)
+    write_job(plan, folder)
+    record = _record(call, plan.name, launcher)
+    write_record(folder, record)
+    return folder, record
+
+
+def _record(call: Given, name: str, launcher: str) -> ServerRecord:
+    import socket
+    import time
+
+    from atropos_cli.sdk.serving import ServerRecord
+
+    return ServerRecord(
+        name=name,
+        engine=call.engine,
+        model=call.model,
+        served_name=call.options.served_name or call.model,
+        launcher=launcher,
+        host=socket.gethostname(),
+        started=time.time(),
+    )
+
+
+def _begun(session: Session, record: ServerRecord) -> ExitCode:
+    from atropos_serving.commands.servers import status_command
+
+    end(session.out, f"{record.name} is starting", status_command(record))
+    return ExitCode.OK
+
+
+def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> None:
+    """The dry run."""
+    import shlex
+
+    if call.as_json:
+        session.out.json(
+            {
+                "plan": plan.model_dump(mode="json"),
+                "tp": planned.layout.tp,
+                "dp": planned.layout.dp,
+                "defaults": planned.defaults.as_json(),
+                "notes": list(planned.notes),
+            }
+        )
+        return
+    for item in plan.components:
+        words = [f"{key}={shlex.quote(value)}" for key, value in item.env.items()]
+        if item.gpus is not None:
+            words.insert(0, f"CUDA_VISIBLE_DEVICES={','.join(map(str, item.gpus))}")
+        port = f"  (port {item.port})" if item.port else ""
+        session.out.data(f"{item.name}: {' '.join([*words, shlex.join(item.argv)])}{port}")
+    end(session.out, f"would start {counted(len(plan.components), 'component')}", again(session.args))
+
+
+def _in_tmux(session: Session, call: Given) -> int:
+    """Run the noted server in the foreground of a tmux session."""
+    from atropos_cli.sdk.jobs import make_launcher
+    from atropos_cli.sdk.launchers import JobSpec
+    from atropos_serving.commands import servers
+
+    plan, _ = prepare(session, call)
+    folder, record = note(call, plan, "tmux")
+    command = (f"launch-{call.engine}", "--held", str(folder))
+    job = JobSpec(name=f"server-{plan.name}", run=str(folder), command=command, cwd=str(Path.cwd()))
+    launcher = make_launcher(session, "tmux")
+    number = launcher.submit(job)
+    session.out.note(f"atropos tmux attach {number} shows it")
+    if not call.options.wait:
+        return _begun(session, record)
+
+    def alive() -> bool:
+        return launcher.status(number).state in ("pending", "running")
+
+    return servers.wait_ready(session, folder, alive, as_json=call.as_json)
+
+
+def _in_slurm(session: Session, call: Given) -> int:
+    """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
+    from atropos_cli.sdk.serving import Platform, default_name, detect, read_server, server_folder, write_record
+    from atropos_serving.commands import batch
+
+    options = call.options
+    gpus = options.gpus or 0
+    platform = Platform("gpu") if gpus else Platform("cpu", memory=detect().memory)
+    open_to_all = replace(call, options=options.replace(host="0.0.0.0", gpus=None))  # noqa: S104
+    plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, options.nodes, gpus))
+    folder = server_folder(options.name or default_name(call.model))
+    before = read_server(folder)
+    if before is not None and before.state in ("starting", "ready") and not options.dry_run:
+        raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
+    place = batch.Batch(options.nodes, gpus, options.time, options.profile, call.config)
+    number = batch.submit(session, plan, folder, place, dry_run=options.dry_run, as_json=call.as_json)
+    if number is None:
+        return ExitCode.OK
+    record = _record(open_to_all, folder.name, "slurm").replace(job_id=number, host="")
+    write_record(folder, record)
+    if not options.wait:
+        return _begun(session, record)
+    return batch.wait_ready(session, folder, as_json=call.as_json)
+
+
+sglang = launch_command("sglang")
+vllm = launch_command("vllm")
