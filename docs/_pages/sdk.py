@@ -74,6 +74,7 @@ OTHERS = {
     "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
+    "Engine": "The engine of a server: `sglang` or `vllm`.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",
 }
