@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli import __version__ as core_version
-from atropos_cli.domain.placeholders import escape
+from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.folder import read_job, read_record, write_job
 from atropos_cli.jobs.launchers import make_launcher
@@ -17,7 +17,7 @@ __all__ = [
     "LocalPlacer",
     "Prepared",
     "core_version",
-    "escape",
+    "escape_placeholders",
     "make_launcher",
     "read_job",
     "read_record",

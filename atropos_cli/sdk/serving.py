@@ -6,7 +6,8 @@ from atropos_cli.network import get
 from atropos_cli.ports.serving import ENGINES, Engine, Serve, Served
 from atropos_cli.serving.defaults import Defaults, cpu_cache_gib, defaults_for
 from atropos_cli.serving.endpoints import addresses, all_ready, base_url
-from atropos_cli.serving.platforms import Gpu, Platform, detect
+from atropos_cli.serving.platforms import Gpu, Platform
+from atropos_cli.serving.platforms import detect as detect_platform
 from atropos_cli.serving.record import ServerRecord
 from atropos_cli.serving.state import (
     all_servers,
@@ -35,7 +36,7 @@ __all__ = [
     "cpu_cache_gib",
     "default_name",
     "defaults_for",
-    "detect",
+    "detect_platform",
     "get",
     "held",
     "read_server",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atropos_cli.sdk.serving import Platform, Serve, Served, detect
+from atropos_cli.sdk.serving import Platform, Serve, Served, detect_platform
 from atropos_serving.prepare import engine_program, look_up
 from atropos_serving.servers import ServerRequest, plan_servers
 from atropos_serving.settings import LaunchSettings
@@ -20,7 +20,7 @@ def plan(serve: Serve, nodes: int, gpus_per_node: int) -> Served:
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             # The GPUs are those of the compute nodes, which may be of any kind; without GPUs it is a CPU job.
-            platform=Platform("gpu") if gpus_per_node else Platform("cpu", memory=detect().memory),
+            platform=Platform("gpu") if gpus_per_node else Platform("cpu", memory=detect_platform().memory),
             info=look_up(model, offline=False, ask_hub=False),
             program=engine_program(serve.engine, serve.python) if serve.python else None,
         )

@@ -1,6 +1,6 @@
 """Servers as components of a job: one per copy of the model, and one more per further node of a copy.
 
-servers = plan_servers(ServerRequest("vllm", "Qwen/Qwen3-8B", platform=detect()))
+servers = plan_servers(ServerRequest("vllm", "Qwen/Qwen3-8B", platform=detect_platform()))
 servers.components      for a JobPlan
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from atropos_cli.sdk import UsageError
-from atropos_cli.sdk.jobs import escape
+from atropos_cli.sdk.jobs import escape_placeholders
 from atropos_cli.sdk.launchers import Component, LaunchError, Warmup
 from atropos_cli.sdk.serving import Defaults, Engine, Platform, cpu_cache_gib, defaults_for
 from atropos_serving.command import PROGRAMS, Call, Rank, check_extra, server_words
@@ -113,12 +113,12 @@ def _server(request: ServerRequest, defaults: Defaults, tp: int, number: int, pa
     have = request.settings
     cpu = tp == 0
     listen = "0.0.0.0" if request.nodes > 1 and have.host in LOOPBACK else have.host  # noqa: S104
-    extra = [escape(word) for word in request.extra]
+    extra = [escape_placeholders(word) for word in request.extra]
     for rank, (node, gpus) in enumerate(part.parts):
         place = Rank(rank, span) if rank == 0 else Rank(rank, span, f"{{endpoint:{head}.dist.host}}", _dist(head))
         call = Call(
             engine=request.engine,
-            model=escape(request.model),
+            model=escape_placeholders(request.model),
             settings=have.replace(seed=have.seed + number),  # alike, the servers would sample alike
             defaults=defaults,
             tp=tp,

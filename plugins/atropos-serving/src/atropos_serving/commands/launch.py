@@ -131,13 +131,13 @@ def prepare(
     """
     from atropos_cli.sdk.jobs import core_version
     from atropos_cli.sdk.launchers import JobPlan, Resources
-    from atropos_cli.sdk.serving import Platform, default_name, detect
+    from atropos_cli.sdk.serving import Platform, default_name, detect_platform
     from atropos_serving.prepare import check_ports, look_up
     from atropos_serving.servers import ServerRequest, plan_servers
 
     here = place is None
     if place is None:
-        machine = detect()
+        machine = detect_platform()
         place = (machine, 1, len(machine.gpus))
         wanted = call.options.gpus or 0
         if dry_run and wanted > len(machine.gpus):
@@ -280,12 +280,19 @@ def _in_tmux(session: Session, call: Given) -> int:
 
 def _in_slurm(session: Session, call: Given) -> int:
     """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
-    from atropos_cli.sdk.serving import Platform, default_name, detect, read_server, server_folder, write_record
+    from atropos_cli.sdk.serving import (
+        Platform,
+        default_name,
+        detect_platform,
+        read_server,
+        server_folder,
+        write_record,
+    )
     from atropos_serving.commands import batch
 
     options = call.options
     gpus = options.gpus or 0
-    platform = Platform("gpu") if gpus else Platform("cpu", memory=detect().memory)
+    platform = Platform("gpu") if gpus else Platform("cpu", memory=detect_platform().memory)
     open_to_all = replace(call, options=options.replace(host="0.0.0.0", gpus=None))  # noqa: S104
     plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, options.nodes, gpus))
     folder = server_folder(options.name or default_name(call.model))
