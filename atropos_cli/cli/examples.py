@@ -113,6 +113,20 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos launch-sglang --stop --name Qwen3-8B",
         "atropos launch-sglang Qwen/Qwen3-8B -- --schedule-policy lpm",
     ),
+    "atropos job": (
+        "atropos job submit --on tmux -- gen textworld --limit 100 --output runs/play",
+        "atropos job list",
+        "atropos job logs runs/play --follow",
+    ),
+    "atropos job submit": (
+        "atropos job submit --on tmux -- gen textworld --limit 100 --output runs/play",
+        "atropos job submit --on slurm --time 2h --array 8 -- gen gsm8k --output runs/wide",
+        "atropos job submit --on slurm pipeline.toml --dry-run",
+    ),
+    "atropos job status": ("atropos job status runs/play", "atropos job status 12345 --json"),
+    "atropos job logs": ("atropos job logs runs/play --follow", "atropos job logs 12345 server0"),
+    "atropos job cancel": ("atropos job cancel runs/play", "atropos job cancel 12345 12346"),
+    "atropos job list": ("atropos job list", "atropos job list --on slurm --json"),
     "atropos slurm": (
         "atropos slurm submit --time 1h -- gen textworld --limit 100 --output runs/play",
         "atropos slurm list",
