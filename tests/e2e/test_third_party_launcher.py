@@ -134,6 +134,37 @@ def test_a_job_is_submitted_followed_and_found_again(cli: Any) -> None:
     assert failed.code not in (0, 7)
 
 
+def test_a_launcher_of_a_file_is_found_again_from_anywhere(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("mine.py").write_text(LAUNCHER)
+    Path("atropos.toml").write_text("[job]\non = './mine.py:Plain'\nname = 'told'\n")
+    done = cli("job", "submit", "--wait", "--json", "--", *GEN, "--output", "run")
+    assert (done.code, done.json["name"]) == (0, "told"), done.stderr
+    Path("other").mkdir()
+    monkeypatch.chdir("other")
+    assert cli("job", "status", "told", "--json").json["state"] == "finished"
+    assert len(cli("job", "list", "--on", "../mine.py:Plain", "--json").json) == 1
+
+
+def test_any_launcher_has_profiles(cli: Any) -> None:
+    Path("mine.py").write_text(
+        LAUNCHER + "\nfrom atropos_cli.sdk import Config\nclass Options(Config):\n    depth: int = 1\n"
+        "Plain.Config = Options\n"
+    )
+    Path("atropos.toml").write_text("[job.profiles.deep]\ndepth = 3\n[job.profiles.wrong]\ndept = 3\n[job]\nnods = 1\n")
+    words = ("job", "submit", "--on", "./mine.py:Plain", "--dry-run", "--profile")
+    misspelt = cli(*words, "deep", "--", *GEN)
+    assert (misspelt.code, "unknown key 'job.nods'" in misspelt.stderr, "job.nodes" in misspelt.stderr) == (
+        3,
+        True,
+        True,
+    )
+    Path("atropos.toml").write_text("[job.profiles.deep]\ndepth = 3\n[job.profiles.wrong]\ndept = 3\n")
+    assert cli(*words, "deep", "--", *GEN).code == 0
+    wrong = cli(*words, "wrong", "--", *GEN)
+    assert (wrong.code, "did you mean depth?" in wrong.stderr) == (3, True), wrong.stderr
+    assert "did you mean 'deep'?" in cli(*words, "dep", "--", *GEN).stderr
+
+
 def test_a_job_is_cancelled(cli: Any) -> None:
     slow = ("--backend.delay-s", "60", "--drain", "1", "--output", "slow")
     done = cli("job", "submit", "--on", "plain", "--", *GEN, *slow)
