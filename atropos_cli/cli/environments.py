@@ -193,7 +193,8 @@ def _tell_backend(session: Session, picked: Unnamed, resolved: Resolved, *, look
     if picked.note is not None:
         session.out.note(picked.note)
     patient = resolved.origin("settings", ("execution", "max_wait")) != DEFAULT  # asked for: let it wait
-    if picked.must_answer and not patient and not looks:
+    elsewhere = session.take is not None  # a job's plan: its server answers where and when the job runs
+    if picked.must_answer and not (patient or looks or elsewhere):
         check_default_server(session.registry, picked.backend, gen_settings(resolved).model)
 
 
