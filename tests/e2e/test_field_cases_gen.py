@@ -186,7 +186,7 @@ def test_A24_the_disk_fills_up(gen_for: GenFor) -> None:
     assert "no space left" in full.stderr
     assert "9 records" in full.stderr
     assert len(gen.groups()) == 9
-    assert gen.sent == 10
+    assert gen.sent in (10, 11)  # the next group may have asked while the last one was scored
     assert gen(*options, "--resume").returncode == 0
     assert len(gen.groups()) == 40
 
