@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -74,8 +75,9 @@ class Bare:
         return done.stdout + done.stderr
 
     def commands(self) -> set[str]:
-        """The lines of the help that list commands and options."""
-        return {line for line in self.atropos("--help").splitlines() if line.startswith("  ")}
+        """The rows of the help that list commands and options; a longer name in a section moves the column of texts."""
+        names = re.compile(r"  (\S.*?)(?:  |$)")
+        return {found[1].strip() for line in self.atropos("--help").splitlines() if (found := names.match(line))}
 
     def plugins(self) -> dict[str, Any]:
         return json.loads(self.atropos("plugins", "list", "--json"))

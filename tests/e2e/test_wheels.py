@@ -129,7 +129,7 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
     here.atropos("sft-gen", "runs/parity", "-o", "sft.jsonl")
     assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
     here.atropos("new", "environment", "maze")
-    here.atropos("slurm", "submit", "--dry-run", "--", "gen", "./parity.py:Parity", *scripted, "--output", "runs/p")
+    assert "pip install atropos-slurm" in here.atropos("slurm", "list", code=4)
     assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
 
     here.install(*map(str, dist.glob("*.whl")))
@@ -137,6 +137,7 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
     broken = [line.split(": ", 1)[1] for line in checked.splitlines() if line.startswith("BROKEN")]
     assert sorted(broken) == sorted(NEED_TORCH), checked
     assert all(f"pip install '{extra}'" in checked for extra in NEED_TORCH.values()), checked
+    here.atropos("slurm", "submit", "--dry-run", "--", "gen", "./parity.py:Parity", *scripted, "--output", "runs/p")
     listed = json.loads(here.atropos("plugins", "list", "--json"))
     shown = json.dumps(listed)
     assert all(file.parent.name in shown for file in PROJECTS[1:]), shown
