@@ -27,9 +27,10 @@ from atropos_cli.config.program import KEYS as PROGRAM_KEYS
 from atropos_cli.config.sections import COMMANDS, PREFIXES, is_section
 from atropos_cli.errors import ConfigError
 
+_PROGRAM = frozenset({"OFFLINE", "CACHE_DIR", "DOTENV", "LOG_LEVEL"})
+"""Of the program as a whole, whatever options of a command have the same name."""
 CONTROL = frozenset(
-    {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"}
-    | {"OFFLINE", "CACHE_DIR", "DOTENV", "LOG_LEVEL"}
+    {"CONFIG", "DEBUG", "DISABLE_PLUGINS", "STRICT_PLUGINS", "API_KEY", "SLURM_PROFILE", "REMOTE_PYTHON"} | _PROGRAM
 )
 """ATROPOS_* variables that steer the program and are not settings."""
 
@@ -220,7 +221,9 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
     for variable in sorted(environ):
         name = variable.removeprefix(PREFIX)
         value = environ[variable]
-        if name == variable or not value or name.startswith("TEST_") or (name in CONTROL and name not in flat):
+        if name == variable or not value or name.startswith("TEST_") or name in _PROGRAM:
+            continue
+        if name in CONTROL and name not in flat:
             continue
         origin = variable_origin(variable)
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
