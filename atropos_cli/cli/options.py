@@ -17,16 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
-from atropos_cli.cli.habits import glance as glance
 from atropos_cli.cli.lazy import SWITCHES
 from atropos_cli.cli.rewards import reward_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
 from atropos_cli.config.sources import Bucket
-from atropos_cli.console.commands import ConfigOption as ConfigOption
-from atropos_cli.console.commands import Flag as Flag
-from atropos_cli.console.commands import JsonOption as JsonOption
-from atropos_cli.console.commands import command_flags, negated
-from atropos_cli.console.commands import entries_of as entries_of
+from atropos_cli.console.commands import Flag, command_flags, negated
 
 SETTINGS_PANEL = "Run options"
 TRACKING_PANEL = "Tracking"

@@ -33,26 +33,6 @@ Inputs = Annotated[
     list[str],
     typer.Argument(metavar="INPUT...", help="Files, run folders, globs; - is standard input.", show_default=False),
 ]
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        rich_help_panel=READING,
-        help="Format of the rows: native, atropos, sharegpt, messages, preference, completion, solutions, "
-        "outcomes, dump, taubench, text; auto looks at each row.",
-    ),
-]
-TolerantOption = Annotated[
-    bool, typer.Option("--tolerant", help="Leave broken lines out instead of stopping.", rich_help_panel=READING)
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Stop at any row that cannot be used.", rich_help_panel=READING)
-]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=WRITING)
-]
-
 
 FORMAT: Any = option(
     "auto",

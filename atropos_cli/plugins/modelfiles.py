@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atropos_cli.errors import ConfigError, PluginError
-from atropos_cli.plugins.errortext import describe_error
+from atropos_cli.errors import ConfigError
+from atropos_cli.plugins.firstanswer import first_answer
 from atropos_cli.plugins.firstparty import pip_install
 from atropos_cli.ports.modelfile import ModelFile
-from atropos_cli.streams import stdout_to_stderr
 
 
 def open_model_file(path: Path) -> ModelFile:
@@ -18,20 +17,11 @@ def open_model_file(path: Path) -> ModelFile:
     """
     from atropos_cli.plugins.discovery import get_registry
 
-    for plugin, hook in get_registry().hooks("atropos_open_model_file"):
-        try:
-            with stdout_to_stderr():
-                opened = hook.call({"path": path})
-            if opened is not None and not isinstance(opened, ModelFile):
-                raise TypeError(f"atropos_open_model_file gave {type(opened).__name__}, not a ModelFile")
-        except ConfigError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"plugin {plugin.entry_point!r} ({plugin.dist}) cannot open {path.name!r}: {describe_error(error)}"
-            ) from error
-        if opened is not None:
-            return opened
+    registry, task = get_registry(), f"open {path.name!r}"
+    # mypy takes no abstract class for type[T]; here it is only the type of the answer
+    opened = first_answer(registry, "atropos_open_model_file", {"path": path}, ModelFile, task, ConfigError)  # type: ignore[type-abstract]
+    if opened is not None:
+        return opened
     raise ConfigError(
         f"no installed plugin reads model files like {path.name!r}", hint=pip_install("atropos-local[torch]")
     )
