@@ -1,6 +1,7 @@
 """Extra commands of plugins: entry points of group `atropos.commands`, found without importing them.
 
-The entry point's name is the command's name; its value is the "module:attr" of a typer.Typer or a
+The entry point's name is the command's name, or, with a dot, that of a command in a group: `env.check` is
+`atropos env check`. Its value is the "module:attr" of a typer.Typer or a
 function. `atropos --help` imports this module, so it imports next to nothing itself.
 """
 
@@ -31,14 +32,30 @@ def command_entry_points(
         for entry in entries:
             owner = built_in.get(name)
             plain = len(entries) == 1 if owner is None else owner == entrypoints.normalized(entry.dist)
-            commands[name if plain else f"{entry.dist}/{name}"] = (entry.dist, entry.point)
+            commands[name if plain else full_name(entry.dist, name)] = (entry.dist, entry.point)
     return commands
+
+
+def command_names(environ: Mapping[str, str] | None = None) -> set[str]:
+    """What plugins call their commands, whether or not they run under these names."""
+    return set(_commands(environ))
+
+
+def words_of(name: str) -> str:
+    """The name of a command as it is typed: "env check" for an entry point "env.check"."""
+    return name.replace(".", " ")
+
+
+def full_name(dist: str, name: str) -> str:
+    """The name with its distribution, in its group: "env some-dist/check"."""
+    group, space, last = name.rpartition(" ")
+    return f"{group}{space}{dist}/{last}"
 
 
 def command_clashes(environ: Mapping[str, str] | None = None) -> dict[str, tuple[str, ...]]:
     """Command names that more than one distribution offers, with the full names that work."""
     return {
-        name: tuple(f"{entry.dist}/{name}" for entry in entries)
+        name: tuple(full_name(entry.dist, name) for entry in entries)
         for name, entries in _commands(environ).items()
         if len(entries) > 1
     }
@@ -78,5 +95,5 @@ def _commands(environ: Mapping[str, str] | None) -> dict[str, list[Entry]]:
     commands: dict[str, list[Entry]] = {}
     for entry in entrypoints.scan()[0]:
         if entry.point.group == COMMAND_GROUP and not entrypoints.is_disabled(entry, names):
-            commands.setdefault(entry.name, []).append(entry)
+            commands.setdefault(words_of(entry.name), []).append(entry)
     return commands

@@ -15,7 +15,7 @@ from atropos_cli import sdk
 INTRO = """\
 Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
 announced in the change log and kept for a minor version. Everything else in the package may change at any time,
-except `atropos_cli.testing`, which holds what the tests of plugins need."""
+except `atropos_authoring`, which holds what the tests of plugins need."""
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            if node.module in ("atropos_cli", "atropos_cli.testing"):
+            if node.module in ("atropos_cli", "atropos_authoring"):
                 yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
             else:
                 yield node.lineno, node.module

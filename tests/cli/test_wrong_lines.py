@@ -21,7 +21,7 @@ from cli_parse import leaf, option_names, parse
 from atropos_cli.cli import peernames
 from atropos_cli.plugins import entrypoints
 
-DIGITS = "from atropos_cli.testing.digits import Digits\n"
+DIGITS = "from atropos_authoring.digits import Digits\n"
 SCRIPTED = "--backend scripted --backend.replies 7"
 # line -> exit code, words of the answer
 WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -279,7 +279,7 @@ def test_words_that_stand_for_two(cli: Callable[..., Any]) -> None:
 
 def test_an_environments_own_option_wins(cli: Callable[..., Any]) -> None:
     Path("own.py").write_text(
-        "from atropos_cli.sdk import Config, Field\nfrom atropos_cli.testing.digits import Digits as Base\n"
+        "from atropos_cli.sdk import Config, Field\nfrom atropos_authoring.digits import Digits as Base\n"
         "class C(Base.Config):\n    num_examples: int = Field(default=1, description='x')\n"
         "class Digits(Base):\n    Config = C\n"
     )

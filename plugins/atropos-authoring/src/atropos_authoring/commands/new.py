@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import again, counted, end
-from atropos_cli.console.session import Session
-from atropos_cli.errors import ComponentNotFound, DataError
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.authoring import ComponentNotFound
+from atropos_cli.sdk.commands import CommandOptions, JsonOption, Session, again, counted, end, option, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +40,7 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Make a small project of your own: code, test, packaging, README."""
-    from atropos_cli.plugins.scaffold import instantiate, placeholders, planned_files
+    from atropos_authoring.scaffold import instantiate, placeholders, planned_files
 
     template = find_template(session, kind)
     folder = (options.into or Path()) / placeholders(name)["atropos-template"]
@@ -75,21 +73,28 @@ def new(
 
 def find_template(session: Session, name: str) -> Path:
     """The folder of a template: a plugin's by name, else one that ships with the product."""
-    from atropos_cli.resources import folder
-
     registry = session.registry
     offered = [item.name for item in registry.registrations("template")]
     if name in offered or "/" in name:
         found: Path = registry.find("template", name).load()
         return found
-    try:
-        shipped = folder("templates")
-    except FileNotFoundError as error:
-        raise DataError(str(error), hint="pip install --force-reinstall atropos-cli") from error
+    shipped = shipped_templates()
     names = sorted({*offered, *_folders(shipped.iterdir())})
     if name not in names:
         raise ComponentNotFound(f"there is no template {name!r}", hint=f"templates: {', '.join(names) or 'none'}")
     return shipped / name
+
+
+def shipped_templates() -> Path:
+    """The folder of the templates that ship with the product, in a wheel or in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_templates", package.parents[3] / "templates"):
+        if folder.is_dir():
+            return folder
+    raise DataError(
+        "this installation of atropos-authoring has no templates",
+        hint="pip install --force-reinstall atropos-authoring",
+    )
 
 
 def _folders(paths: Iterable[Path]) -> list[str]:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from atropos_authoring.scaffold import instantiate
 
-from atropos_cli.plugins.scaffold import instantiate
 from atropos_cli.resources import folder
 
 NAMES = {"environment": "my-sums", "launcher": "plain-shell", "reward": "word-share", "trainer": "imitate-best"}

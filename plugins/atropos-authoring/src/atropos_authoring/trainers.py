@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from atropos_cli.config.settings import GenSettings, TrainSettings
-from atropos_cli.domain.plan import Sampling
-from atropos_cli.domain.training import TrainPlan
-from atropos_cli.plugins.checks import check_component
-from atropos_cli.plugins.discovery import load_registry
-from atropos_cli.ports.trainer import Trainer, TrainResult
-from atropos_cli.training.build import build_train_plan
-from atropos_cli.training.run import run_train
+from atropos_cli.sdk.authoring import (
+    GenSettings,
+    TrainSettings,
+    build_train_plan,
+    check_component,
+    load_registry,
+    run_train,
+)
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.training import Trainer, TrainPlan, TrainResult
 
 DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
 
