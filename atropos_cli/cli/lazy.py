@@ -71,11 +71,11 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """What plugins add is described by the table and by metadata: help imports none of it."""
-        own = {name: super(Group, self).get_command(ctx, name) for name in super().list_commands(ctx)}
-        rows = {name: command.get_short_help_str(_WIDTH) for name, command in own.items() if not command.hidden}
-        if rows := {**added(ctx), **rows}:
+        own = ((name, super(Group, self).get_command(ctx, name)) for name in super().list_commands(ctx))
+        rows = {name: found.get_short_help_str(_WIDTH) for name, found in own if found and not found.hidden}
+        if rows := {**rows, **{name: text for name, text in added(ctx).items() if name not in rows}}:
             with formatter.section("Commands"):
-                formatter.write_dl([(name, rows[name]) for name in dict.fromkeys((*own, *rows)) if name in rows])
+                formatter.write_dl(list(rows.items()))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
@@ -93,7 +93,7 @@ class Group(TyperGroup):
 
     def known_commands(self, ctx: Any) -> list[str]:
         """The names that a misspelt one is compared with."""
-        return self.list_commands(ctx)
+        return list(dict.fromkeys((*self.list_commands(ctx), *below(_table(ctx), _full_name(ctx)))))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]

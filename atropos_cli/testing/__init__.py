@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
         "atropos_cli.testing is now atropos_authoring: pip install atropos-authoring", name="atropos_authoring"
     ) from error
 warnings.warn("atropos_cli.testing is now atropos_authoring", DeprecationWarning, stacklevel=2)
-__path__ = _now.__path__  # for atropos_cli.testing.mock_server and the like
+__path__ = list(_now.__path__)  # for atropos_cli.testing.mock_server and the like
 
 
 def __getattr__(name: str) -> Any:

@@ -144,7 +144,7 @@ def _function_backend(function: ReplyFunction) -> type[InferenceBackend]:
         name: ClassVar[str] = "scripted"
         Config: ClassVar[type[Config]] = scripted.Config
 
-        def __init__(self, config: Config, *, model: str | None = None) -> None:
+        def __init__(self, config: Any, *, model: str | None = None) -> None:
             self._scripted: InferenceBackend = scripted.from_function(
                 lambda messages, request: function(messages), config=config, model=model
             )
