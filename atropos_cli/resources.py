@@ -1,4 +1,4 @@
-"""Find the template folders that ship with the product, in a wheel or in a checkout. Standard library only."""
+"""Find the files that ship with the product, in a wheel or in a checkout. Standard library only."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from atropos_cli.config.settings import GenSettings, TrainSettings
 from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.run import FailureRecord
 from atropos_cli.domain.task import TASK_NAME
-from atropos_cli.errors import ComponentNotFound
 from atropos_cli.jobs.spreading import join_shards, write_shards
 from atropos_cli.plugins.checks import check_component
 from atropos_cli.plugins.discovery import get_registry, load_registry, reset_registry
@@ -25,7 +24,6 @@ __all__ = [
     "KINDS",
     "REPLY",
     "TASK_NAME",
-    "ComponentNotFound",
     "Execution",
     "FailureRecord",
     "GenSettings",

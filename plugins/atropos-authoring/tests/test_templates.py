@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from atropos_authoring.commands.new import shipped_templates
+from atropos_authoring.manifest import shipped_templates
 from atropos_authoring.scaffold import instantiate
 
 NAMES = {"environment": "my-sums", "launcher": "plain-shell", "reward": "word-share", "trainer": "imitate-best"}

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from atropos_cli.sdk import DataError
-from atropos_cli.sdk.authoring import ComponentNotFound
 from atropos_cli.sdk.commands import CommandOptions, JsonOption, Session, again, counted, end, option, with_flags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class NewOptions(CommandOptions):
@@ -42,7 +37,7 @@ def new(
     """Make a small project of your own: code, test, packaging, README."""
     from atropos_authoring.scaffold import instantiate, placeholders, planned_files
 
-    template = find_template(session, kind)
+    template: Path = session.registry.find("template", kind).load()
     folder = (options.into or Path()) / placeholders(name)["atropos-template"]
     if options.dry_run:
         files = planned_files(template, name)
@@ -69,33 +64,3 @@ def new(
         f"made {counted(len(files), 'file')}",
         f"cd {shlex.quote(str(place))} && pip install -e . && pytest",
     )
-
-
-def find_template(session: Session, name: str) -> Path:
-    """The folder of a template: a plugin's by name, else one that ships with the product."""
-    registry = session.registry
-    offered = [item.name for item in registry.registrations("template")]
-    if name in offered or "/" in name:
-        found: Path = registry.find("template", name).load()
-        return found
-    shipped = shipped_templates()
-    names = sorted({*offered, *_folders(shipped.iterdir())})
-    if name not in names:
-        raise ComponentNotFound(f"there is no template {name!r}", hint=f"templates: {', '.join(names) or 'none'}")
-    return shipped / name
-
-
-def shipped_templates() -> Path:
-    """The folder of the templates that ship with the product, in a wheel or in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_templates", package.parents[3] / "templates"):
-        if folder.is_dir():
-            return folder
-    raise DataError(
-        "this installation of atropos-authoring has no templates",
-        hint="pip install --force-reinstall atropos-authoring",
-    )
-
-
-def _folders(paths: Iterable[Path]) -> list[str]:
-    return [path.name for path in paths if path.is_dir() and not path.name.startswith((".", "_"))]
