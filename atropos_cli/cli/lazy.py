@@ -33,7 +33,6 @@ _DECLARED = {
     "EnvironmentCommands": "atropos_cli.cli.environments:declared_group",
 }
 """What the entry point of a command may name besides an application or a function, and what makes commands of it."""
-_WIDTH = 100
 Item = TypeVar("Item")
 
 
@@ -71,11 +70,13 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """What plugins add is described by the table and by metadata: help imports none of it."""
-        own = ((name, super(Group, self).get_command(ctx, name)) for name in super().list_commands(ctx))
-        rows = {name: found.get_short_help_str(_WIDTH) for name, found in own if found and not found.hidden}
-        if rows := {**rows, **{name: text for name, text in added(ctx).items() if name not in rows}}:
+        own = {name: super(Group, self).get_command(ctx, name) for name in super().list_commands(ctx)}
+        more = {name: text for name, text in added(ctx).items() if name not in own}
+        width = formatter.width - 6 - max(map(len, (*own, *more)), default=0)
+        rows = [(name, found.get_short_help_str(width)) for name, found in own.items() if found and not found.hidden]
+        if rows := [*rows, *more.items()]:
             with formatter.section("Commands"):
-                formatter.write_dl(list(rows.items()))
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:

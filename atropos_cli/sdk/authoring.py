@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.run import FailureRecord
 from atropos_cli.domain.task import TASK_NAME
@@ -17,8 +17,6 @@ from atropos_cli.rollout.planner import build_plan, make_config, named_rewards
 from atropos_cli.rollout.rehearsal import REPLY, Rehearsal, rehearse
 from atropos_cli.rollout.runner import run_gen
 from atropos_cli.rollout.scoring import Scorer
-from atropos_cli.training.build import build_train_plan
-from atropos_cli.training.run import run_train
 
 __all__ = [
     "KINDS",
@@ -32,9 +30,7 @@ __all__ = [
     "Registry",
     "Rehearsal",
     "Scorer",
-    "TrainSettings",
     "build_plan",
-    "build_train_plan",
     "check_component",
     "get_registry",
     "join_shards",
@@ -44,7 +40,6 @@ __all__ = [
     "rehearse",
     "reset_registry",
     "run_gen",
-    "run_train",
     "try_components",
     "write_shards",
 ]

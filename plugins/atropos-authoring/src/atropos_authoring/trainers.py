@@ -1,24 +1,22 @@
-"""What every trainer must do, as tests. Subclass TrainerContract and give the class; needs torch and transformers."""
+"""What every trainer must do, as tests. Subclass TrainerContract and give the class.
+
+Needs torch and transformers. The tests train by the command `atropos train`, each time in a process of its own.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from atropos_cli.sdk.authoring import (
-    GenSettings,
-    TrainSettings,
-    build_train_plan,
-    check_component,
-    load_registry,
-    run_train,
-)
-from atropos_cli.sdk.backends import Sampling
-from atropos_cli.sdk.training import Trainer, TrainPlan, TrainResult
+from atropos_cli.sdk.authoring import check_component, load_registry
+from atropos_cli.sdk.commands import ExitCode
+from atropos_cli.sdk.training import TrainPlan
 
 DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
 
@@ -42,19 +40,26 @@ class TrainerContract:
         cls = load_registry().find("trainer", self.target).load()
         check_component("trainer", cls.name, cls, origin="the tests")
 
-    def test_it_checks_a_plan_without_loading_the_model(self, model: str) -> None:
+    def test_it_checks_a_plan_without_loading_the_model(self, model: str, tmp_path: Path) -> None:
         for weights in Path(model).glob("*.safetensors"):
             weights.unlink()
-        plan, trainer = self._plan(model, steps=2)
+        done = _atropos(*self._words(model, tmp_path / "run", 2, None), "--dry-run", "--json")
+        assert done.returncode == ExitCode.OK, done.stderr
+        shown = json.loads(done.stdout)
+        plan = TrainPlan.model_validate(
+            {name: value for name, value in shown.items() if name in TrainPlan.model_fields}
+        )
+        cls = load_registry().find("trainer", self.target).load()
+        trainer = cls(cls.Config.model_validate(plan.trainer.config))
         began = time.process_time()
         found = trainer.check(plan)
-        json.dumps(found)  # shown by --dry-run --json
         assert time.process_time() - began < 5
+        assert shown["derived"] == json.loads(json.dumps(found))
 
     def test_it_learns(self, model: str, tmp_path: Path) -> None:
         """The reward of the last steps is higher than that of the first ones: digits instead of any bytes."""
         result = self._train(model, tmp_path / "run", self.steps)
-        assert result.steps == self.steps
+        assert result["step"] == self.steps
         means = _reward_means(tmp_path / "run", self.steps)
         third = max(1, len(means) // 3)
         assert sum(means[-third:]) / third > sum(means[:third]) / third + 0.05, means
@@ -62,8 +67,8 @@ class TrainerContract:
     def test_the_weights_can_be_loaded(self, model: str, tmp_path: Path) -> None:
         from transformers import AutoModelForCausalLM
 
-        result = self._train(model, tmp_path / "run", 2)
-        AutoModelForCausalLM.from_pretrained(result.output)
+        self._train(model, tmp_path / "run", 2)
+        AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
 
     def test_sigterm_leaves_a_state_to_go_on_from(self, model: str, tmp_path: Path) -> None:
         """The signal comes while the third of six steps rolls; the same numbers come out as without a break."""
@@ -71,27 +76,39 @@ class TrainerContract:
         run, marker = tmp_path / "broken", tmp_path / "interrupted"
         stopped = self._train(model, run, 6, interrupt=marker)
         assert marker.exists()
-        assert stopped.stopped == "interrupted"
-        assert stopped.steps < 6
+        assert stopped["state"] == "interrupted"
+        assert stopped["step"] < 6
         self._train(model, run, 6, interrupt=marker, resume=True)
         assert _losses(run) == pytest.approx(_losses(tmp_path / "whole"), rel=1e-3, abs=1e-5)
 
-    def _plan(self, model: str, *, steps: int, interrupt: Path | None = None) -> tuple[TrainPlan, Trainer]:
-        settings = GenSettings(
-            model=model,
-            backend_options={"chat_template": "plain"},
-            group_size=4,
-            sampling=Sampling(max_tokens=4),
-        )
-        train = TrainSettings(env=DIGITS, trainer=self.target, steps=steps, prompts_per_step=2, save_every=1)
-        options = {"trainer": self.options, "env": {} if interrupt is None else {"interrupt": str(interrupt)}}
-        return build_train_plan("grpo", settings, train, options, load_registry())
+    def _words(self, model: str, folder: Path, steps: int, interrupt: Path | None) -> list[str]:
+        """The command line; the settings are in a file, in which values keep their types."""
+        settings: dict[str, Any] = {
+            "model": model,
+            "group_size": 4,
+            "sampling": {"max_tokens": 4},
+            "backend_options": {"chat_template": "plain"},
+            "train": {"env": DIGITS, "trainer": self.target, "steps": steps, "prompts_per_step": 2, "save_every": 1},
+            "trainer": self.options,
+            "env": {} if interrupt is None else {"interrupt": str(interrupt)},
+        }
+        file = folder.with_name(f"{folder.name}.json")
+        file.write_text(json.dumps(settings))
+        return ["train", "grpo", "--config", str(file), "--output", str(folder)]
 
     def _train(
         self, model: str, folder: Path, steps: int, *, interrupt: Path | None = None, resume: bool = False
-    ) -> TrainResult:
-        plan, trainer = self._plan(model, steps=steps, interrupt=interrupt)
-        return run_train(plan, trainer, folder=folder, registry=load_registry(), begin="resume" if resume else "new")
+    ) -> dict[str, Any]:
+        """Train until the end or until interrupted; the run's train.json."""
+        done = _atropos(*self._words(model, folder, steps, interrupt), *(["--resume"] if resume else []))
+        assert done.returncode in (ExitCode.OK, ExitCode.INTERRUPTED), done.stderr
+        state: dict[str, Any] = json.loads((folder / "train.json").read_text())
+        assert state["state"] == ("finished" if done.returncode == ExitCode.OK else "interrupted")
+        return state
+
+
+def _atropos(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "atropos_cli", *words], capture_output=True, text=True, check=False)
 
 
 def tiny_model(folder: Path) -> Path:
