@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -175,11 +175,13 @@ def added_command(table: Mapping[str, LazyCommand], name: str) -> Any:
 
     Raises ComponentNotFound with the line that installs it for one of our own distributions.
     """
-    from atropos_cli.plugins.commands import command_clashes, load_command
+    from atropos_cli.plugins.commands import command_clashes, command_entry_points, load_command, offered_commands
 
     known, last = table.get(name), name.rpartition(" ")[2]
-    if name in plugin_commands(table):
-        loaded = load_command(name, built_in=owners(table))
+    offered = offered_commands()
+    built_in = owners(table, offered)
+    if name in command_entry_points(built_in=built_in, offered=offered):
+        loaded = load_command(name, built_in=built_in, offered=offered)
         if known is not None:
             return _guarded(as_command(loaded, last, known.summary))
         return _plugin_command(name, loaded)
@@ -208,15 +210,18 @@ def _from(name: str, dist: str, taken: Container[str], path: str = "") -> str:
     return f"from {dist}; {short!r} alone is the built-in command" if hidden else f"from {dist}"
 
 
-def owners(table: Mapping[str, LazyCommand]) -> dict[str, str]:
+def owners(table: Mapping[str, LazyCommand], offered: Collection[str] | None = None) -> dict[str, str]:
     """The distribution of ours that brings each command; "" for the core.
 
-    The commands inside a group of ours are among them when a plugin adds to that group.
+    The commands inside a group of ours are among them when a plugin adds to that group. offered: what plugins call
+    their commands, where that was asked before.
     """
-    from atropos_cli.plugins.commands import command_names
+    from atropos_cli.plugins.commands import offered_commands
 
     known = {name: row.dist for name, row in table.items()}
-    for parent in {name.rpartition(" ")[0] for name in command_names() if name not in known}:
+    for parent in {
+        name.rpartition(" ")[0] for name in (offered_commands() if offered is None else offered) if name not in known
+    }:
         if (row := table.get(parent)) is not None and row.target:
             group = as_command(load_target(row.target), parent, None)
             known |= {f"{parent} {name}": "" for name in getattr(group, "commands", {})}
@@ -225,9 +230,11 @@ def owners(table: Mapping[str, LazyCommand]) -> dict[str, str]:
 
 def plugin_commands(table: Mapping[str, LazyCommand]) -> dict[str, str]:
     """Names under which the commands of plugins run, and their distributions. Reads metadata only."""
-    from atropos_cli.plugins.commands import command_entry_points
+    from atropos_cli.plugins.commands import command_entry_points, offered_commands
 
-    return {name: dist for name, (dist, _) in command_entry_points(built_in=owners(table)).items()}
+    offered = offered_commands()
+    points = command_entry_points(built_in=owners(table, offered), offered=offered)
+    return {name: dist for name, (dist, _) in points.items()}
 
 
 def load_target(target: str) -> Any:

@@ -17,28 +17,28 @@ from atropos_cli.plugins import entrypoints
 from atropos_cli.plugins.entrypoints import COMMAND_GROUP, DISABLE_VARIABLE, Entry
 
 NO_COMMANDS: Mapping[str, str] = {}
+Offered = Mapping[str, list[Entry]]
 
 
 def command_entry_points(
-    environ: Mapping[str, str] | None = None, *, built_in: Mapping[str, str] = NO_COMMANDS
+    environ: Mapping[str, str] | None = None,
+    *,
+    built_in: Mapping[str, str] = NO_COMMANDS,
+    offered: Offered | None = None,
 ) -> dict[str, tuple[str, metadata.EntryPoint]]:
     """Extra commands by name: (distribution, entry point). Imports nothing.
 
     built_in: names of our own commands, and the distribution that brings each ("" for the core). A name that two
     distributions offer, or that is another's, is not there; its full name "dist/name" is (see command_clashes).
+    offered: what `offered_commands` gave, where that was asked before.
     """
     commands: dict[str, tuple[str, metadata.EntryPoint]] = {}
-    for name, entries in _commands(environ).items():
+    for name, entries in (offered_commands(environ) if offered is None else offered).items():
         for entry in entries:
             owner = built_in.get(name)
             plain = len(entries) == 1 if owner is None else owner == entrypoints.normalized(entry.dist)
             commands[name if plain else full_name(entry.dist, name)] = (entry.dist, entry.point)
     return commands
-
-
-def command_names(environ: Mapping[str, str] | None = None) -> set[str]:
-    """What plugins call their commands, whether or not they run under these names."""
-    return set(_commands(environ))
 
 
 def words_of(name: str) -> str:
@@ -56,19 +56,23 @@ def command_clashes(environ: Mapping[str, str] | None = None) -> dict[str, tuple
     """Command names that more than one distribution offers, with the full names that work."""
     return {
         name: tuple(full_name(entry.dist, name) for entry in entries)
-        for name, entries in _commands(environ).items()
+        for name, entries in offered_commands(environ).items()
         if len(entries) > 1
     }
 
 
 def load_command(
-    name: str, environ: Mapping[str, str] | None = None, *, built_in: Mapping[str, str] = NO_COMMANDS
+    name: str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    built_in: Mapping[str, str] = NO_COMMANDS,
+    offered: Offered | None = None,
 ) -> Any:
     """Import an extra command: a typer.Typer or a function. Raises PluginError naming its distribution."""
     from atropos_cli.plugins.errortext import describe_error, found
     from atropos_cli.streams import stdout_to_stderr
 
-    known = command_entry_points(environ, built_in=built_in)
+    known = command_entry_points(environ, built_in=built_in, offered=offered)
     if name not in known:
         full_names = command_clashes(environ).get(name)
         if full_names:
@@ -90,7 +94,8 @@ def load_command(
     return command
 
 
-def _commands(environ: Mapping[str, str] | None) -> dict[str, list[Entry]]:
+def offered_commands(environ: Mapping[str, str] | None = None) -> dict[str, list[Entry]]:
+    """What plugins call their commands, whether or not they run under these names."""
     names = entrypoints.disabled_names(None, os.environ if environ is None else environ)
     commands: dict[str, list[Entry]] = {}
     for entry in entrypoints.scan()[0]:
