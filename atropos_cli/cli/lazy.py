@@ -145,7 +145,7 @@ class LazyGroup(Group):
 
 
 def below(rows: Mapping[str, Item], path: str) -> dict[str, Item]:
-    """What is in the group of that path, by the last word of its name."""
+    """The rows of the group of that path, by the last word of their names."""
     found = ((name.rpartition(" "), row) for name, row in rows.items())
     return {last: row for (parent, _, last), row in found if parent == path}
 

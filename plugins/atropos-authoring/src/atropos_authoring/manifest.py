@@ -1,4 +1,4 @@
-"""The project templates. This module is what atropos loads; it names what is here."""
+"""The project templates. This module is what atropos loads: it names the components."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SHOWN = 5
 
 @dataclass
 class Report:
-    """What was checked and what was found. Each problem is (task id or None, what is wrong)."""
+    """Counts of the checks, and the problems found: (task id or None, message)."""
 
     tasks: int = 0
     endless: bool = False

@@ -1,4 +1,4 @@
-"""`atropos plugins check`: import every component for real, and say what is wrong."""
+"""`atropos plugins check`: import every component for real, and report those that fail."""
 
 from __future__ import annotations
 
