@@ -56,7 +56,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
     "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),
-    "pipeline": LazyCommand(f"{_COMMANDS}.pipeline:app", "Carry out steps that depend on each other.", JOBS),
+    "pipeline": LazyCommand("", "Carry out steps that depend on each other.", JOBS, "atropos-pipeline"),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
@@ -106,11 +106,16 @@ def _check_command(name: str) -> None:
     load_target("atropos_cli.cli.resolve:check_known")(name)
 
 
+def _lines() -> Any:
+    return load_target("atropos_cli.cli.joborders:OwnLines")()
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     from_dotenv = dotenv.load()
     session = Session(args)
     session.check_command = _check_command
+    session.lines = _lines
     redaction.begin(args=args)
     plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
     try:

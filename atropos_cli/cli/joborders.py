@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from atropos_cli.cli.resolve import check_known, frozen_config, parsed, planned
+from atropos_cli.cli.resolve import all_commands, check_known, first_mistake, frozen_config, parsed, planned
 from atropos_cli.console.ending import without_option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
-from atropos_cli.jobs.order import Order, PlannedRun
+from atropos_cli.jobs.order import Order, PlannedRun, Wanted
 from atropos_cli.jobs.prepare import RUNS, world_variables
 from atropos_cli.ports.serving import Serve
-
-if TYPE_CHECKING:
-    from atropos_cli.domain.job import Resources
 
 _REFUSED = frozenset({"job", "slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
 _DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
 """Stands for servers whose addresses are known when the job runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a job is to be, besides its command; see Order. check: refuse a command that cannot run."""
-
-    resources: Resources
-    serve: Serve | None = None
-    check: bool = True
-    name: str | None = None
-    folder: Path | None = None
-    after: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-    options: dict[str, str] = field(default_factory=dict)
-    start_timeout: float = 1800.0
-    max_requeues: int = 10
-    cwd: Path = field(default_factory=Path.cwd)
 
 
 def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str) -> Order:
@@ -127,3 +106,19 @@ def _served(session: Session, order: Order, serve: Serve) -> Order:
         session.out.note(note)
     urls = tuple(f"http://{{endpoint:{name}}}/v1" for name in served.heads)
     return replace(order, servers=served.components, urls=urls)
+
+
+class OwnLines:
+    """The commands of this program, for a session: see atropos_cli.jobs.lines."""
+
+    def commands(self) -> list[str]:
+        return all_commands()
+
+    def mistake(self, words: Sequence[str], env: Mapping[str, str]) -> str | None:
+        return first_mistake(words, env)
+
+    def model(self, words: Sequence[str]) -> str | None:
+        return model_of(words)
+
+    def order(self, session: Session, words: Sequence[str], wanted: Wanted, *, example: str = "") -> Order:
+        return make_order(session, words, wanted, example=example)

@@ -25,6 +25,7 @@ HOOK_NAMES = (
     "atropos_analyze",
     "atropos_open_model_file",
     "atropos_plan_servers",
+    "atropos_submit_file",
     "atropos_doctor",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 from atropos_cli.domain.base import is_finite, is_value
-from atropos_cli.io.append import atomic_write
+from atropos_cli.io.append import atomic_write, write_orders
 from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.grouping import joined
 from atropos_cli.io.jsonvalue import NotJson, kind_of
@@ -64,4 +64,5 @@ __all__ = [
     "text_of",
     "thinking_of",
     "whole_prompt",
+    "write_orders",
 ]

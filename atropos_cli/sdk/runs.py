@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 from atropos_cli.domain.run import RunSummary
-from atropos_cli.io.rundir import being_written
+from atropos_cli.errors import PlanChanged, RunExists, RunLocked
+from atropos_cli.io.rundir import being_written, now
 from atropos_cli.runs.entry import RunEntry, RunReader, first_start, object_in
 from atropos_cli.runs.find import holds_rollouts, is_run
 from atropos_cli.runs.listing import Listing, list_runs, telling_options
@@ -19,8 +20,11 @@ __all__ = [
     "ComponentRef",
     "Listing",
     "Plan",
+    "PlanChanged",
     "RewardRef",
     "RunEntry",
+    "RunExists",
+    "RunLocked",
     "RunReader",
     "RunSummary",
     "being_written",
@@ -28,6 +32,7 @@ __all__ = [
     "holds_rollouts",
     "is_run",
     "list_runs",
+    "now",
     "object_in",
     "read_metrics",
     "run_progress",

@@ -9,22 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli import pipeline_jobs
-from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.resolve import all_commands, first_mistake
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import again, counted, end, shell
-from atropos_cli.console.names import default_run_folder
-from atropos_cli.console.session import Session, session_of
-from atropos_cli.errors import ExitCode, UsageError
-from atropos_cli.jobs.launchers import make_launcher
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import (
+    CommandOptions,
+    ExitCode,
+    JsonOption,
+    Session,
+    again,
+    counted,
+    default_run_folder,
+    end,
+    option,
+    session_of,
+    shell,
+    with_flags,
+)
+from atropos_cli.sdk.jobs import lines_of, make_launcher
+from atropos_pipeline import jobs as pipeline_jobs
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.pipeline import Pipeline, ReadyStep
-    from atropos_cli.ports.launcher import Launcher
+    from atropos_cli.sdk.launchers import Launcher
+    from atropos_pipeline.model import Pipeline, ReadyStep
 
-app = new_app(help="Carry out steps of atropos commands that depend on each other.")
+app = typer.Typer(help="Carry out steps of atropos commands that depend on each other.")
 _NO_STEPS = frozenset({"pipeline", "job", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
 _NOWHERE = Path("PIPELINE")
 _HERE = "local"
@@ -70,19 +77,19 @@ def run(
     The exit code is that of the step that failed. To go on: the same command with --resume. With --on slurm
     every step is a job that waits for those before it; with --on tmux one job carries out all. Both return at once.
     """
-    from atropos_cli.pipeline.runner import prepare, run_here
+    from atropos_pipeline.runner import prepare, run_here
 
     output, resume, redo, dry_run = options.output, options.resume, options.redo, options.dry_run
     if (resume or redo) and output is None:
         raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
-    pipeline = _open(file, output)
-    check_arguments(pipeline)
+    pipeline = _open(session, file, output)
+    check_arguments(session, pipeline)
     steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo)
     launcher = None if options.on == _HERE else make_launcher(session, options.on, (), options.profile, config)
     if launcher is None and options.profile is not None:
         raise UsageError("--profile is for the launcher of --on", hint="drop it, or add --on slurm")
     asked = launcher or pipeline_jobs.checker(session)
-    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, asked)  # checks the resources, wherever it will run
+    jobs = pipeline_jobs.step_jobs(session, pipeline, steps, again, asked)  # checks the resources, wherever it will run
     if launcher is not None and launcher.capabilities.dependencies:
         if dry_run:
             return pipeline_jobs.show(session, jobs, launcher, as_json=as_json)
@@ -107,7 +114,7 @@ def run(
 
 
 def _end(session: Session, file: Path, pipeline: Pipeline, code: int) -> None:
-    from atropos_cli.pipeline.records import view
+    from atropos_pipeline.records import view
 
     states = [item.state for item in view(pipeline).values()]
     headline = f"{states.count('done')} of {counted(len(states), 'step')} done"
@@ -124,7 +131,7 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """How the steps of a pipeline stand. The exit code is 1 when the last attempt at one failed."""
-    from atropos_cli.pipeline.records import read_stored
+    from atropos_pipeline.records import read_stored
 
     return _print_status(session_of(ctx), read_stored(folder), as_json=as_json)
 
@@ -139,8 +146,8 @@ def step(
     session: Session,
 ) -> int:
     """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
-    from atropos_cli.pipeline.records import read_stored, view
-    from atropos_cli.pipeline.runner import run_step
+    from atropos_pipeline.records import read_stored, view
+    from atropos_pipeline.runner import run_step
 
     pipeline = read_stored(folder)
     wanted = pipeline.step(name)
@@ -153,15 +160,15 @@ def step(
 
 
 def submit_file(
-    session: Session, file: Path, folder: Path | None, launcher: Launcher, *, dry_run: bool, as_json: bool
+    file: Path, folder: Path | None, session: Session, launcher: Launcher, *, dry_run: bool, as_json: bool
 ) -> int:
     """A new pipeline as jobs, for `atropos job submit FILE`."""
-    from atropos_cli.pipeline.runner import prepare
+    from atropos_pipeline.runner import prepare
 
-    pipeline = _open(file, folder)
-    check_arguments(pipeline)
+    pipeline = _open(session, file, folder)
+    check_arguments(session, pipeline)
     steps, again = prepare(pipeline, resume=False)
-    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, launcher)
+    jobs = pipeline_jobs.step_jobs(session, pipeline, steps, again, launcher)
     if not launcher.capabilities.dependencies:
         raise UsageError(
             f"launcher {launcher.name!r} cannot let jobs wait for each other",
@@ -172,17 +179,18 @@ def submit_file(
     return pipeline_jobs.submit(session, pipeline, jobs, launcher, as_json=as_json)
 
 
-def step_commands() -> list[str]:
+def step_commands(session: Session) -> list[str]:
     """The commands that a step may be."""
-    return [name for name in all_commands() if name not in _NO_STEPS]
+    return [name for name in lines_of(session).commands() if name not in _NO_STEPS]
 
 
-def check_arguments(pipeline: Pipeline) -> None:
+def check_arguments(session: Session, pipeline: Pipeline) -> None:
     """Parse the arguments of every step without running it, so that a misspelt option is found before the first.
 
     Raises UsageError with the first mistake of each step.
     """
-    found = {step.name: first_mistake(step.command, step.env) for step in pipeline.steps}
+    lines = lines_of(session)
+    found = {step.name: lines.mistake(step.command, step.env) for step in pipeline.steps}
     wrong = [f"{name}: {mistake}" for name, mistake in found.items() if mistake is not None]
     if len(wrong) == 1:
         raise UsageError(f"step {wrong[0]}")
@@ -190,14 +198,13 @@ def check_arguments(pipeline: Pipeline) -> None:
         raise UsageError("\n".join(["steps cannot be run as they are:", *(f"  {line}" for line in wrong)]))
 
 
-def _open(file: Path, output: Path | None) -> Pipeline:
-    from atropos_cli.config.pipelines import open_pipeline
+def _open(session: Session, file: Path, output: Path | None) -> Pipeline:
+    from atropos_pipeline.file import open_pipeline
 
-    folder = output
+    folder, known = output, step_commands(session)
     if folder is None:
-        name = open_pipeline(file, _NOWHERE, step_commands()).name
-        folder = default_run_folder(name)
-    return open_pipeline(file, folder, step_commands())
+        folder = default_run_folder(open_pipeline(file, _NOWHERE, known).name)
+    return open_pipeline(file, folder, known)
 
 
 def _report(session: Session) -> Callable[[str, str], None]:
@@ -221,7 +228,7 @@ def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep]
 
 
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
-    from atropos_cli.pipeline.records import view
+    from atropos_pipeline.records import view
 
     views, jobs = list(view(pipeline).values()), pipeline_jobs.queued(session, pipeline)
     if as_json:
