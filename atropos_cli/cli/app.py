@@ -44,7 +44,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "prompt-gen": LazyCommand(
         f"{_COMMANDS}.prompt_gen:prompt_gen", "Make rows of problems, for verl and TRL's GRPO.", DATA
     ),
-    "push": LazyCommand(f"{_COMMANDS}.push:push", "Push rows or a run to the Hugging Face hub, with a card.", DATA),
+    "push": LazyCommand("", "Push rows or a run to the Hugging Face hub, with a card.", DATA, "atropos-hub"),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
     "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
     "reevaluate": LazyCommand(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from atropos_cli.ports.launcher import Launcher
     from atropos_cli.ports.modelfile import ModelFile
     from atropos_cli.ports.serving import Serve, Served
+    from atropos_cli.ports.sharing import Repository, Share
 
 PROJECT = "atropos"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -118,6 +119,15 @@ def atropos_submit_file(
     """Submit the jobs that a file describes, for `atropos job submit FILE`; None for a file of another kind.
 
     session: of the command. The answer is the exit code. The first plugin wins.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_share(repository: Repository) -> Share | None:
+    """A place to which rows are pushed, for --push-to-hub; None for one that the plugin does not know.
+
+    The first plugin wins. Raises UsageError for a name that cannot be one.
     """
     raise AssertionError("a hook specification is never called")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
 from atropos_cli.domain.run import RunSummary
-from atropos_cli.errors import PlanChanged, RunExists, RunLocked
+from atropos_cli.errors import PlanChanged, RunExists, RunFailed, RunLocked
 from atropos_cli.io.rundir import being_written, now
 from atropos_cli.runs.entry import RunEntry, RunReader, first_start, object_in
 from atropos_cli.runs.find import holds_rollouts, is_run
@@ -24,6 +24,7 @@ __all__ = [
     "RewardRef",
     "RunEntry",
     "RunExists",
+    "RunFailed",
     "RunLocked",
     "RunReader",
     "RunSummary",

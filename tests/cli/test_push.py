@@ -247,7 +247,7 @@ def test_files_that_are_no_data_set(cli: CLI, root: Path, rows: str) -> None:
     ],
 )
 def test_what_people_wrote_stays(old: str, license_id: str) -> None:
-    from atropos_cli.io.datasetcard import Part, merged, split_header
+    from atropos_hub.readme import Part, merged, split_header
 
     empty: dict[str, Any] = {"sources": [], "steps": [], "outputs": [], "rows": {}, "lineage": "", "notes": []}
     card = {**empty, "command": "sft-gen", "atropos_version": "0", "created": "now"}

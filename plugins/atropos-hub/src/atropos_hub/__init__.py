@@ -1,0 +1,18 @@
+"""Rows on the Hugging Face hub. This module is what atropos loads; it names what is here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atropos_cli.sdk import hookimpl
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk.sharing import Repository, Share
+
+
+@hookimpl
+def atropos_share(repository: Repository) -> Share:
+    """A data set repository of the hub."""
+    from atropos_hub.hub import HubShare
+
+    return HubShare(repository)
