@@ -46,7 +46,7 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "push": LazyCommand(f"{_COMMANDS}.push:push", "Push rows or a run to the Hugging Face hub, with a card.", DATA),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
-    "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
+    "train": LazyCommand("", "Train on live environments or on data: grpo, sft, dpo.", TRAINING, "atropos-training"),
     "reevaluate": LazyCommand(
         f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
     ),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from atropos_cli.plugins.spec import ComponentSpec
     from atropos_cli.ports.analyzer import Analyzer
     from atropos_cli.ports.modelfile import ModelFile
+    from atropos_cli.ports.plans import PlanRunner
     from atropos_cli.ports.serving import Serve, Served
 
 PROJECT = "atropos"
@@ -106,6 +107,15 @@ def atropos_plan_servers(serve: Serve, nodes: int, gpus_per_node: int) -> Served
     """Servers beside the command of a job, for --serve; None for an engine that the plugin does not know.
 
     nodes and gpus_per_node: of the job. The first plugin wins.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_open_plan(command: str) -> PlanRunner | None:
+    """What executes the stored plans of a command of this plugin, for `atropos run` and jobs; None for any other.
+
+    command: the plan's own field of that name. The first plugin wins.
     """
     raise AssertionError("a hook specification is never called")
 

@@ -7,7 +7,7 @@ from atropos_cli.domain.base import is_finite, is_value
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.grouping import joined
-from atropos_cli.io.jsonvalue import NotJson, kind_of
+from atropos_cli.io.jsonvalue import NotJson, kind_of, read_object
 from atropos_cli.io.jsonvalue import dump as dump_json
 from atropos_cli.io.jsonvalue import parse as parse_json
 from atropos_cli.io.lock import file_lock
@@ -55,6 +55,7 @@ __all__ = [
     "parse_json",
     "pick_format",
     "read_as",
+    "read_object",
     "read_records",
     "read_values",
     "real_target",

@@ -7,16 +7,21 @@ from atropos_cli.domain.placeholders import escape as escape_placeholders
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.folder import read_job, read_record, write_job
 from atropos_cli.jobs.launchers import make_launcher
+from atropos_cli.jobs.network import NoPort, Ports
 from atropos_cli.jobs.placing import LocalPlacer
 from atropos_cli.jobs.prepare import Prepared, spec_of, submit
+from atropos_cli.jobs.processes import die_with_parent
 from atropos_cli.jobs.status import view
 from atropos_cli.jobs.store import read_submitted
 from atropos_cli.jobs.supervisor import run_job
 
 __all__ = [
     "LocalPlacer",
+    "NoPort",
+    "Ports",
     "Prepared",
     "core_version",
+    "die_with_parent",
     "escape_placeholders",
     "make_launcher",
     "read_job",
