@@ -46,7 +46,7 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "push": LazyCommand("", "Push rows or a run to the Hugging Face hub, with a card.", DATA, "atropos-hub"),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
-    "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
+    "train": LazyCommand("", "Train on live environments or on data: grpo, sft, dpo.", TRAINING, "atropos-training"),
     "reevaluate": LazyCommand(
         f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
     ),
@@ -106,16 +106,11 @@ def _check_command(name: str) -> None:
     load_target("atropos_cli.cli.resolve:check_known")(name)
 
 
-def _lines() -> Any:
-    return load_target("atropos_cli.cli.joborders:OwnLines")()
-
-
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code and lets no exception out but SystemExit."""
     from_dotenv = dotenv.load()
     session = Session(args)
     session.check_command = _check_command
-    session.lines = _lines
     redaction.begin(args=args)
     plain, sys.stderr = sys.stderr, cast("TextIO", redaction.RedactedStream(sys.stderr))
     try:

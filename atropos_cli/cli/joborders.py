@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import typer
 
-from atropos_cli.cli.resolve import all_commands, check_known, first_mistake, frozen_config, parsed, planned
+from atropos_cli.cli.resolve import check_known, frozen_config, parsed, planned
 from atropos_cli.console.ending import without_option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
@@ -21,7 +21,7 @@ _DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
 """Stands for servers whose addresses are known when the job runs."""
 
 
-def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str) -> Order:
+def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str = "") -> Order:
     """Resolve the command as it would be carried out now. Raises UsageError, ConfigError."""
     words = tuple(command[1:] if command and command[0] == "atropos" else command)
     if not words or words[0].startswith("-"):
@@ -106,19 +106,3 @@ def _served(session: Session, order: Order, serve: Serve) -> Order:
         session.out.note(note)
     urls = tuple(f"http://{{endpoint:{name}}}/v1" for name in served.heads)
     return replace(order, servers=served.components, urls=urls)
-
-
-class OwnLines:
-    """The commands of this program, for a session: see atropos_cli.jobs.lines."""
-
-    def commands(self) -> list[str]:
-        return all_commands()
-
-    def mistake(self, words: Sequence[str], env: Mapping[str, str]) -> str | None:
-        return first_mistake(words, env)
-
-    def model(self, words: Sequence[str]) -> str | None:
-        return model_of(words)
-
-    def order(self, session: Session, words: Sequence[str], wanted: Wanted, *, example: str = "") -> Order:
-        return make_order(session, words, wanted, example=example)

@@ -23,15 +23,10 @@ def truthy(name: str) -> bool:
     return os.environ.get(name, "").strip().lower() in _TRUE
 
 
-def _no_lines() -> Any:
-    raise TypeError("this session knows no commands: start commands through atropos_cli.cli.app.main")
-
-
 class Session:
     """One per call of main(); hangs on the context as `ctx.obj`.
 
     check_command: raises UsageError for the name of a command that atropos does not have.
-    lines: gives what jobs ask about other commands, see atropos_cli.jobs.lines.
     take: where the plan of a run goes when it is not to be carried out here; None: the command carries it out.
     """
 
@@ -45,7 +40,6 @@ class Session:
         self.out = Output(output_level(words))
         self.program = ProgramSettings()
         self.check_command: Callable[[str], None] = lambda name: None
-        self.lines: Callable[[], Any] = _no_lines
         self.take: Callable[[Any], None] | None = None
         self._warned = self._fresh = False
         self._log_level: str | None = None

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atropos_cli.domain.job import Component, Resources
-from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.training import TrainPlan
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.ports.serving import Serve
 
 A = TypeVar("A", bound=Callable[..., Any])
@@ -25,7 +24,7 @@ class PlannedRun:
     how long running groups may take in the end.
     """
 
-    plan: Plan | TrainPlan
+    plan: RunPlan
     output: Path | None = None
     overwrite: bool = False
     processes: int = 1

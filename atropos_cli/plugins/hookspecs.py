@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from atropos_cli.ports.analyzer import Analyzer
     from atropos_cli.ports.launcher import Launcher
     from atropos_cli.ports.modelfile import ModelFile
+    from atropos_cli.ports.plans import PlanRunner
     from atropos_cli.ports.serving import Serve, Served
     from atropos_cli.ports.sharing import Repository, Share
 
@@ -128,6 +129,15 @@ def atropos_share(repository: Repository) -> Share | None:
     """A place to which rows are pushed, for --push-to-hub; None for one that the plugin does not know.
 
     The first plugin wins. Raises UsageError for a name that cannot be one.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_open_plan(command: str) -> PlanRunner | None:
+    """What executes the stored plans of a command of this plugin, for `atropos run` and jobs; None for any other.
+
+    command: the plan's own field of that name. The first plugin wins.
     """
     raise AssertionError("a hook specification is never called")
 

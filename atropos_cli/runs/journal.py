@@ -19,8 +19,8 @@ from atropos_cli.runs.find import find_runs
 from atropos_cli.runs.reevaluations import read_reevaluations
 from atropos_cli.runs.state import state_of
 from atropos_cli.tracking.services import read_ids
-from atropos_cli.training.records.summary import FILE as STATE_FILE
-from atropos_cli.training.records.summary import summary
+from atropos_cli.training.summary import FILE as STATE_FILE
+from atropos_cli.training.summary import summary
 
 
 class JournalEntry(Frozen):

@@ -20,7 +20,7 @@ from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.rollout.planner import LOCAL_BACKEND, public_options
-from atropos_cli.training.records.summary import checkpoints
+from atropos_cli.training.summary import checkpoints
 
 FILE, FOLDER = "reevaluations.json", "reevaluations"
 FINAL = "model"

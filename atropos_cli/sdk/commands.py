@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.config.pairs import put_once, variable
+from atropos_cli.config.pairs import json_once, put_once, variable
 from atropos_cli.console.command import Command
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import (
@@ -54,6 +54,7 @@ __all__ = [
     "default_run_folder",
     "end",
     "give_back_stdout",
+    "json_once",
     "keep_inputs",
     "option",
     "put_once",

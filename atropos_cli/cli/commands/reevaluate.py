@@ -43,7 +43,7 @@ def reevaluate(
     with, a finished one is kept.
     """
     from atropos_cli.runs.reevaluations import read_reevaluations, reevaluations
-    from atropos_cli.training.run import read_train_plan
+    from atropos_cli.training.summary import read_train_plan
 
     plan = read_train_plan(run / "plan.json")
     todo = reevaluations(plan, run, session.registry, wanted=options.checkpoints, suites=options.suites)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from atropos_cli.datasets.convert.turns import BadMessage
+from atropos_cli.datasets.trainrows import has_shape, own_row, with_whole_prompt
 from atropos_cli.io.formats import RowError
-from atropos_cli.training.trainrows import has_shape, own_row, with_whole_prompt
 
 
 def user(text: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from atropos_cli.sdk.commands import (
     shell,
     with_flags,
 )
-from atropos_cli.sdk.jobs import lines_of, make_launcher
+from atropos_cli.sdk.jobs import all_commands, first_mistake, make_launcher
 from atropos_pipeline import jobs as pipeline_jobs
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ def run(
     output, resume, redo, dry_run = options.output, options.resume, options.redo, options.dry_run
     if (resume or redo) and output is None:
         raise UsageError("--resume and --redo need the pipeline's folder", hint="add --output runs/NAME")
-    pipeline = _open(session, file, output)
-    check_arguments(session, pipeline)
+    pipeline = _open(file, output)
+    check_arguments(pipeline)
     steps, again = prepare(pipeline, resume=resume or bool(redo), redo=redo)
     launcher = None if options.on == _HERE else make_launcher(session, options.on, (), options.profile, config)
     if launcher is None and options.profile is not None:
         raise UsageError("--profile is for the launcher of --on", hint="drop it, or add --on slurm")
     asked = launcher or pipeline_jobs.checker(session)
-    jobs = pipeline_jobs.step_jobs(session, pipeline, steps, again, asked)  # checks the resources, wherever it will run
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, asked)  # checks the resources, wherever it will run
     if launcher is not None and launcher.capabilities.dependencies:
         if dry_run:
             return pipeline_jobs.show(session, jobs, launcher, as_json=as_json)
@@ -165,10 +165,10 @@ def submit_file(
     """A new pipeline as jobs, for `atropos job submit FILE`."""
     from atropos_pipeline.runner import prepare
 
-    pipeline = _open(session, file, folder)
-    check_arguments(session, pipeline)
+    pipeline = _open(file, folder)
+    check_arguments(pipeline)
     steps, again = prepare(pipeline, resume=False)
-    jobs = pipeline_jobs.step_jobs(session, pipeline, steps, again, launcher)
+    jobs = pipeline_jobs.step_jobs(pipeline, steps, again, launcher)
     if not launcher.capabilities.dependencies:
         raise UsageError(
             f"launcher {launcher.name!r} cannot let jobs wait for each other",
@@ -179,18 +179,17 @@ def submit_file(
     return pipeline_jobs.submit(session, pipeline, jobs, launcher, as_json=as_json)
 
 
-def step_commands(session: Session) -> list[str]:
+def step_commands() -> list[str]:
     """The commands that a step may be."""
-    return [name for name in lines_of(session).commands() if name not in _NO_STEPS]
+    return [name for name in all_commands() if name not in _NO_STEPS]
 
 
-def check_arguments(session: Session, pipeline: Pipeline) -> None:
+def check_arguments(pipeline: Pipeline) -> None:
     """Parse the arguments of every step without running it, so that a misspelt option is found before the first.
 
     Raises UsageError with the first mistake of each step.
     """
-    lines = lines_of(session)
-    found = {step.name: lines.mistake(step.command, step.env) for step in pipeline.steps}
+    found = {step.name: first_mistake(step.command, step.env) for step in pipeline.steps}
     wrong = [f"{name}: {mistake}" for name, mistake in found.items() if mistake is not None]
     if len(wrong) == 1:
         raise UsageError(f"step {wrong[0]}")
@@ -198,10 +197,10 @@ def check_arguments(session: Session, pipeline: Pipeline) -> None:
         raise UsageError("\n".join(["steps cannot be run as they are:", *(f"  {line}" for line in wrong)]))
 
 
-def _open(session: Session, file: Path, output: Path | None) -> Pipeline:
+def _open(file: Path, output: Path | None) -> Pipeline:
     from atropos_pipeline.file import open_pipeline
 
-    folder, known = output, step_commands(session)
+    folder, known = output, step_commands()
     if folder is None:
         folder = default_run_folder(open_pipeline(file, _NOWHERE, known).name)
     return open_pipeline(file, folder, known)

@@ -21,8 +21,9 @@ from atropos_cli.sdk.jobs import (
     SUBMITTED,
     Face,
     Wanted,
-    lines_of,
     make_launcher,
+    make_order,
+    model_of,
     native_options,
     prepare,
     print_submitted,
@@ -52,11 +53,7 @@ class StepJob:
 
 
 def step_jobs(
-    session: Session,
-    pipeline: Pipeline,
-    steps: Sequence[ReadyStep],
-    again: Collection[str],
-    launcher: Launcher | None = None,
+    pipeline: Pipeline, steps: Sequence[ReadyStep], again: Collection[str], launcher: Launcher | None = None
 ) -> list[StepJob]:
     """The jobs of the steps that must be carried out, in order. Raises ConfigError for what a step asks for.
 
@@ -70,7 +67,7 @@ def step_jobs(
             resources=Resources.model_validate(values),
             name=job_name(f"{pipeline.name}-{step.name}"),
             folder=step_folder(pipeline, step.name) / "job",
-            serve=_serve(session, step),
+            serve=_serve(step),
             options=options,
             cwd=Path(pipeline.cwd),
         )
@@ -96,7 +93,7 @@ def submit_whole(
     folder = Path(pipeline.folder).absolute()
     place = folder.with_name(f"{folder.name}.job")  # its folder may hold nothing else when a pipeline begins
     wanted = Wanted(resources=Resources(), name=job_name(pipeline.name), folder=place)
-    submit_job(prepare(lines_of(session).order(session, words, wanted), launcher), launcher)
+    submit_job(prepare(make_order(session, words, wanted), launcher), launcher)
     print_submitted(session.out, read_submitted(place), launcher, Face(), as_json=as_json)
     return ExitCode.OK
 
@@ -109,7 +106,7 @@ def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], launch
     for job in jobs:
         wanted = replace(job.wanted, after=tuple(ids[name] for name in job.after))
         try:
-            ids[job.step] = submit_job(prepare(lines_of(session).order(session, job.words, wanted), launcher), launcher)
+            ids[job.step] = submit_job(prepare(make_order(session, job.words, wanted), launcher), launcher)
         except AtroposError as error:
             left = _cancel(launcher, ids)
             told = f"; still queued: {', '.join(left)}" if left else "; no step is left in the queue"
@@ -127,7 +124,7 @@ def show(session: Session, jobs: Sequence[StepJob], launcher: Launcher, *, as_js
     """Print what would be submitted: scripts, plans and calls."""
     rows = []
     for job in jobs:
-        prepared = prepare(lines_of(session).order(session, job.words, job.wanted), launcher)
+        prepared = prepare(make_order(session, job.words, job.wanted), launcher)
         script, call = launcher.render(prepared.spec), launcher.call(prepared.spec)
         plan = prepared.plan.model_dump(mode="json")
         rows.append({"step": job.step, "after": job.after, "script": script, "call": call, "plan": plan})
@@ -193,7 +190,7 @@ def resources_of(step: ReadyStep, launcher: Launcher | None = None) -> tuple[dic
     return values, options
 
 
-def _serve(session: Session, step: ReadyStep) -> Serve | None:
+def _serve(step: ReadyStep) -> Serve | None:
     """The servers of a step: serve = "vllm", or a table with more about them."""
     given = step.resources.get("serve")
     if given is None:
@@ -203,7 +200,7 @@ def _serve(session: Session, step: ReadyStep) -> Serve | None:
     _check_keys(table, _SERVE_KEYS, where)
     if table.get("engine") not in ("sglang", "vllm"):
         raise ConfigError(f"{where}: engine must be sglang or vllm, got {table.get('engine')!r}")
-    model = table.get("model") or lines_of(session).model(step.command)
+    model = table.get("model") or model_of(step.command)
     if not isinstance(model, str):
         raise ConfigError(f"{where}: no model is named", hint="give the command a --model, or serve a model")
     sizes = {key: table.get(key) for key in ("tp", "dp")}

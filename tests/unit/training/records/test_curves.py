@@ -12,9 +12,9 @@ import pytest
 
 from atropos_cli.errors import DataError
 from atropos_cli.io.git import git_commit
-from atropos_cli.training.records.curves import charts_of, draw_curves, drawn
-from atropos_cli.training.records.metrics import MetricsLog, read_metrics
-from atropos_cli.training.records.summary import summary
+from atropos_cli.training.curves import charts_of, draw_curves, drawn
+from atropos_cli.training.metrics import MetricsLog, read_metrics
+from atropos_cli.training.summary import summary
 
 EVIL = "<script>alert(1)</script>"
 
@@ -71,7 +71,7 @@ def test_the_picture_holds_all_charts(run: Path) -> None:
 def test_curves_need_no_heavy_library(run: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from atropos_cli.training.records import curves\n"
+        "from atropos_cli.training import curves\n"
         "assert len(curves.draw_curves(Path(sys.argv[1]))) == 2\n"
         "assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from atropos_cli.errors import TrainerError
-from atropos_cli.training.records.metrics import MetricsLog, read_metrics, series
-from atropos_cli.training.records.samples import Samples, read_samples
+from atropos_cli.training.metrics import MetricsLog, read_metrics, series
+from atropos_cli.training.samples import Samples, read_samples
 
 
 def lines(path: Path) -> list[dict]:

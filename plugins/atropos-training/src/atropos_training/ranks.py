@@ -12,10 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.errors import AtroposError
-from atropos_cli.io.rundir import RunDir, holds_run
-from atropos_cli.rollout.report import Rolling
+from atropos_cli.sdk import AtroposError, JsonDict
+from atropos_cli.sdk.engine import Rolling
+from atropos_cli.sdk.runs import RunDir, holds_run
 
 LOADED = "loaded"
 """File in RUN/sync: the step whose weights the servers have, written by rank 0."""

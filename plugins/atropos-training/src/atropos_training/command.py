@@ -7,21 +7,27 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.lazy import Group, new_app
-from atropos_cli.cli.runs import flattened, resuming
-from atropos_cli.cli.training import TrainAction, TrainChosen, build_train_command
-from atropos_cli.console.commands import ConfigOption, JsonOption
-from atropos_cli.console.ending import end, shell
-from atropos_cli.console.names import default_run_folder
-from atropos_cli.console.session import Session, session_of
-from atropos_cli.errors import ExitCode, RunExists, UsageError
-from atropos_cli.jobs.order import PlannedRun, makes_plan
+from typer.main import get_group
+
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import ExitCode, JsonOption, Session, end, session_of, shell
+from atropos_cli.sdk.planning import (
+    ConfigOption,
+    Group,
+    PlannedRun,
+    default_run_folder,
+    flattened,
+    makes_plan,
+    new_app,
+    resuming,
+)
+from atropos_cli.sdk.runs import RunExists
+from atropos_training.options import TrainAction, TrainChosen, build_train_command
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.training import TrainPlan
-    from atropos_cli.ports.trainer import Trainer, TrainResult
-    from atropos_cli.training.processes import World
-    from atropos_cli.training.run import Begin
+    from atropos_cli.sdk.planning import Begin
+    from atropos_cli.sdk.training import Trainer, TrainPlan, TrainResult
+    from atropos_training.processes import World
 
 METHODS = {
     "grpo": "Train on groups: live ones of an environment (--env), or of stored prompts (--data) with rewards.",
@@ -33,9 +39,9 @@ METHODS = {
 @makes_plan
 def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> int:
     """Train."""
-    from atropos_cli.training.build import build_train_plan, derived
-    from atropos_cli.training.processes import World
-    from atropos_cli.training.ranks import rank, world_size
+    from atropos_training.build import build_train_plan, derived
+    from atropos_training.processes import World
+    from atropos_training.ranks import rank, world_size
 
     options = chosen.train
     output, resume = options.output, options.resume
@@ -69,16 +75,16 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
     begin: Begin = "overwrite" if options.overwrite else "resume" if resume else "new"
     if world.size > 1:
         return on_processes(plan, trainer, folder, session, world, begin, as_json=as_json)
-    return carry_out_training(plan, trainer, folder, session, as_json=as_json, begin=begin)
+    return execute_training(plan, trainer, folder, session, as_json=as_json, begin=begin)
 
 
 def on_processes(
     plan: TrainPlan, trainer: Trainer, folder: Path, session: Session, world: World, begin: Begin, *, as_json: bool
 ) -> ExitCode:
     """Train on several processes: each carries out the same stored plan, in one folder."""
-    from atropos_cli.io.rundir import holds_training
-    from atropos_cli.training.processes import Launch
-    from atropos_cli.training.run import check_there_is_a_run
+    from atropos_cli.sdk.runs import holds_training
+    from atropos_training.processes import Launch
+    from atropos_training.run import check_there_is_a_run
 
     trainer.check(plan)
     if begin == "resume":
@@ -101,7 +107,7 @@ def print_train_plan(plan: TrainPlan, found: dict[str, Any], session: Session, *
         session.out.details(dict(flattened(data)))
 
 
-def carry_out_training(
+def execute_training(
     plan: TrainPlan,
     trainer: Trainer,
     folder: Path,
@@ -111,10 +117,10 @@ def carry_out_training(
     begin: Begin = "new",
 ) -> int:
     """Train by the plan, say how it went, return the exit code."""
-    from atropos_cli.cli.trainprogress import TrainReporter, train_headline
-    from atropos_cli.io.rundir import where_it_stands
-    from atropos_cli.training.ranks import rank
-    from atropos_cli.training.run import run_train
+    from atropos_cli.sdk.runs import where_it_stands
+    from atropos_training.progress import TrainReporter, train_headline
+    from atropos_training.ranks import rank
+    from atropos_training.run import run_train
 
     reporter = TrainReporter(session.out, plan.steps)
     try:
@@ -151,14 +157,14 @@ def carry_out_training(
 
 def _print(plan: TrainPlan, result: TrainResult, folder: Path, session: Session) -> None:
     """Where everything is; the metrics themselves are in the files, and here with -v."""
-    from atropos_cli.cli.trainprogress import no_spread_in_training
-    from atropos_cli.training.records.curves import HTML
+    from atropos_cli.sdk.records import CURVES_FILE
+    from atropos_training.progress import no_spread_in_training
 
     found = {"run": str(folder), "model": result.output, "steps": str(result.steps)}
     if Path(result.output) == folder:  # broken off before there was any
         del found["model"]
-    if (folder / HTML).exists():
-        found["curves"] = str(folder / HTML)
+    if (folder / CURVES_FILE).exists():
+        found["curves"] = str(folder / CURVES_FILE)
     if session.out.verbose:
         found |= {name: f"{value:.4g}" for name, value in result.metrics.items()}
     session.out.details(found)
@@ -194,8 +200,28 @@ class TrainMethods(Group):
         with formatter.section("Methods"):
             formatter.write_dl(list(METHODS.items()))
 
+    def showing(self, action: TrainAction) -> Any:
+        """The same methods with an action that shows what they would use, for `atropos config show train`."""
+        shows = type("_Shows", (_ShowMethods,), {"action": staticmethod(action)})
+        shown = new_app(cls=shows, subcommand_metavar="[METHOD] [OPTIONS]")
+        shown.callback()(_show)
+        return get_group(shown)
+
     def _build(self, ctx: Any, name: str, args: list[str]) -> Any:
         return build_train_command(session_of(ctx), name, args, type(self).action, doc=METHODS[name])
+
+
+class _ShowMethods(TrainMethods):
+    """Without a method, that of `train` with nothing but a method: grpo."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        asked = any(word in METHODS or word in ("--help", "-h") for word in args)
+        start = [] if asked or (args and not args[0].startswith("-")) else ["grpo"]
+        return super().parse_args(ctx, [*start, *args])
+
+
+def _show() -> None:
+    """What `atropos train METHOD` would use; METHOD is grpo where none is given."""
 
 
 app = new_app(

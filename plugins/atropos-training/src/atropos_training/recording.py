@@ -8,25 +8,27 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.training import TrainPlan
-from atropos_cli.errors import AtroposError
-from atropos_cli.io.append import atomic_write
-from atropos_cli.io.git import git_commit
-from atropos_cli.io.rundir import RunDir, now
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.trainer import TrainResult
-from atropos_cli.rollout.report import Rolling, TrainWatcher
-from atropos_cli.tracking.machine import Machine
-from atropos_cli.tracking.services import About, Trackers, open_trackers
-from atropos_cli.training.records.curves import draw_curves
-from atropos_cli.training.records.health import Health
-from atropos_cli.training.records.metrics import MetricsLog, read_metrics
-from atropos_cli.training.records.samples import Samples, read_samples
-from atropos_cli.training.records.summary import EVALUATIONS, FILE, checkpoints, summary
+from atropos_cli.sdk import AtroposError, JsonDict
+from atropos_cli.sdk.data import atomic_write
+from atropos_cli.sdk.engine import Registry, Rolling
+from atropos_cli.sdk.outputs import About, Machine, Trackers, open_trackers
+from atropos_cli.sdk.records import (
+    EVALUATIONS,
+    STATE_FILE,
+    MetricsLog,
+    Samples,
+    checkpoints,
+    draw_curves,
+    read_samples,
+    run_state,
+)
+from atropos_cli.sdk.runs import RunDir, git_commit, now, read_metrics
+from atropos_cli.sdk.training import TrainPlan, TrainResult
+from atropos_training.health import Health
+from atropos_training.watching import TrainWatcher
 
 if TYPE_CHECKING:
-    from atropos_cli.training.suites import SuiteResults
+    from atropos_training.suites import SuiteResults
 
 
 class Recording:
@@ -163,10 +165,10 @@ class Recording:
             steps = sorted(results.history)
             data["evaluations"] = {"first": {**results.history[steps[0]]}, "last": {**results.history[steps[-1]]}}
             data["best_step"] = results.best_step
-        data |= summary(self.run_dir.folder)
+        data |= run_state(self.run_dir.folder)
         data["warnings"] = dict(self._health.counts)
         text = json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n"
-        atomic_write(self.run_dir.folder / FILE, text)
+        atomic_write(self.run_dir.folder / STATE_FILE, text)
 
 
 def _told(name: str, value: float) -> bool:

@@ -8,9 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
+
 from atropos_cli.domain.base import JsonDict, clean_text
+from atropos_cli.domain.rollout import Rollout
+from atropos_cli.domain.task import Task
+from atropos_cli.evaluation.evaluation import own_verdict, succeeded, success_threshold
+from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.tracker import SAMPLE_COLUMNS
-from atropos_cli.training.records.steplog import StepLog, read_steps
+from atropos_cli.training.steplog import StepLog, read_steps
 
 T = TypeVar("T")
 
@@ -18,6 +24,8 @@ FILE = "samples.jsonl"
 COLUMNS = SAMPLE_COLUMNS
 PER_STEP = 8
 MOST_CHARACTERS = 4000
+MOST_EXTRACTED = 2000
+"""Characters of an extracted answer in a row of the records; it may be a whole program."""
 
 
 class Samples:
@@ -68,3 +76,37 @@ def plain_cell(value: Any, most: int) -> str | float | bool | None:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = clean_text(text)
     return text if len(text) <= most else f"{text[:most]} ... [{len(text) - most} more characters]"
+
+
+def sample_row(task: Task, rollout: Rollout, rewards: Sequence[Reward] = ()) -> JsonDict:
+    """What the records keep of a completion: as read by the episode or a reward, and judged as by `atropos eval`.
+
+    `expected` is the task's answer. Without rewards `correct` is the episode's own verdict or None.
+    """
+    prompt = [message for message in rollout.messages if message.role != "assistant"]
+    return {
+        "task": task.id,
+        "prompt": "\n\n".join(message.text for message in prompt[:4]),
+        "completion": rollout.text,
+        "extracted": _extracted(task, rollout, rewards),
+        "expected": task.answer,
+        "reward": rollout.reward,
+        "correct": _correct(rollout, rewards),
+    }
+
+
+def _extracted(task: Task, rollout: Rollout, rewards: Sequence[Reward]) -> JsonValue:
+    """What the episode stored as the answer, else what the first reward that extracts one reads."""
+    try:
+        if "extracted" in rollout.info:
+            return plain_cell(rollout.info["extracted"], MOST_EXTRACTED)
+        extract = next((reward.extract for reward in rewards if reward.extract is not None), None)
+        return None if extract is None else plain_cell(extract(task, rollout), MOST_EXTRACTED)
+    except Exception:  # noqa: BLE001 - a plugin's error in what is only shown must not end a training run
+        return None
+
+
+def _correct(rollout: Rollout, rewards: Sequence[Reward]) -> bool | None:
+    if own_verdict(rollout) is None and (not rewards or rollout.reward is None):
+        return None
+    return succeeded(rollout, success_threshold(rewards))

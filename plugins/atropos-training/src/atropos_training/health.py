@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from atropos_cli.domain.base import Frozen
-from atropos_cli.domain.training import HealthRules, Rule
-from atropos_cli.errors import TrainerError
+from atropos_cli.sdk.training import HealthRules, Rule, TrainerError
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
@@ -23,7 +21,8 @@ _OVER = 10
 """Steps without trouble after which it counts as over: a number about its limit would be reported at every crossing."""
 
 
-class HealthWarning(Frozen):
+@dataclass(frozen=True, slots=True)
+class HealthWarning:
     """What a rule found, and what to try."""
 
     rule: Rule

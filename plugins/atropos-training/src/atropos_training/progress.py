@@ -8,14 +8,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
-from atropos_cli.console.ending import EASIER, HARDER, counted
-from atropos_cli.console.output import Output, is_rich_terminal, printable
-from atropos_cli.console.statusline import StatusLine
+from atropos_cli.sdk.commands import Output, counted
+from atropos_cli.sdk.planning import (
+    EASIER,
+    HARDER,
+    PLAIN_EVERY,
+    StatusLine,
+    Window,
+    duration,
+    is_rich_terminal,
+    plain_line,
+    printable,
+)
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.training import TrainPlan
-    from atropos_cli.rollout.report import Rolling
+    from atropos_cli.sdk.engine import Rolling
+    from atropos_cli.sdk.training import TrainPlan
 
 _FIRST = 3  # steps that are told each
 _SHOWN = ("loss", "reward", "grad_norm", "kl", "entropy", "completions/mean_length", "step_time")
@@ -129,7 +137,8 @@ class TrainReporter:
 
 def train_headline(plan: TrainPlan, folder: Path) -> str:
     """The number that training is judged by: accuracies, else the reward, else the loss; first and last."""
-    from atropos_cli.training.records.metrics import read_metrics, series
+    from atropos_cli.sdk.records import series
+    from atropos_cli.sdk.runs import read_metrics
 
     rows = read_metrics(folder)
     found = []
@@ -156,7 +165,8 @@ def train_headline(plan: TrainPlan, folder: Path) -> str:
 
 def no_spread_in_training(folder: Path) -> str | None:
     """What to change when hardly a group had rewards that differ; None when enough had."""
-    from atropos_cli.training.records.metrics import read_metrics, series
+    from atropos_cli.sdk.records import series
+    from atropos_cli.sdk.runs import read_metrics
 
     rows = read_metrics(folder)
     shares = [value for _, value in series(rows, "frac_reward_zero_std")]
@@ -170,13 +180,12 @@ def no_spread_in_training(folder: Path) -> str | None:
 
 def _tasks(folder: Path, suite: str, step: int) -> int | None:
     """How many tasks the accuracy is over, by the evaluation's own file."""
-    from atropos_cli.errors import AtroposError
-    from atropos_cli.evaluation.evaluation import read_evaluation
-    from atropos_cli.training.records.summary import EVALUATIONS
-    from atropos_cli.training.suites import file_name
+    from atropos_cli.sdk import AtroposError
+    from atropos_cli.sdk.analysis import read_evaluation
+    from atropos_cli.sdk.records import EVALUATIONS, suite_file
 
     try:
-        found = read_evaluation(folder / EVALUATIONS / f"{file_name(suite)}-step-{step}.json").accuracy
+        found = read_evaluation(folder / EVALUATIONS / f"{suite_file(suite)}-step-{step}.json").accuracy
     except AtroposError:
         return None
     return found.tasks if found is not None else None

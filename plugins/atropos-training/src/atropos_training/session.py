@@ -10,31 +10,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.group import ScoredGroup, make_group_id
-from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.rollout import RolloutFailure
-from atropos_cli.domain.task import Task
-from atropos_cli.domain.training import TrainPlan
-from atropos_cli.errors import BackendError, ConfigError, TrainerError
-from atropos_cli.io.append import atomic_write
-from atropos_cli.io.rundir import RunDir
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.backend import InferenceBackend
-from atropos_cli.ports.writer import Writer
-from atropos_cli.rollout.components import close_part, make_backend, open_backend
-from atropos_cli.rollout.loopthread import LoopThread
-from atropos_cli.rollout.planner import component_rewards
-from atropos_cli.rollout.stopping import Abort
-from atropos_cli.training.answers import Answers, Failures
-from atropos_cli.training.data import check_data, prompt_rows, stored_groups, stored_rows
-from atropos_cli.training.live import OnFailure, Player
-from atropos_cli.training.order import TaskOrder, held_out_digests
-from atropos_cli.training.overlap import HeldOut
-from atropos_cli.training.ranks import LOADED, RankDir, RankRecording, wait_for
-from atropos_cli.training.recording import Recording
-from atropos_cli.training.records.samples import PER_STEP, spaced
-from atropos_cli.training.suites import SuiteResults, sample_row
+from atropos_cli.sdk import ConfigError, JsonDict, RolloutFailure, ScoredGroup, Task
+from atropos_cli.sdk.backends import BackendError, InferenceBackend
+from atropos_cli.sdk.data import atomic_write
+from atropos_cli.sdk.engine import (
+    Abort,
+    LoopThread,
+    OnFailure,
+    Player,
+    Registry,
+    backend_of,
+    close_part,
+    component_rewards,
+    make_group_id,
+    open_backend,
+)
+from atropos_cli.sdk.outputs import Writer
+from atropos_cli.sdk.records import PER_STEP, check_data, prompt_rows, sample_row, spaced, stored_groups, stored_rows
+from atropos_cli.sdk.runs import Plan, RunDir
+from atropos_cli.sdk.training import TrainerError, TrainPlan
+from atropos_training.answers import Answers, Failures
+from atropos_training.order import TaskOrder, held_out_digests
+from atropos_training.overlap import HeldOut
+from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
+from atropos_training.recording import Recording
+from atropos_training.suites import SuiteResults
 
 _TELL_EVERY = 0.5
 
@@ -102,7 +102,7 @@ class TrainSession:
         if source is None:
             return
         self._loop = LoopThread()
-        self._backend = make_backend(source, self._registry)
+        self._backend = backend_of(source, self._registry)
         with contextlib.suppress(BackendError):
             self._backend.adopt(model, tokenizer)
             self._in_process = True

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO
 
-from atropos_cli.errors import ExitCode, LaunchError, UsageError
-from atropos_cli.jobs.network import NoPort, Ports
-from atropos_cli.jobs.processes import die_with_parent
-from atropos_cli.streams import data_fd
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import ExitCode, data_fd
+from atropos_cli.sdk.jobs import NoPort, Ports, die_with_parent
+from atropos_cli.sdk.launchers import LaunchError
 
 _TICK = 0.05
 _NOTICE = 15.0

@@ -14,27 +14,32 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from atropos_cli.domain.job import JOB_FILE
-from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.training import TrainPlan
-from atropos_cli.errors import AtroposError, DataError, ExitCode, RunExists, TrainerError
-from atropos_cli.io.jsonvalue import read_object
-from atropos_cli.io.rundir import RunDir, check_alone, check_same_identity, holds_training, open_run, read_stored
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.trainer import Trainer, TrainResult
-from atropos_cli.ports.writer import Writer
-from atropos_cli.rollout.report import SilentWatcher, TrainWatcher
-from atropos_cli.training.ranks import RankRecording, open_rank, rank, world_size
-from atropos_cli.training.recording import Recording
-from atropos_cli.training.records.summary import FILE as STATE_FILE
-from atropos_cli.training.records.summary import checkpoints
-from atropos_cli.training.session import TrainSession
+from atropos_cli.sdk import AtroposError, DataError
+from atropos_cli.sdk.commands import ExitCode
+from atropos_cli.sdk.data import read_object
+from atropos_cli.sdk.engine import Registry
+from atropos_cli.sdk.outputs import Writer
+from atropos_cli.sdk.planning import Begin
+from atropos_cli.sdk.records import STATE_FILE, checkpoints, read_train_plan
+from atropos_cli.sdk.runs import (
+    JOB_FILE,
+    Plan,
+    RunDir,
+    RunExists,
+    check_alone,
+    check_same_identity,
+    holds_training,
+    open_run,
+)
+from atropos_cli.sdk.training import Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_training.ranks import RankRecording, open_rank, rank, world_size
+from atropos_training.recording import Recording
+from atropos_training.session import TrainSession
+from atropos_training.watching import SilentWatcher, TrainWatcher
 
 Say = Callable[[str], None]
-Begin = Literal["new", "resume", "overwrite"]
-"""How a folder that holds a run is treated: as an error, a run to resume, or one to replace."""
 
 
 def run_train(
@@ -130,11 +135,6 @@ def _is_training(path: Path) -> bool:
 def _requeued() -> bool:
     """Has the cluster queued this job again? With nothing to resume it starts then."""
     return os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
-
-
-def read_train_plan(path: Path) -> TrainPlan:
-    """The training plan of a plan.json. Raises DataError naming the file and the error."""
-    return read_stored(path, TrainPlan, what="the plan of a training run", hint="give a training run's folder")
 
 
 def _train(

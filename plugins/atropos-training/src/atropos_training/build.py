@@ -9,27 +9,25 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import atropos_cli
-from atropos_cli.config.pairs import json_once, put_once
-from atropos_cli.config.settings import GenSettings, TrainSettings
-from atropos_cli.domain.plan import ComponentRef, Plan
-from atropos_cli.domain.tracking import RolloutTracking
-from atropos_cli.domain.training import EvalSuite, Method, TrainPlan
-from atropos_cli.errors import ConfigError, UsageError
-from atropos_cli.io.remote import is_remote
-from atropos_cli.paths import home
-from atropos_cli.plugins.files import names_a_file
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.trainer import Trainer
-from atropos_cli.rollout.planner import (
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.commands import json_once, put_once
+from atropos_cli.sdk.data import home, is_remote
+from atropos_cli.sdk.engine import (
     LOCAL_BACKEND,
     SERVER_BACKEND,
+    GenSettings,
+    Registry,
+    RolloutTracking,
     build_plan,
     find_rewards,
     make_config,
+    names_a_file,
     public_options,
 )
-from atropos_cli.training.data import check_data
-from atropos_cli.training.suites import file_name, plain_name
+from atropos_cli.sdk.records import check_data, plain_name, suite_file
+from atropos_cli.sdk.runs import ComponentRef, Plan
+from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
+from atropos_training.settings import TrainSettings
 
 _SUITE_SETTINGS = ("split", "limit", "samples", "temperature", "max_tokens", "seed")
 
@@ -190,14 +188,14 @@ def _suites(
     suites: dict[str, EvalSuite] = {}
     for text in train.evals:
         suite = _suite(text, settings, train, environment, registry)
-        if (other := suites.get(file_name(suite.name))) is not None:
+        if (other := suites.get(suite_file(suite.name))) is not None:
             raise UsageError(
                 f"two suites are called {suite.name!r}"
                 if other.name == suite.name
                 else f"the suites {other.name!r} and {suite.name!r} differ in signs only that files cannot have",
                 hint="write a name in front of one: --eval LABEL=ENV",
             )
-        suites[file_name(suite.name)] = suite
+        suites[suite_file(suite.name)] = suite
     return tuple(suites.values())
 
 

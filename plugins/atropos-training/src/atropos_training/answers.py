@@ -12,17 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.group import make_group_id
-from atropos_cli.domain.messages import Message
-from atropos_cli.domain.plan import Execution
-from atropos_cli.domain.rollout import Rollout, RolloutFailure
-from atropos_cli.domain.task import Task
-from atropos_cli.errors import DataError
-from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.components import close_part
-from atropos_cli.rollout.scoring import Scorer
-from atropos_cli.rollout.systematic import FailureWatch
+from atropos_cli.sdk import DataError, JsonDict, Message, Reward, Rollout, RolloutFailure, Task
+from atropos_cli.sdk.engine import Execution, FailureWatch, Scorer, close_part, make_group_id
 
 KeepFailure = Callable[[str, str | None, RolloutFailure, str | None], None]
 """Told of each failed rollout: group, task, failure, rollout."""

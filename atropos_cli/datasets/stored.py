@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from atropos_cli.datasets.convert.turns import BadMessage
+from atropos_cli.datasets.trainrows import has_shape, own_row, with_whole_prompt
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.training import Method, TrainPlan
@@ -22,7 +23,6 @@ from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects, read_records
 from atropos_cli.io.sources import Source, find_sources
 from atropos_cli.io.values import Item
-from atropos_cli.training.trainrows import has_shape, own_row, with_whole_prompt
 
 Warn = Callable[[str], None]
 

@@ -11,31 +11,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.environments import (
-    EnvironmentCommand,
+from atropos_cli.sdk.commands import Session, option
+from atropos_cli.sdk.planning import (
+    SETTINGS,
     gen_buckets,
     gen_settings,
+    is_planner,
+    makes_plan,
+    named,
     pick_backend,
+    reward_buckets,
+    reward_flags,
+    settings_bucket,
+    settings_command,
     settle,
 )
-from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
-from atropos_cli.cli.rewards import reward_buckets, reward_flags
-from atropos_cli.config import commands
-from atropos_cli.config.settings import TrainSettings
-from atropos_cli.console.session import Session
-from atropos_cli.jobs.order import is_planner
+from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
 if TYPE_CHECKING:
-    from atropos_cli.config.resolve import Resolved
-    from atropos_cli.config.settings import GenSettings
-    from atropos_cli.config.sources import Bucket
-    from atropos_cli.console.commands import Flag
+    from atropos_cli.sdk.engine import GenSettings
+    from atropos_cli.sdk.planning import Bucket, Flag, Resolved
 
 _LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
 OUTPUT = "Output"
+PRESET = Path(__file__).with_name("laptop.toml")
+"""The settings of a training that names neither model, environment nor data."""
 FOOTER = (
     "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
     "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
@@ -45,13 +48,13 @@ FOOTER = (
 class TrainOptions(TrainSettings):
     """The settings of a training, where its run goes, and how many processes carry it out."""
 
-    output: Path | None = commands.option(
+    output: Path | None = option(
         None, "Run folder; default: runs/METHOD-DATE-TIME.", panel=OUTPUT, short="o", metavar="RUN"
     )
-    resume: bool = commands.option(False, "Go on from the newest checkpoint.", panel=OUTPUT)
-    overwrite: bool = commands.option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
-    dry_run: bool = commands.option(False, "Check everything that needs no model, print the plan, stop.", panel=OUTPUT)
-    processes: int = commands.option(
+    resume: bool = option(False, "Go on from the newest checkpoint.", panel=OUTPUT)
+    overwrite: bool = option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
+    dry_run: bool = option(False, "Check everything that needs no model, print the plan, stop.", panel=OUTPUT)
+    processes: int = option(
         1, "Processes on this host, each with the whole model and a GPU.", panel="Several GPUs", metavar="N", ge=1
     )
 
@@ -88,9 +91,7 @@ TrainAction = Callable[..., int | None]
 
 def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
     """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
-    from atropos_cli.cli.options import signature_of
-    from atropos_cli.config.buckets import train_bucket
-    from atropos_cli.console.commands import entries_of, set_signature
+    from atropos_cli.sdk.planning import entries_of, signature_of
 
     train = train_bucket(TrainOptions)
     said = _glanced(args, train)
@@ -108,31 +109,25 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
             session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
         return action(TrainChosen(session, method, resolved), **own)
 
-    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags)])
-    command = command_of(
+    if is_planner(action):
+        makes_plan(call)
+    return settings_command(
         call,
+        [*extra.values(), *(flag.as_parameter() for flag in flags)],
         name=method,
-        cls=EnvironmentCommand,
-        help=doc,
-        short_help=doc.split("\n", 1)[0],
+        doc=doc,
+        short=doc.split("\n", 1)[0],
         epilog=FOOTER,
-        context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     )
-    command.makes_plan = is_planner(action)
-    add_common(command)
-    return command
 
 
 def _preset(method: str, args: Sequence[str], said: Mapping[str, str]) -> Path | None:
-    """The settings of a `train grpo` that names neither model, environment nor data."""
-    from atropos_cli.resources import laptop_preset
-
+    """PRESET for a `train grpo` that names neither model, environment nor data."""
     wanted = method == "grpo" and not {"--help", "-h"} & set(args)
-    return laptop_preset() if wanted and said.keys().isdisjoint(("env", "data", "model")) else None
+    return PRESET if wanted and said.keys().isdisjoint(("env", "data", "model")) else None
 
 
 def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping[str, str]) -> list[Bucket]:
-    from atropos_cli.config.buckets import trainer_bucket
 
     registry = session.registry
     name = said.get("env")
@@ -158,29 +153,12 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
 
-_GLANCED = ("env", "data", "model", "trainer")
+_OWNERS = {"env": TRAIN, "data": TRAIN, "model": SETTINGS, "trainer": TRAIN}
 
 
 def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
-    """Those of _GLANCED that flags, variables and files name, before anything is parsed."""
-    from atropos_cli.cli.habits import glance
-    from atropos_cli.config.buckets import SETTINGS, settings_bucket
-    from atropos_cli.config.problems import Origin
-    from atropos_cli.config.sources import Entry, collect
-
-    flags = [
-        Entry(SETTINGS if name == "model" else train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
-        for name in _GLANCED
-        for value in glance(args, name)
-    ]
-    configs = glance(args, "config")
-    config = Path(configs[-1]) if configs else None
-    said = collect([settings_bucket(), train], config=config, flags=flags, preset=preset)
-    return {
-        entry.path[0]: str(entry.value)
-        for entry in said.entries
-        if entry.bucket in (SETTINGS, train.name) and entry.path[0] in _GLANCED
-    }
+    """Those of _OWNERS that flags, variables and files name, before anything is parsed."""
+    return named(args, [settings_bucket(), train], _OWNERS, preset)
 
 
 def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool) -> list[Flag]:
@@ -188,14 +166,11 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
 
     stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
     """
-    from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, declared, settings_flags
-    from atropos_cli.console.commands import Flag
-    from atropos_cli.domain.tracking import Tracking
+    from atropos_cli.sdk.engine import Tracking
+    from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
 
     by_name = {bucket.name: bucket for bucket in buckets}
-    taken = {"help", *SWITCHES}
-    for parameter in extra.values():
-        taken |= {name.lstrip("-") for name in declared(parameter)}
+    taken = taken_names(extra)
     flags: list[Flag] = []
 
     def add(flag: Flag, long: str | None = None) -> None:
@@ -206,30 +181,30 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             taken.update(f"no-{name}" for name in names if flag.option.kind == "bool")
             flags.append(replace(flag, names=names))
 
-    for number, option in enumerate(by_name["train"].options):
-        if method != "grpo" and option.path == ("env",):
+    for number, setting in enumerate(by_name["train"].options):
+        if method != "grpo" and setting.path == ("env",):
             continue
-        panel = "Training" if len(option.path) == 1 else "Warnings and stop rules"
-        panel = TRACKING_PANEL if option.key in Tracking.model_fields else option.shown.get("panel", panel)
-        add(Flag("train", option, (_SINGULAR.get(option.key, option.flag),), panel, f"train_{number}"))
+        panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
+        panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
+        add(Flag("train", setting, (_SINGULAR.get(setting.key, setting.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
         if flag.option.path[0] == "tracking":
             continue  # those of [train] are the command's
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")
-    for number, option in enumerate(trainer.options if trainer is not None else ()):
-        if trainer is not None and not option.secret:
-            long = f"trainer.{option.flag}"
-            short = () if option.flag in _STORED_ONLY and not stored else (option.flag,)
-            add(Flag("trainer", option, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
+    for number, setting in enumerate(trainer.options if trainer is not None else ()):
+        if trainer is not None and not setting.secret:
+            long = f"trainer.{setting.flag}"
+            short = () if setting.flag in _STORED_ONLY and not stored else (setting.flag,)
+            add(Flag("trainer", setting, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)
     for flag in reward_flags(buckets) if method == "grpo" else ():
         add(flag)
     environment = by_name["env"]
-    for number, option in enumerate(environment.options if method == "grpo" else ()):
-        if not option.secret:
+    for number, setting in enumerate(environment.options if method == "grpo" else ()):
+        if not setting.secret:
             panel = f"Options of {environment.label}"
-            add(Flag("env", option, (f"env.{option.flag}",), panel, f"env_{number}"))
+            add(Flag("env", setting, (f"env.{setting.flag}",), panel, f"env_{number}"))
     return flags

@@ -12,7 +12,7 @@ from atropos_cli.io.append import atomic_write
 from atropos_cli.stats.charts import Chart, Line
 from atropos_cli.stats.page import page as whole_page
 from atropos_cli.stats.svg import COLORS, document, escape, figure, number
-from atropos_cli.training.records.metrics import Values, read_metrics, series
+from atropos_cli.training.metrics import Values, read_metrics, series
 
 HTML, SVG = "curves.html", "curves.svg"
 

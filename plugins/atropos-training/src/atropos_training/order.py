@@ -8,11 +8,8 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
-from atropos_cli.domain.task import Task
-from atropos_cli.errors import ConfigError
-from atropos_cli.ports.environment import Environment, TaskStream
-from atropos_cli.rollout.tasks import check_split
-from atropos_cli.text.words import normal_text, words
+from atropos_cli.sdk import ConfigError, Environment, Task, TaskStream, normal_text, words
+from atropos_cli.sdk.engine import check_split
 
 Turn = tuple[str, str]
 """Role and text of a message."""

@@ -1,13 +1,17 @@
-"""What a training run came to: the parts of train.json that are read off the run folder."""
+"""What a training run is and came to: its plan, and the parts of train.json that are read off the run folder."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.training import TrainPlan
+from atropos_cli.io.rundir import read_stored
+from atropos_cli.plugins.files import names_a_file
 from atropos_cli.tracking.services import read_ids
-from atropos_cli.training.records.metrics import Values, read_metrics, series
+from atropos_cli.training.metrics import Values, read_metrics, series
 
 FILE = "train.json"
 EVALUATIONS = "evals"
@@ -69,3 +73,18 @@ def summary(folder: Path) -> JsonDict:
         "checkpoints": list(checkpoints(folder)),
         "trackers": read_ids(folder),
     }
+
+
+def read_train_plan(path: Path) -> TrainPlan:
+    """The training plan of a plan.json. Raises DataError naming the file and the error."""
+    return read_stored(path, TrainPlan, what="the plan of a training run", hint="give a training run's folder")
+
+
+def file_name(suite: str) -> str:
+    """The suite's name as part of a file's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", suite)
+
+
+def plain_name(environment: str) -> str:
+    """The name of an environment in metrics: for one in a file its class, since paths do not fit there."""
+    return environment.rpartition(":")[2].lower() if names_a_file(environment) else environment

@@ -9,7 +9,7 @@ from pathlib import Path
 from atropos_cli.domain.base import JsonDict, is_finite
 from atropos_cli.errors import TrainerError
 from atropos_cli.io.rundir import now
-from atropos_cli.training.records.steplog import StepLog, read_steps
+from atropos_cli.training.steplog import StepLog, read_steps
 
 FILE = "metrics.jsonl"
 RESERVED = ("step", "time", "kind")
