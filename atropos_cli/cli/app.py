@@ -47,10 +47,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "push": LazyCommand("", "Push rows or a run to the Hugging Face hub, with a card.", DATA, "atropos-hub"),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
     "train": LazyCommand("", "Train on live environments or on data: grpo, sft, dpo.", TRAINING, "atropos-training"),
-    "reevaluate": LazyCommand(
-        f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
-    ),
-    "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
+    "reevaluate": LazyCommand("", "Evaluate the stored checkpoints of a training run.", TRAINING, "atropos-tracking"),
+    "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
     "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),

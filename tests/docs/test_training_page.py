@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from atropos_tracking import reevaluations
 
 from atropos_cli.domain.training import HealthRules
-from atropos_cli.runs import reevaluations
 from atropos_cli.tracking import services
 from atropos_cli.training import curves, health, metrics, samples, summary
 
