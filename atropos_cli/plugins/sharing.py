@@ -19,4 +19,7 @@ def open_share(registry: Registry, repository: Repository) -> Share:
     share = first_answer(registry, "atropos_share", asked, Share, task, AtroposError)  # type: ignore[type-abstract]
     if share is not None:
         return share
-    raise ComponentNotFound("--push-to-hub needs atropos-hub, which is not installed", hint=pip_install("atropos-hub"))
+    raise ComponentNotFound(
+        f"no installed plugin pushes rows to {repository.name!r}",
+        hint=f"{pip_install('atropos-hub')}: OWNER/NAME is then a repository of the Hugging Face hub",
+    )

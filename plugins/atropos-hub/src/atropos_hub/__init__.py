@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def atropos_share(repository: Repository) -> Share:
-    """A data set repository of the hub."""
+def atropos_share(repository: Repository) -> Share | None:
+    """A data set repository of the hub. A name with a colon is left to other plugins: the hub has none such."""
+    if ":" in repository.name:
+        return None
     from atropos_hub.hub import HubShare
 
     return HubShare(repository)
