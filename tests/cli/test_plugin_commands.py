@@ -264,7 +264,9 @@ def atropos_submit_file(path, launcher, dry_run, session):
 """
 
 
-def test_plugins_share_rows_and_submit_files_of_their_own(cli: Any, install: Any) -> None:
+def test_plugins_share_rows_and_submit_files_of_their_own(
+    cli: Any, install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("box", {"box_plugin_x.py": BOX}, {"atropos": {"box": "box_plugin_x"}})
     Path("rows.jsonl").write_text('{"prompt": "1+1?", "completion": "2", "reward": 1.0}\n')
     done = cli("sft-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "box:kept")
@@ -275,6 +277,7 @@ def test_plugins_share_rows_and_submit_files_of_their_own(cli: Any, install: Any
     assert (again.code, "is there already" in again.stderr, Path("more.jsonl").exists()) == (2, True, False)
     other = cli("sft-gen", "rows.jsonl", "-o", "more.jsonl", "--push-to-hub", "nowhere:x")
     assert (other.code, "no installed plugin pushes rows to 'nowhere:x'" in other.stderr) == (4, True)
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-pipeline")
     Path("jobs.yml").write_text("a: 1\n")
     done = cli("job", "submit", "--on", "tmux", "--dry-run", "jobs.yml")
     assert (done.code, done.stdout) == (0, "jobs.yml for tmux, dry: True\n"), done.stderr
