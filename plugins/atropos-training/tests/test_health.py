@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from atropos_training.health import RULES, Health, HealthRules, HealthWarning
 
 from atropos_cli.errors import TrainerError
-from atropos_training.health import RULES, Health, HealthRules, HealthWarning
 
 GOOD = {"loss": 0.1, "grad_norm": 1.0, "reward": 0.5, "frac_reward_zero_std": 0.1, "completions/clipped_ratio": 0.0}
 
