@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_training.order import held_out_digests, task_digests
+from atropos_training.overlap import prompt_digests
 
 from atropos_cli.sdk import Task, system, user
-from atropos_cli.training.order import held_out_digests, task_digests
-from atropos_cli.training.overlap import prompt_digests
 
 TRAINER = f"{Path(__file__).with_name('step_trainer.py')}:Steps"
 
@@ -243,3 +243,16 @@ def test_a_reward_that_breaks_is_told_with_its_reason_and_kept(train: Callable[.
     ]
     assert len({one["group_id"] for one in failures}) == 2
     assert failures[0]["rollout"].endswith("/0")
+
+
+def test_data_under_a_scheme_is_trained_on(cli: Any, tmp_path: Any) -> None:
+    pytest.importorskip("fsspec")
+    rows = tmp_path / "d.jsonl"
+    words = ("train", "sft", "--trainer", TRAINER, "--model", "m", "--steps", "1", "-o", str(tmp_path / "run"))
+    told = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    for row in ({"prompt": "q", "completion": "a"}, {"system": "S", "conversations": told}):
+        rows.write_text(json.dumps(row) + "\n")
+        result = cli(*words, "--data", f"file://{rows}", "--dry-run")
+        assert result.code == 0, result.stderr
+    assert "does not exist" in cli(*words, "--data", f"file://{rows}.gone", "--dry-run").stderr
+    assert "is another place" in cli(*words[:-1], "s3://bucket/run", "--data", str(rows)).stderr

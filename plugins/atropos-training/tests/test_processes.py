@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from atropos_training import processes
+from atropos_training.processes import Launch, World
+from atropos_training.ranks import wait_for
 
 from atropos_cli.errors import ExitCode, UsageError
-from atropos_cli.training import processes
-from atropos_cli.training.processes import Launch, World
-from atropos_cli.training.ranks import wait_for
 
 
 def test_one_host_and_several() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ def reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-TRAINER = f"{Path(__file__).with_name('step_trainer.py')}:Steps"
 SYSTEM = {"role": "system", "content": "S"}
 SHAREGPT = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"city": "Oslo", "day": None}}}
@@ -123,18 +121,6 @@ def test_generations_and_rollouts_are_no_rows_of_the_trainer() -> None:
     assert not has_shape(row, "sft")
     assert not has_shape({"messages": [[user("q"), reply("a")]], "scores": [1]}, "sft")
     assert not has_shape({"conversations": SHAREGPT}, "dpo")
-
-
-def test_data_under_a_scheme_is_trained_on(cli: Any, tmp_path: Any) -> None:
-    pytest.importorskip("fsspec")
-    rows = tmp_path / "d.jsonl"
-    words = ("train", "sft", "--trainer", TRAINER, "--model", "m", "--steps", "1", "-o", str(tmp_path / "run"))
-    for row in ({"prompt": "q", "completion": "a"}, {"system": "S", "conversations": SHAREGPT}):
-        rows.write_text(json.dumps(row) + "\n")
-        result = cli(*words, "--data", f"file://{rows}", "--dry-run")
-        assert result.code == 0, result.stderr
-    assert "does not exist" in cli(*words, "--data", f"file://{rows}.gone", "--dry-run").stderr
-    assert "is another place" in cli(*words[:-1], "s3://bucket/run", "--data", str(rows)).stderr
 
 
 @pytest.mark.parametrize(
