@@ -1,4 +1,4 @@
-"""The command group in whose terms a user is told of a job, and what is printed of one that was submitted."""
+"""The command group in whose terms hints about a job are given, and the lines for one that was submitted."""
 
 from __future__ import annotations
 

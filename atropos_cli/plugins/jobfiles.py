@@ -1,4 +1,4 @@
-"""Files that are submitted in place of a command, by the plugin that knows what they describe."""
+"""Files that are submitted in place of a command, by the plugin that knows their format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing rows: a place that they are pushed to, and the card that says what they were made from."""
+"""Sharing rows: a place that they are pushed to, and the card that names their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on the Hugging Face hub. This module is what atropos loads; it names what is here."""
+"""Rows on the Hugging Face hub. atropos loads this module first: it names the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines of atropos commands. This module is what atropos loads; it names what is here."""
+"""Pipelines of atropos commands. atropos loads this module first: it names the rest."""
 
 from __future__ import annotations
 
