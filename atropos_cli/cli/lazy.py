@@ -212,7 +212,7 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
 
 
 def _as_ours(app: typer.Typer) -> None:
-    """Let a plugin's groups say what they offer as ours do, in plain text, where it asks for nothing else."""
+    """Groups of a plugin answer unknown commands as ours do, in plain text, unless they name a class of their own."""
     app.rich_markup_mode = None
     app.info.cls = app.info.cls or Group
     for group in app.registered_groups:
