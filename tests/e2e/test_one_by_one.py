@@ -137,6 +137,17 @@ def _check_core(here: Bare) -> None:
     assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
     for words in (("env", "check", env), ("plugins", "check"), ("new", "environment", "maze")):
         assert "pip install atropos-authoring" in here.atropos(*words, code=4)
+    assert "pip install atropos-hub" in here.atropos(
+        "sft-gen", "runs/parity", "-o", "pushed.jsonl", "--push-to-hub", "me/sums", code=4
+    )
+    assert not (here.work / "pushed.jsonl").exists()
+    for name, plugin in (
+        ("push", "hub"),
+        ("pipeline", "pipeline"),
+        ("journal", "tracking"),
+        ("reevaluate", "tracking"),
+    ):
+        assert f"pip install atropos-{plugin}" in here.atropos(name, "x", "y", code=4)
     assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
     assert "atropos-tracking" in here.atropos(
         "gen", env, *SCRIPTED, "--limit", "1", "--track", "tensorboard", "--output", "runs/t", code=4

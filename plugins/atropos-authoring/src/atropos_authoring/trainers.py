@@ -1,6 +1,7 @@
 """What every trainer must do, as tests. Subclass TrainerContract and give the class.
 
-Needs torch and transformers. The tests train by the command `atropos train`, each time in a process of its own.
+Needs torch, transformers and atropos-training: the tests train by the command `atropos train`, each time in a process
+of its own.
 """
 
 from __future__ import annotations
