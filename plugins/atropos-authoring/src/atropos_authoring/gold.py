@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from atropos_cli.sdk import Reward, Rollout, Task, assistant
-from atropos_cli.sdk.authoring import Registry, Scorer, named_rewards
+from atropos_cli.sdk.authoring import named_rewards
+from atropos_cli.sdk.engine import Registry, Scorer
 
 FORMS = ("{}", "\\boxed{{{}}}", "#### {}", "The answer is ({})", "<answer>{}</answer>")
 """How a reply may state an answer. The gold answer is tried in each: which of them counts is the reward's affair."""

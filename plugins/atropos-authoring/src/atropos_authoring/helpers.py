@@ -19,18 +19,9 @@ from atropos_cli.sdk import (
     assistant,
     user,
 )
-from atropos_cli.sdk.authoring import (
-    KINDS,
-    Execution,
-    FailureRecord,
-    GenSettings,
-    Registration,
-    Registry,
-    build_plan,
-    get_registry,
-    run_gen,
-)
+from atropos_cli.sdk.authoring import KINDS, FailureRecord, Registration, get_registry, run_gen
 from atropos_cli.sdk.backends import GenerateRequest, Generation, InferenceBackend
+from atropos_cli.sdk.engine import Execution, GenSettings, Registry, build_plan
 
 ReplyFunction = Callable[[Sequence[Message]], str]
 

@@ -12,7 +12,8 @@ from typing import ClassVar
 import pytest
 
 from atropos_cli.sdk import JsonDict
-from atropos_cli.sdk.authoring import GenSettings, build_plan, check_component, join_shards, load_registry, write_shards
+from atropos_cli.sdk.authoring import check_component, join_shards, load_registry, write_shards
+from atropos_cli.sdk.engine import GenSettings, build_plan
 from atropos_cli.sdk.jobs import spec_of, write_job
 from atropos_cli.sdk.launchers import Component, JobPlan, JobSpec, JobStatus, Launcher, LaunchError
 

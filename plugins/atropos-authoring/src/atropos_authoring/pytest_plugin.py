@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from atropos_cli.sdk import ScoredGroup
-    from atropos_cli.sdk.authoring import Registry
+    from atropos_cli.sdk.engine import Registry
 
 pytest.register_assert_rewrite(
     "atropos_authoring.backends",

@@ -67,7 +67,8 @@ def check(
 ) -> int:
     """Check an environment."""
     from atropos_authoring.gold import GoldRewards
-    from atropos_cli.sdk.authoring import make_config, rehearse
+    from atropos_cli.sdk.authoring import rehearse
+    from atropos_cli.sdk.engine import make_config
 
     cls = chosen.environment
     wanted = options.split or cls.splits[0]
@@ -91,7 +92,8 @@ def check(
 
 def _scripted_plan(chosen: ChosenEnvironment, split: str, seed: int) -> Plan:
     """A run of one group whose model says the same every time."""
-    from atropos_cli.sdk.authoring import REPLY, Execution, GenSettings, build_plan
+    from atropos_cli.sdk.authoring import REPLY
+    from atropos_cli.sdk.engine import Execution, GenSettings, build_plan
 
     settings = GenSettings(
         backend="scripted",

@@ -11,7 +11,8 @@ from atropos_cli.sdk import UsageError
 from atropos_cli.sdk.commands import ExitCode, JsonOption, Session, end, session_of, shell
 
 if TYPE_CHECKING:
-    from atropos_cli.sdk.authoring import PluginInfo, Registry
+    from atropos_cli.sdk.authoring import PluginInfo
+    from atropos_cli.sdk.engine import Registry
 
 
 def check_plugins(
