@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from atropos_training.order import Turn, digests_of, task_digests
-
 from atropos_cli.sdk import DataError, JsonDict, ScoredGroup
 from atropos_cli.sdk.records import ROLES
+from atropos_training.order import Turn, digests_of, task_digests
 
 T = TypeVar("T")
 
