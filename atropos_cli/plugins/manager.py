@@ -26,6 +26,8 @@ HOOK_NAMES = (
     "atropos_open_model_file",
     "atropos_open_plan",
     "atropos_plan_servers",
+    "atropos_submit_file",
+    "atropos_share",
     "atropos_doctor",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.evaluation.evaluation import Evaluation, evaluate, read_evaluation
 from atropos_cli.evaluation.evidence import Evidence
+from atropos_cli.evaluation.report import cell, estimate
 from atropos_cli.evaluation.success import NO_VERDICT, TOLERANCE, SuccessRule, one_verdict, parse_threshold, told_by
 from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer, Cell
@@ -35,9 +36,11 @@ __all__ = [
     "Series",
     "SuccessRule",
     "Threshold",
+    "cell",
     "chart_document",
     "chart_page",
     "escape",
+    "estimate",
     "evaluate",
     "expected_best_of_k",
     "figure",

@@ -25,7 +25,7 @@ from atropos_cli.console.dataio import (
     write_rejects,
 )
 from atropos_cli.console.ending import again, counted, end, shell
-from atropos_cli.console.names import safe_name
+from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.console.output import Output
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode
@@ -51,6 +51,7 @@ __all__ = [
     "counted",
     "data_fd",
     "data_stream",
+    "default_run_folder",
     "end",
     "give_back_stdout",
     "json_once",

@@ -7,6 +7,7 @@ from atropos_cli.ports.tracker import SAMPLE_COLUMNS, TrackedRun, Tracker
 from atropos_cli.ports.writer import Writer
 from atropos_cli.tracking.machine import Machine
 from atropos_cli.tracking.services import About, Trackers, open_trackers
+from atropos_cli.tracking.services import read_ids as tracker_ids
 
 __all__ = [
     "SAMPLE_COLUMNS",
@@ -20,4 +21,5 @@ __all__ = [
     "ZstGroupFile",
     "encode_group",
     "open_trackers",
+    "tracker_ids",
 ]

@@ -12,7 +12,7 @@ from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, settings_flags, signature_of, taken_names
 from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
-from atropos_cli.cli.runs import flattened, resuming
+from atropos_cli.cli.runs import carry_out_part, flattened, resuming
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
@@ -24,6 +24,7 @@ from atropos_cli.console.statusline import StatusLine
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.jobs.order import PlannedRun, is_planner, makes_plan
 from atropos_cli.ports.plans import Begin, PlanRunner, StoredRun
+from atropos_cli.runs.tracked import tracked
 
 __all__ = [
     "EASIER",
@@ -44,6 +45,7 @@ __all__ = [
     "StoredRun",
     "Window",
     "backend_flags",
+    "carry_out_part",
     "default_run_folder",
     "duration",
     "entries_of",
@@ -67,4 +69,5 @@ __all__ = [
     "settle",
     "signature_of",
     "taken_names",
+    "tracked",
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from atropos_tracking import reevaluations
 from atropos_training import health
 
 from atropos_cli.domain.training import HealthRules
-from atropos_cli.runs import reevaluations
 from atropos_cli.tracking import services
 from atropos_cli.training import curves, metrics, samples, summary
 

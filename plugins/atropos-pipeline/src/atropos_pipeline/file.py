@@ -7,12 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from atropos_cli.config.explain import failures
-from atropos_cli.config.files import ConfigFile, read_config
-from atropos_cli.config.problems import Origin, Problem, raise_problems, suggest
-from atropos_cli.domain.pipeline import Pipeline as Pipeline
-from atropos_cli.domain.pipeline import PipelineFile, Place, Step, problems_of, resolve
-from atropos_cli.errors import ConfigError
+from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.config import ConfigFile, Origin, Problem, failures, raise_problems, read_config, suggest
+from atropos_pipeline.model import Pipeline, PipelineFile, Place, Step, problems_of, resolve
 
 
 def read_pipeline(path: Path, commands: Iterable[str]) -> tuple[PipelineFile, ConfigFile]:

@@ -23,10 +23,10 @@ from pathlib import PurePath
 
 from pydantic import Field, field_validator
 
-from atropos_cli.domain.base import Frozen, JsonDict
-from atropos_cli.errors import ConfigError
-from atropos_cli.paths import home
-from atropos_cli.redaction import looks_secret, names_a_secret
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.data import home
+from atropos_cli.sdk.launchers import Frozen
+from atropos_cli.sdk.secrets import looks_secret, names_a_secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _WORD = r"output|folder|here|steps\.[^{}]*"

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from atropos_cli.errors import DataError
-from atropos_cli.io.card import as_markdown
-from atropos_cli.redaction import redacted, redacted_json
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.secrets import redacted, redacted_json
+from atropos_cli.sdk.sharing import card_markdown
 
 UNKNOWN_LICENSE = "unknown"
 _HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -44,7 +44,7 @@ _ABSOLUTE = re.compile(r"(?<![\w.])(?:/|[A-Za-z]:\\)[^\s,;:]+")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one push brings. files: paths in the repository by split. card: as io.card stores it."""
+    """What one push brings. files: paths in the repository by split. card: as it is stored beside an output."""
 
     name: str
     repo: str
@@ -154,7 +154,7 @@ def _marks(name: str) -> tuple[str, str]:
 
 def _section(part: Part) -> str:
     begin, end = _marks(part.name)
-    card = as_markdown(shareable(part.card), part.name)
+    card = card_markdown(shareable(part.card), part.name)
     card = re.sub(r"^#", "##", card, flags=re.MULTILINE)  # the title of the page is the repository's name
     revision = f", revision={part.revision!r}" if part.revision else ""
     load = [

@@ -18,11 +18,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from atropos_cli.domain.pipeline import Pipeline, ReadyStep
-from atropos_cli.errors import DataError, ExitCode, PlanChanged, RunExists, RunLocked
-from atropos_cli.io.lock import lock_fd
-from atropos_cli.io.rundir import now
-from atropos_cli.pipeline.records import (
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.commands import ExitCode
+from atropos_cli.sdk.data import file_lock
+from atropos_cli.sdk.runs import PlanChanged, RunExists, RunLocked, now
+from atropos_pipeline.model import Pipeline, ReadyStep
+from atropos_pipeline.records import (
     StepRecord,
     StepView,
     attempt_ids,
@@ -130,9 +131,9 @@ def _run_step(pipeline: Pipeline, step: ReadyStep, *, anew: bool, report: Report
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """While a step is carried out. Raises RunLocked."""
-    with (folder / "lock").open("ab") as file:
+    with contextlib.ExitStack() as held:
         try:
-            lock_fd(file.fileno(), wait=0)
+            held.enter_context(file_lock(folder / "lock", wait=0))
         except OSError as error:
             raise RunLocked(f"step {folder.name!r} is being carried out already ({folder})", hint="wait") from error
         yield

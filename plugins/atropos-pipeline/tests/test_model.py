@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from atropos_pipeline.model import Pipeline, PipelineFile, Place, problems_of, replaced, resolve
 from pydantic import ValidationError
-
-from atropos_cli.domain.pipeline import Pipeline, PipelineFile, Place, problems_of, replaced, resolve
 
 COMMANDS = ("gen", "filter", "sft-gen")
 PLACE = Place(source="/p/flow.toml", here="/p", folder="/runs/x", cwd="/w")

@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.joborders import Wanted, make_order, model_of
-from atropos_cli.cli.jobs import Face, print_submitted
-from atropos_cli.cli.launchers import native_options
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session
-from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, UsageError
-from atropos_cli.jobs.launchers import make_launcher
-from atropos_cli.ports.serving import Serve
+from atropos_cli.sdk import AtroposError, ConfigError, UsageError
+from atropos_cli.sdk.commands import ExitCode, Session, counted, end, shell
+from atropos_cli.sdk.config import validation_text
+from atropos_cli.sdk.jobs import (
+    SUBMITTED,
+    Face,
+    Wanted,
+    make_launcher,
+    make_order,
+    model_of,
+    native_options,
+    prepare,
+    print_submitted,
+    read_submitted,
+)
+from atropos_cli.sdk.jobs import submit as submit_job
+from atropos_cli.sdk.launchers import LaunchError, Resources, job_name, parse_memory, parse_time
+from atropos_cli.sdk.serving import Serve
+from atropos_pipeline.records import step_folder, write_pipeline
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.pipeline import Pipeline, ReadyStep
-    from atropos_cli.ports.launcher import Launcher
+    from atropos_cli.sdk.launchers import Launcher
+    from atropos_pipeline.model import Pipeline, ReadyStep
 
 _KEYS = ("nodes", "gpus_per_node", "cpus", "mem", "time", "signal_before", "requeue", "serve", "sbatch")
 _SERVE_KEYS = ("engine", "model", "tp", "dp", "python", "options")
@@ -48,10 +59,6 @@ def step_jobs(
 
     launcher: checks options in its own terms; None where there is none that could.
     """
-    from atropos_cli.config.sizes import job_name
-    from atropos_cli.domain.job import Resources
-    from atropos_cli.pipeline.records import step_folder
-
     names = {step.name for step in steps}
     jobs = []
     for step in steps:
@@ -83,34 +90,23 @@ def submit_whole(
     session: Session, pipeline: Pipeline, words: Sequence[str], launcher: Launcher, *, as_json: bool
 ) -> int:
     """The whole pipeline as one job."""
-    from atropos_cli.config.sizes import job_name
-    from atropos_cli.domain.job import Resources
-    from atropos_cli.jobs import prepare as jobs
-    from atropos_cli.jobs.store import read_submitted
-
     folder = Path(pipeline.folder).absolute()
     place = folder.with_name(f"{folder.name}.job")  # its folder may hold nothing else when a pipeline begins
     wanted = Wanted(resources=Resources(), name=job_name(pipeline.name), folder=place)
-    jobs.submit(jobs.prepare(make_order(session, words, wanted, example=""), launcher), launcher)
+    submit_job(prepare(make_order(session, words, wanted), launcher), launcher)
     print_submitted(session.out, read_submitted(place), launcher, Face(), as_json=as_json)
     return ExitCode.OK
 
 
 def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], launcher: Launcher, *, as_json: bool) -> int:
     """Submit the steps and print their job ids. When one is refused, those before it are cancelled again."""
-    from dataclasses import replace
-
-    from atropos_cli.jobs.prepare import prepare
-    from atropos_cli.jobs.prepare import submit as submit_job
-    from atropos_cli.pipeline.records import write_pipeline
-
     _refuse_queued(session, pipeline, jobs)
     write_pipeline(pipeline)
     ids: dict[str, str] = {}
     for job in jobs:
         wanted = replace(job.wanted, after=tuple(ids[name] for name in job.after))
         try:
-            ids[job.step] = submit_job(prepare(make_order(session, job.words, wanted, example=""), launcher), launcher)
+            ids[job.step] = submit_job(prepare(make_order(session, job.words, wanted), launcher), launcher)
         except AtroposError as error:
             left = _cancel(launcher, ids)
             told = f"; still queued: {', '.join(left)}" if left else "; no step is left in the queue"
@@ -126,11 +122,9 @@ def submit(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob], launch
 
 def show(session: Session, jobs: Sequence[StepJob], launcher: Launcher, *, as_json: bool) -> int:
     """Print what would be submitted: scripts, plans and calls."""
-    from atropos_cli.jobs.prepare import prepare
-
     rows = []
     for job in jobs:
-        prepared = prepare(make_order(session, job.words, job.wanted, example=""), launcher)
+        prepared = prepare(make_order(session, job.words, job.wanted), launcher)
         script, call = launcher.render(prepared.spec), launcher.call(prepared.spec)
         plan = prepared.plan.model_dump(mode="json")
         rows.append({"step": job.step, "after": job.after, "script": script, "call": call, "plan": plan})
@@ -144,9 +138,6 @@ def show(session: Session, jobs: Sequence[StepJob], launcher: Launcher, *, as_js
 
 def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """(job id, state) of the steps whose jobs the cluster knows."""
-    from atropos_cli.jobs.store import SUBMITTED, read_submitted
-    from atropos_cli.pipeline.records import step_folder
-
     found: dict[str, tuple[str, str]] = {}
     launchers: dict[str, Launcher] = {}
     for step in pipeline.steps:
@@ -173,10 +164,6 @@ def _refuse_queued(session: Session, pipeline: Pipeline, jobs: Sequence[StepJob]
 def resources_of(step: ReadyStep, launcher: Launcher | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """What a step asks of a cluster, and its free options of sbatch. Raises ConfigError with the step's name."""
     from pydantic import ValidationError
-
-    from atropos_cli.cli.failure import validation_text
-    from atropos_cli.config.sizes import parse_memory, parse_time
-    from atropos_cli.domain.job import Resources
 
     given: dict[str, Any] = dict(step.resources)
     where = f"step {step.name!r}, resources"

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from urllib.parse import quote
 
-from atropos_cli.domain.base import clean_text
-from atropos_cli.evaluation.report import cell
-from atropos_cli.runs.journal import JournalEntry, short_commit
+from atropos_cli.sdk import clean_text
+from atropos_cli.sdk.analysis import cell
+from atropos_tracking.journal import JournalEntry, short_commit
 
 MARK = "<!-- written by atropos journal -->"
 """Stands in every journal: such a file may be written again."""

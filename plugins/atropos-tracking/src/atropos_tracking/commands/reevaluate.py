@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli.runs import carry_out_part
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode
+from atropos_cli.sdk.commands import (
+    CommandOptions,
+    ExitCode,
+    JsonOption,
+    Session,
+    counted,
+    end,
+    option,
+    shell,
+    with_flags,
+)
 
 if TYPE_CHECKING:
-    from atropos_cli.runs.reevaluations import Reevaluation
+    from atropos_tracking.reevaluations import Reevaluation
 
 
 class ReevaluateOptions(CommandOptions):
@@ -42,8 +47,8 @@ def reevaluate(
     Values go to reevaluations.json in the run folder, and so into the journal; an interrupted evaluation is gone on
     with, a finished one is kept.
     """
-    from atropos_cli.runs.reevaluations import read_reevaluations, reevaluations
-    from atropos_cli.training.summary import read_train_plan
+    from atropos_cli.sdk.records import read_train_plan
+    from atropos_tracking.reevaluations import read_reevaluations, reevaluations
 
     plan = read_train_plan(run / "plan.json")
     todo = reevaluations(plan, run, session.registry, wanted=options.checkpoints, suites=options.suites)
@@ -81,12 +86,11 @@ def reevaluate(
 
 
 def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
-    from atropos_cli.evaluation.evaluation import evaluate, read_evaluation
-    from atropos_cli.evaluation.evidence import Evidence
-    from atropos_cli.io.append import atomic_write
-    from atropos_cli.io.rundir import where_it_stands
-    from atropos_cli.runs.reevaluations import keep_values, values_of
-    from atropos_cli.runs.tracked import tracked
+    from atropos_cli.sdk.analysis import Evidence, evaluate, read_evaluation
+    from atropos_cli.sdk.data import atomic_write
+    from atropos_cli.sdk.planning import carry_out_part, tracked
+    from atropos_cli.sdk.runs import where_it_stands
+    from atropos_tracking.reevaluations import keep_values, values_of
 
     place, done = item.place, item.place / "eval.json"
     if done.exists() and not overwrite and read_evaluation(done).plan_digest == item.plan.digest:

@@ -10,17 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from atropos_cli.domain.base import Frozen
-from atropos_cli.errors import DataError
-from atropos_cli.evaluation.evaluation import Evaluation, read_evaluation
-from atropos_cli.evaluation.report import estimate
-from atropos_cli.io.jsonvalue import read_object
-from atropos_cli.runs.find import find_runs
-from atropos_cli.runs.reevaluations import read_reevaluations
-from atropos_cli.runs.state import state_of
-from atropos_cli.tracking.services import read_ids
-from atropos_cli.training.summary import FILE as STATE_FILE
-from atropos_cli.training.summary import summary
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.analysis import Evaluation, estimate, read_evaluation
+from atropos_cli.sdk.data import read_object
+from atropos_cli.sdk.launchers import Frozen
+from atropos_cli.sdk.outputs import tracker_ids
+from atropos_cli.sdk.records import STATE_FILE, run_state
+from atropos_cli.sdk.runs import find_runs, state_of
+from atropos_tracking.reevaluations import read_reevaluations
 
 
 class JournalEntry(Frozen):
@@ -64,7 +61,7 @@ def _training(run: Path, root: Path) -> JournalEntry:
     state: dict[str, Any] = read_object(run / STATE_FILE)
     plan = read_object(run / "plan.json") if (run / "plan.json").exists() else {}
     if state.get("state") == "running":  # the state is of the start; the records know how far it got
-        state |= summary(run)
+        state |= run_state(run)
         state["state"] = state_of(run, "running")
     results = {}
     for name, curve in (state.get("curves") or {}).items():
@@ -108,7 +105,7 @@ def _evaluation(run: Path, root: Path) -> JournalEntry:
         model=found.model,
         plan_digest=found.plan_digest,
         git_commit=_commit_of(run),
-        wandb=(read_ids(run).get("wandb") or {}).get("id"),
+        wandb=(tracker_ids(run).get("wandb") or {}).get("id"),
         results=results,
     )
 

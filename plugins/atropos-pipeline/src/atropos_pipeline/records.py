@@ -19,11 +19,10 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from atropos_cli.domain.base import Frozen
-from atropos_cli.domain.pipeline import Pipeline, ReadyStep
-from atropos_cli.errors import DataError
-from atropos_cli.io.append import atomic_write, write_orders
-from atropos_cli.io.remote import make_folder
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.data import atomic_write, make_folder, write_orders
+from atropos_cli.sdk.launchers import Frozen
+from atropos_pipeline.model import Pipeline, ReadyStep
 
 AttemptState = Literal["running", "done", "failed", "interrupted"]
 StepState = Literal["new", "unfinished", "done", "changed", "outdated"]

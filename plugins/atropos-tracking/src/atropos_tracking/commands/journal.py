@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.console.session import Session
-from atropos_cli.errors import DataError
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.commands import CommandOptions, JsonOption, Session, counted, end, option, shell, with_flags
+from atropos_cli.sdk.data import atomic_write, make_folder
 
 if TYPE_CHECKING:
-    from atropos_cli.runs.journal import JournalEntry
+    from atropos_tracking.journal import JournalEntry
 
 
 class JournalOptions(CommandOptions):
@@ -38,11 +36,9 @@ def journal(
     A run is a folder with train.json (atropos train) or eval.json (atropos eval), at any depth. A journal that this
     command wrote before is brought up to date: what you wrote into it stays where it is.
     """
-    from atropos_cli.io.append import atomic_write
-    from atropos_cli.io.remote import make_folder
-    from atropos_cli.runs.journal import journal as read_journal
-    from atropos_cli.runs.journal import short_commit
-    from atropos_cli.runs.journalpage import is_journal, markdown
+    from atropos_tracking.journal import journal as read_journal
+    from atropos_tracking.journal import short_commit
+    from atropos_tracking.journalpage import is_journal, markdown
 
     out, output = session.out, options.output
     entries, problems = read_journal(folder)

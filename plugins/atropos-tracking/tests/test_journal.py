@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from atropos_tracking.journal import journal
+from atropos_tracking.journalpage import MARK, is_journal, markdown
+from atropos_tracking.reevaluations import keep_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atropos_cli.errors import DataError
-from atropos_cli.runs.journal import journal
-from atropos_cli.runs.journalpage import MARK, is_journal, markdown
-from atropos_cli.runs.reevaluations import keep_values
+from atropos_cli.sdk import DataError
 
 CURVE = {"first": 0.25, "first_step": 0, "last": 0.8, "last_step": 60, "best": 0.85, "best_step": 50}
 

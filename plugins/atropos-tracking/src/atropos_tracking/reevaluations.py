@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from atropos_cli.domain.plan import ComponentRef, Plan
-from atropos_cli.domain.training import TrainPlan
-from atropos_cli.errors import DataError, UsageError
-from atropos_cli.evaluation.evaluation import Evaluation
-from atropos_cli.io.append import atomic_write
-from atropos_cli.io.jsonvalue import read_object
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.rollout.planner import LOCAL_BACKEND, public_options
-from atropos_cli.training.summary import checkpoints
+from atropos_cli.sdk import DataError, UsageError
+from atropos_cli.sdk.analysis import Evaluation
+from atropos_cli.sdk.data import atomic_write, read_object
+from atropos_cli.sdk.engine import LOCAL_BACKEND, Registry, public_options
+from atropos_cli.sdk.records import checkpoints
+from atropos_cli.sdk.runs import ComponentRef, Plan
+from atropos_cli.sdk.training import TrainPlan
 
 FILE, FOLDER = "reevaluations.json", "reevaluations"
 FINAL = "model"

@@ -9,22 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atropos_cli.cli import pipeline_jobs
-from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.resolve import all_commands, first_mistake
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import again, counted, end, shell
-from atropos_cli.console.names import default_run_folder
-from atropos_cli.console.session import Session, session_of
-from atropos_cli.errors import ExitCode, UsageError
-from atropos_cli.jobs.launchers import make_launcher
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.commands import (
+    CommandOptions,
+    ExitCode,
+    JsonOption,
+    Session,
+    again,
+    counted,
+    default_run_folder,
+    end,
+    option,
+    session_of,
+    shell,
+    with_flags,
+)
+from atropos_cli.sdk.jobs import all_commands, first_mistake, make_launcher
+from atropos_pipeline import jobs as pipeline_jobs
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.pipeline import Pipeline, ReadyStep
-    from atropos_cli.ports.launcher import Launcher
+    from atropos_cli.sdk.launchers import Launcher
+    from atropos_pipeline.model import Pipeline, ReadyStep
 
-app = new_app(help="Carry out steps of atropos commands that depend on each other.")
+app = typer.Typer(help="Carry out steps of atropos commands that depend on each other.")
 _NO_STEPS = frozenset({"pipeline", "job", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
 _NOWHERE = Path("PIPELINE")
 _HERE = "local"
@@ -70,7 +77,7 @@ def run(
     The exit code is that of the step that failed. To go on: the same command with --resume. With --on slurm
     every step is a job that waits for those before it; with --on tmux one job carries out all. Both return at once.
     """
-    from atropos_cli.pipeline.runner import prepare, run_here
+    from atropos_pipeline.runner import prepare, run_here
 
     output, resume, redo, dry_run = options.output, options.resume, options.redo, options.dry_run
     if (resume or redo) and output is None:
@@ -107,7 +114,7 @@ def run(
 
 
 def _end(session: Session, file: Path, pipeline: Pipeline, code: int) -> None:
-    from atropos_cli.pipeline.records import view
+    from atropos_pipeline.records import view
 
     states = [item.state for item in view(pipeline).values()]
     headline = f"{states.count('done')} of {counted(len(states), 'step')} done"
@@ -124,7 +131,7 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """How the steps of a pipeline stand. The exit code is 1 when the last attempt at one failed."""
-    from atropos_cli.pipeline.records import read_stored
+    from atropos_pipeline.records import read_stored
 
     return _print_status(session_of(ctx), read_stored(folder), as_json=as_json)
 
@@ -139,8 +146,8 @@ def step(
     session: Session,
 ) -> int:
     """Carry out one step of a pipeline, as a cluster job does. Done already: nothing happens."""
-    from atropos_cli.pipeline.records import read_stored, view
-    from atropos_cli.pipeline.runner import run_step
+    from atropos_pipeline.records import read_stored, view
+    from atropos_pipeline.runner import run_step
 
     pipeline = read_stored(folder)
     wanted = pipeline.step(name)
@@ -153,10 +160,10 @@ def step(
 
 
 def submit_file(
-    session: Session, file: Path, folder: Path | None, launcher: Launcher, *, dry_run: bool, as_json: bool
+    file: Path, folder: Path | None, session: Session, launcher: Launcher, *, dry_run: bool, as_json: bool
 ) -> int:
     """A new pipeline as jobs, for `atropos job submit FILE`."""
-    from atropos_cli.pipeline.runner import prepare
+    from atropos_pipeline.runner import prepare
 
     pipeline = _open(file, folder)
     check_arguments(pipeline)
@@ -191,13 +198,12 @@ def check_arguments(pipeline: Pipeline) -> None:
 
 
 def _open(file: Path, output: Path | None) -> Pipeline:
-    from atropos_cli.config.pipelines import open_pipeline
+    from atropos_pipeline.file import open_pipeline
 
-    folder = output
+    folder, known = output, step_commands()
     if folder is None:
-        name = open_pipeline(file, _NOWHERE, step_commands()).name
-        folder = default_run_folder(name)
-    return open_pipeline(file, folder, step_commands())
+        folder = default_run_folder(open_pipeline(file, _NOWHERE, known).name)
+    return open_pipeline(file, folder, known)
 
 
 def _report(session: Session) -> Callable[[str, str], None]:
@@ -221,7 +227,7 @@ def print_steps(session: Session, pipeline: Pipeline, steps: Sequence[ReadyStep]
 
 
 def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int:
-    from atropos_cli.pipeline.records import view
+    from atropos_pipeline.records import view
 
     views, jobs = list(view(pipeline).values()), pipeline_jobs.queued(session, pipeline)
     if as_json:

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli import sharing
-from atropos_cli.config.commands import option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.session import Session
-from atropos_cli.errors import DataError, ExitCode
-from atropos_cli.paths import home
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.commands import ExitCode, JsonOption, Session, option, with_flags
+from atropos_cli.sdk.data import ReadLog, ReadOptions, find_sources, home, read_object, read_objects
+from atropos_cli.sdk.jobs import core_version
+from atropos_cli.sdk.runs import now
+from atropos_cli.sdk.sharing import Repository, RepositoryOptions, card_path, describe_source
+from atropos_hub.hub import HubShare, config_name
 
 if TYPE_CHECKING:
-    from atropos_cli.io.sources import Source
+    from atropos_cli.sdk.data import Source
 
 
-class PushOptions(sharing.RepositoryOptions):
+class PushOptions(RepositoryOptions):
     """What the repository is like, and the data set in it."""
 
     name: str | None = option(
@@ -43,19 +44,16 @@ def push(
     All files and the card go in one commit: a push that failed can be repeated. A repository may hold several
     data sets by name; what stands in its README.md stays. The token is that of HF_TOKEN or of `hf auth login`.
     """
-    from atropos_cli.io import hub
-
-    target = hub.HubTarget(repo, options.private, options.revision, options.license)
-    target.check()
+    share = HubShare(Repository(repo, options.private, options.revision, options.license))
     files, card = _found(given)
-    config = hub.config_name(options.name or Path(given.rstrip("/")).name.partition(".")[0])
+    config = config_name(options.name or Path(given.rstrip("/")).name.partition(".")[0])
     if options.dry_run:
-        from atropos_cli.io.datasetcard import Part, merged
+        from atropos_hub.readme import Part, merged
 
         placed = {split: [f"data/{config}/{path.name}" for path in paths] for split, paths in files.items()}
         session.out.data(merged(None, Part(config, repo, placed, card, options.license, options.revision)).rstrip())
         return ExitCode.OK
-    url = sharing.push_files(target, given, files, card, config if options.name else None)
+    url = share.push(given, files, card, config if options.name else None)
     if as_json:
         session.out.json(
             {"repo": repo, "name": config, "url": url, "files": [str(p) for s in files.values() for p in s]}
@@ -68,10 +66,6 @@ def push(
 
 def _found(given: str) -> tuple[dict[str, list[Path]], dict[str, Any]]:
     """(files by split, card). The card beside an output knows its shards and splits. Raises DataError."""
-    from atropos_cli.io.card import card_path
-    from atropos_cli.io.jsonvalue import read_object
-    from atropos_cli.io.sources import find_sources
-
     path = Path(home(given))
     stored = card_path(path)
     if stored.is_file():
@@ -105,14 +99,10 @@ def _splits(paths: list[Path], splits: list[str]) -> dict[str, list[Path]]:
 
 def _card_of(sources: list[Source]) -> dict[str, Any]:
     """A card for what has none: a run's groups, or a file of somebody else's."""
-    import atropos_cli
-    from atropos_cli.io.card import describe_source
-    from atropos_cli.io.rundir import now
-
     is_run = any(source.run is not None for source in sources)
     rows = sum(_rows(source) for source in sources)
     return {
-        "atropos_version": atropos_cli.__version__,
+        "atropos_version": core_version,
         "created": now(),
         "command": "gen" if is_run else "push",
         "options": {},
@@ -133,8 +123,6 @@ def _card_of(sources: list[Source]) -> dict[str, Any]:
 
 def _summary(run: Path | None) -> dict[str, Any]:
     """The numbers of a run's summary."""
-    from atropos_cli.io.jsonvalue import read_object
-
     if run is None or not (run / "summary.json").is_file():
         return {}
     try:
@@ -146,8 +134,6 @@ def _summary(run: Path | None) -> dict[str, Any]:
 
 def _rows(source: Source) -> int:
     """Rows of a file, counted as cheaply as its kind allows."""
-    from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects
-
     if source.path is not None and source.path.name.endswith(".parquet"):
         try:
             import pyarrow.parquet as pq
