@@ -15,7 +15,7 @@ from atropos_cli import sdk
 INTRO = """\
 Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
 announced in the change log and kept for a minor version. Everything else in the package may change at any time.
-What the tests of plugins need is in [atropos_authoring](../../plugins/atropos-authoring/README.md)."""
+What the tests of plugins need is in the package `atropos_authoring` (`pip install atropos-authoring`)."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
