@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReevaluateOptions(CommandOptions):
-    """What is evaluated."""
+    """Which checkpoints are evaluated, and by which suites."""
 
     checkpoints: tuple[str, ...] = option(
         (), "step-N, or model for the final weights; default: all.", flag="checkpoint", metavar="NAME"
