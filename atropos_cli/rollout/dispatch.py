@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from atropos_cli.domain.plan import Execution
@@ -147,8 +147,11 @@ class Dispatcher:
         delay = _FIRST_DELAY
         while True:
             try:
-                async with self._slot(budget):
+                await self._take_slot(budget)
+                try:
                     result = await self._attempt(send, budget)
+                finally:
+                    self._give_slot()
                 self._succeed()
                 return result
             except RateLimited as error:
@@ -186,35 +189,35 @@ class Dispatcher:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pause_task
 
-    @contextlib.asynccontextmanager
-    async def _slot(self, budget: GroupBudget) -> AsyncIterator[None]:
+    async def _take_slot(self, budget: GroupBudget) -> None:
+        """Wait while paused, and for a free worker. Who has a slot gives it back by _give_slot()."""
         self.waiting += 1
-        waiting = True
         try:
             while True:
-                await self._open.wait()
+                if not self._open.is_set():
+                    await self._open.wait()
                 self._check(budget)
                 await self._slots.acquire()
                 if self._open.is_set():
                     break
                 self._slots.release()
-            self.waiting -= 1
-            waiting = False
-            self.in_flight += 1
-            try:
-                self._check(budget)
-                if self._trial:
-                    # The server may be back: this request finds out, the others wait for its answer.
-                    self._open.clear()
-                self.max_in_flight = max(self.max_in_flight, self.in_flight)
-                yield
-            finally:
-                self.in_flight -= 1
-                self._slots.release()
-                self.demand_changed.set()
         finally:
-            if waiting:
-                self.waiting -= 1
+            self.waiting -= 1
+        self.in_flight += 1
+        try:
+            self._check(budget)
+        except BaseException:
+            self._give_slot()
+            raise
+        if self._trial:
+            # The server may be back: this request finds out, the others wait for its answer.
+            self._open.clear()
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+
+    def _give_slot(self) -> None:
+        self.in_flight -= 1
+        self._slots.release()
+        self.demand_changed.set()
 
     def _check(self, budget: GroupBudget) -> None:
         if self._fatal is not None:

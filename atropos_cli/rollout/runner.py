@@ -27,7 +27,8 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, twice

@@ -115,23 +115,30 @@ def read_answer(
 
 def _billed(usage: dict[str, Any]) -> TokenUsage | None:
     """The counts of `usage`, those that are counts; None where the server does not say how much it wrote."""
-
-    def count(holder: Any, *names: str) -> int | None:
-        values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
-        return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
-
-    completion = count(usage, "completion_tokens")
-    prompt = count(usage, "prompt_tokens")
+    completion = _count(usage, "completion_tokens")
+    prompt = _count(usage, "prompt_tokens")
     if completion is None or prompt is None:
         return None
-    cached = count(usage.get("prompt_tokens_details"), "cached_tokens")
-    reasoning = count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if len(usage) == 2 + ("total_tokens" in usage):
+        return TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cached_tokens=count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
-        reasoning_tokens=count(usage, "reasoning_tokens") if reasoning is None else reasoning,
+        cached_tokens=_count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
+        reasoning_tokens=_count(usage, "reasoning_tokens") if reasoning is None else reasoning,
     )
+
+
+def _count(holder: Any, *names: str) -> int | None:
+    """The first of the names under which there is a count."""
+    if isinstance(holder, dict):
+        for name in names:
+            value = holder.get(name)
+            if type(value) is int and 0 <= value < 2**53:
+                return value
+    return None
 
 
 def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:
