@@ -104,7 +104,7 @@ def resolve_command(
 
 
 def said_of(bucket: Bucket, name: str, config: Path | None) -> list[str]:
-    """The texts that files and variables give for an option, before anything is parsed; mistakes are passed over."""
+    """The texts that files and variables give for an option, before anything is parsed; mistakes are ignored."""
     try:
         values = [item.value for item in _collected((bucket,), config).entries if item.path == (name,)]
     except AtroposError:

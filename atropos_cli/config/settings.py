@@ -14,7 +14,7 @@ from atropos_cli.domain.training import HealthRules
 
 
 class GenSettings(Frozen):
-    """Everything `atropos gen` can be told, except where the output goes and the environment's own options."""
+    """All settings of `atropos gen`, except where the output goes and the environment's own options."""
 
     model: str | None = Field(
         default=None, description="Model to sample from; default: the first one the server lists."
@@ -47,16 +47,16 @@ class GenSettings(Frozen):
     @field_validator("prices", mode="before")
     @classmethod
     def _whole_prices(cls, value: Any) -> JsonDict:
-        """The table itself, checked: a plan holds all that a run needs, wherever it is carried out."""
+        """The table itself, checked: a plan holds all that a run needs, wherever it is executed."""
         if not isinstance(value, str | dict):
             raise ValueError("expected a file of prices, or a section [prices]")
         return read_prices(value)
 
 
 class TrainSettings(Tracking):
-    """What `atropos train` can be told beyond the trainer's own options and those of the rollouts.
+    """The settings of `atropos train` beyond the trainer's own options and those of the rollouts.
 
-    How it is tracked may stand in [tracking] as well, as for `gen`.
+    Tracking can be set in [tracking] as well, as for `gen`.
     """
 
     env: str | None = Field(
@@ -75,9 +75,9 @@ class TrainSettings(Tracking):
         description="Suite to evaluate on, as [LABEL=]ENV[:option=value,...]; also split, limit, samples, "
         "temperature, max_tokens. Always before and after training.",
     )
-    eval_every: int | None = Field(default=None, ge=1, description="Evaluate every so many steps as well.")
+    eval_every: int | None = Field(default=None, ge=1, description="Evaluate every N steps as well.")
     save_every: int | None = Field(
-        default=None, ge=1, description="Checkpoint every so many steps; default: ten times in a run."
+        default=None, ge=1, description="Checkpoint every N steps; default: ten times in a run."
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
     health: HealthRules = Field(default_factory=HealthRules)

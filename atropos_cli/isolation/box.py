@@ -1,4 +1,4 @@
-"""Boxes: each runs one program at a time that nobody trusts, in a fork of a warm process; and pools of them.
+"""Boxes: each runs one untrusted program at a time, in a fork of a warm process; and pools of them.
 
     pool = BoxPool(lambda hash_seed: Box(Way("namespaces"), hash_seed=hash_seed))
     with pool.lease() as (box,), memory_files({"payload": b"print(1)", ...}) as files:

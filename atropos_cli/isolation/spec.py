@@ -33,7 +33,7 @@ def is_machine_root() -> bool:
 
 
 def own_user_id() -> int:
-    """A user id that nobody has: above those of people, services and containers, or the highest that there are."""
+    """A user id that is not in use: above those of people, services and containers, or the highest that there are."""
     chance = int.from_bytes(os.urandom(3), "big")
     first, _, count = max(id_map(), key=lambda line: line[0] + line[2])
     end = first + count
@@ -114,7 +114,7 @@ class Way:
 
 
 def ways(wanted: str, levels: Sequence[Level] = ("bubblewrap", "process")) -> Iterator[Way]:
-    """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
+    """Best first. Root's own user id does not count: the kernel lets it change the machine, whatever the box."""
     root = is_machine_root()
     for level in levels:
         if wanted not in ("auto", level) and (wanted, level) != ("unprotected", "process"):

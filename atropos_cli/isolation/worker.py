@@ -103,7 +103,7 @@ class IsolatedWorker:
         raise AssertionError("not reached")
 
     def close(self) -> None:
-        """End it and everything in it. Safe to call again; a later request starts it anew."""
+        """End it and everything in it. Safe to call again; a later request starts it again."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:

@@ -5,7 +5,7 @@
 A RateLimited answer makes every worker wait as long as the server asked, with pauses that grow while nothing
 gets through, and never longer than `max_wait` at a time. A ServerUnavailable answer
 opens the breaker: nothing is sent, the backend is probed (never by a generation), one trial request
-goes when it answers, and all go on when the trial succeeds. After `max_wait` seconds the run ends.
+goes when it answers, and all continue when the trial succeeds. After `max_wait` seconds the run ends.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Dispatcher:
         return self.in_flight + self.waiting
 
     def active_time(self) -> float:
-        """A clock that stands still while the run is paused."""
+        """A clock that stops while the run is paused."""
         now = time.monotonic()
         return now - self.paused_s - ((now - self._paused_at) if self.paused else 0.0)
 
@@ -255,7 +255,7 @@ class Dispatcher:
             self._end_trial()
 
     def _end_trial(self) -> None:
-        """The server answered the trial request: all go on."""
+        """The server answered the trial request: all continue."""
         self._trial = False
         if self._down_since is not None:
             self.on_event("resumed", f"the server answers again after {time.monotonic() - self._down_since:.1f} s")
@@ -291,7 +291,7 @@ class Dispatcher:
             self.fail(
                 BackendError(
                     f"rate limited for {limited:.0f} s, nothing got through: {error}",
-                    hint="go on later with --resume; lower --workers, or raise --max-wait",
+                    hint="resume later with --resume; lower --workers, or raise --max-wait",
                 )
             )
             return

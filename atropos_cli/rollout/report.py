@@ -1,4 +1,4 @@
-"""How the engine tells what it is doing: snapshots and events, without knowing who shows them."""
+"""How the engine reports its progress: snapshots and events, without knowing who shows them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Snapshot:
     groups_equal: int = 0
     groups_spread: int = 0
     totals: Totals | None = None
-    """What the run has counted so far; it goes on counting."""
+    """The counts of the run so far; they keep changing."""
 
     @classmethod
     def of(
@@ -103,7 +103,7 @@ class Rolling:
 
 
 class TrainWatcher(Protocol):
-    """Is told how training goes on. Methods must return quickly and not raise; rolling() comes from another thread."""
+    """Hears how a training proceeds. Methods must return quickly and not raise; rolling() comes from another thread."""
 
     def say(self, text: str) -> None: ...
     def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...

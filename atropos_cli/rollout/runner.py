@@ -1,4 +1,4 @@
-"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+"""Execute a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
 
     run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
 
@@ -71,7 +71,7 @@ def run_gen(
 
 
 class Runner:
-    """One attempt at carrying out a plan."""
+    """One session of executing a plan."""
 
     def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
         self.plan = plan
@@ -320,7 +320,7 @@ class Runner:
             self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
-        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        """Report now and then, and keep summary.json fresh for readers outside."""
         written = time.monotonic()
         while True:
             self.reporter.progress(self._snapshot())
@@ -361,7 +361,7 @@ class Runner:
         )
 
     def _end(self) -> RunSummary:
-        """Write the summary and tell everybody; raise what ended the run."""
+        """Write the summary and notify all observers; raise what ended the run."""
         if self.run_dir is not None:
             try:
                 self.run_dir.check_present()

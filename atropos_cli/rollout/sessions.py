@@ -2,8 +2,8 @@
 
     {"prefix": .., "tasks": .., "bytes": .., "tail": .., "groups": {..}, "sessions": {..}}
 
-`groups` covers the first `bytes` of the groups file, which hold `tasks` tasks and end with what hashes to `tail`. What
-stands behind them (a crash) is read and added. A file that does not fit is not believed: the groups are counted anew.
+`groups` covers the first `bytes` of the groups file, which hold `tasks` tasks and whose end hashes to `tail`. Groups
+behind them (after a crash) are read and added. A file that does not fit is not believed: the groups are counted again.
 Tasks that failed as a whole are in failures.jsonl.
 """
 
@@ -65,7 +65,7 @@ class Sessions:
         return {**data, "reward_details": {name: told for name, told in details.items() if told}}
 
     def and_now(self, now: Sessions) -> Sessions:
-        """Together with the session that is going on."""
+        """Together with the current session."""
         counts = {name: dict(one) for name, one in self.reward_counts.items()}
         for name, one in now.reward_counts.items():
             mine = counts.setdefault(name, {})

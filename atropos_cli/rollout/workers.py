@@ -5,7 +5,7 @@
 
 A rollout whose reward raises, hangs past the deadline, ends the process or runs out of memory fails at
 stage "score" with a reason; the others are scored. Processes are started when needed, kept, and started
-anew after a kill. Each has its own process group, which is killed with it.
+again after a kill. Each has its own process group, which is killed with it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RewardSet:
 class PoolOptions:
     """deadline: seconds one reward may take for one rollout, or for a group.
 
-    memory_mb: address space beyond what a worker holds after loading; None is no limit.
+    memory_mb: address space beyond what a worker holds after loading; None: without a limit.
     """
 
     workers: int = 2

@@ -161,7 +161,7 @@ def _not_json(body: bytes) -> str:
 
 
 def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Choices by their index; as they came when the indices are no use."""
+    """Choices by their index; in the order of arrival when the indices are useless."""
     indices = [choice.get("index") for choice in choices]
     if all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices):
         return sorted(choices, key=lambda choice: choice["index"])
@@ -194,7 +194,7 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
 
 
 def _broken_off(said: Any) -> NoAnswer:
-    """SGLang tells beside the reason what happened: a prompt that is too long, say."""
+    """SGLang names the cause beside the reason: a prompt that is too long, say."""
     if not isinstance(said, dict):
         return NoAnswer(f"a completion with finish_reason {said!r}")
     kind, words = said.get("type"), error_words(said)
@@ -308,7 +308,7 @@ def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
 
 
 def _logprobs(source: Any) -> tuple[list[Any] | None, list[Any] | None]:
-    """The logprob of each sampled token, and their ids where they stand beside or inside the token texts."""
+    """The logprob of each sampled token, and their ids where they are beside or inside the token texts."""
     if not isinstance(source, dict):
         return None, None
     content = source.get("content")
@@ -334,7 +334,7 @@ def _is_id(token: Any) -> bool:
 
 
 def _ids_from_texts(texts: list[Any]) -> list[Any] | None:
-    """The numbers in "token_id:123"; a text of another form stays as it is, which is no id."""
+    """The numbers in "token_id:123"; a text of another form stays as it is; that is not an id."""
     if not texts:
         return None
     return [int(text[9:]) if _is_id(text) and _DIGITS.fullmatch(text, 9) else text for text in texts]

@@ -12,7 +12,7 @@
     other 4xx                        RequestRejected; 3xx FatalBackendError
     200 without an answer            by the code inside the body, else TransientBackendError
 
-Servers word the same error in many ways, so the wordings stand here in one place.
+Servers word the same error in many ways, so all wordings are in this file.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     if status == 402 or (status == 429 and "insufficient_quota" in (words.code, words.type)):
         return FatalBackendError(said, hint="the account behind the key has no credit left")
     if status == 429:
-        return RateLimited(said, retry_after=wait, hint="lower --workers if this goes on")
+        return RateLimited(said, retry_after=wait, hint="lower --workers if this continues")
     # Servers and proxies give a too long prompt many statuses, so what they say goes before the status.
     excess = "context" if status == 413 else beyond(words) if status in _SAY_WHAT else None
     if excess == "max_tokens" and status in (400, 422):

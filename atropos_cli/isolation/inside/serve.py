@@ -4,7 +4,7 @@ It loads one module by path, which has `load(settings)` and `answer(request)`, t
 socket (see `isolation.child`). A request with "fork" is answered in a process of its own with limits,
 many at a time, so that nothing of one is left for the next and a late one is killed alone. In it no text is
 evaluated that could do more than be read (`guard`), so its verdict is never one that a text wrote. Others are
-answered here, one after the other: for the module's own work, never for text that nobody trusts.
+answered here, one after the other: for the module's own work, never for untrusted text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Server:
         self.poll.register(self.socket, select.POLLIN)
 
     def prepare(self) -> None:
-        """Give up what is not needed, then load the module. Whatever goes wrong is told to the other end."""
+        """Give up what is not needed, then load the module. The other end hears whatever goes wrong."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         try:
             self._shut_in()

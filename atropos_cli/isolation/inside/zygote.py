@@ -167,7 +167,7 @@ class Zygote:
         return None
 
     def _wait(self, pid: int, report: int, began: float, request: dict[str, Any]) -> str:
-        """Until the program ended, its time is over, it grew too large, or whoever asked says stop."""
+        """Until the program ended, its time is over, it grew too large, or the host says stop."""
         poll = select.poll()
         poll.register(report, select.POLLIN)
         poll.register(self.socket, select.POLLIN)
@@ -192,7 +192,7 @@ class Zygote:
             pause = watch.INTERVAL_S
 
     def _init(self, request: dict[str, Any], fds: dict[str, int], report: int) -> child.Program | None:
-        """In the run's first process: start the program's process, wait for it, tell how it ended."""
+        """In the run's first process: start the program's process, wait for it, report how it ended."""
         try:
             linux.die_with_parent()
             self.socket.close()

@@ -1,4 +1,4 @@
-"""Run Python programs that nobody trusts: no network, a read-only view of the system, limits, no trace left.
+"""Run untrusted Python programs: no network, a read-only view of the system, limits, no trace left.
 
     with Sandbox() as sandbox:
         result = sandbox.run("print(6 * 7)")          # result.outcome == "ran_with_output", result.reward == 1.0

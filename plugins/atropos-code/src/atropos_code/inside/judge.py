@@ -144,7 +144,7 @@ class Remote:
     def __len__(self) -> int:
         size = self._link.ask("len", self._number)
         if type(size) is not int:
-            raise TypeError("the length is no integer")
+            raise TypeError("the length is not an integer")
         return size
 
     def __bool__(self) -> bool:

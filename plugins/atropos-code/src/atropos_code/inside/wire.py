@@ -1,7 +1,7 @@
 """Python data between the two processes of a test run, as JSON: only data crosses, never code.
 
 What arrives is built from plain types, so an object of the tested program cannot bring its own
-`__eq__`. Objects that are no data stay where they are and are referred to by number.
+`__eq__`. Other objects stay where they are and are referred to by number.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BUILTIN_TYPES = {value: name for name, value in vars(builtins).items() if isins
 
 
 class WireError(Exception):
-    """What came is no message, or it is too large, or nobody is there any more."""
+    """Not a message, a message that is too large, or the other side has ended."""
 
 
 def encode(value: Any, refer: Refer) -> Any:
-    """JSON for a value. `refer(object)` gives the JSON for what is no data."""
+    """JSON for a value. `refer(object)` gives the JSON for other objects."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
@@ -98,7 +98,7 @@ def _encode_library(value: Any, refer: Refer) -> tuple[Any] | None:
 
 
 def decode(data: Any, resolve: Resolve) -> Any:
-    """The value of JSON that encode() made. `resolve(tag, number)` gives what is no data. Raises WireError."""
+    """The value of JSON that encode() made. `resolve(tag, number)` gives other objects. Raises WireError."""
     try:
         return _decode(data, resolve)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
