@@ -16,7 +16,7 @@ from atropos_cli.cli.environments import (
     gen_buckets,
     gen_settings,
     pick_backend,
-    settle,
+    resolve_settings,
 )
 from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
@@ -103,7 +103,7 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
-        resolved = settle(buckets, given.get("config"), entries_of(flags, given), preset)
+        resolved = resolve_settings(buckets, given.get("config"), entries_of(flags, given), preset)
         if preset is not None:
             session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
         return action(TrainChosen(session, method, resolved), **own)
@@ -163,7 +163,7 @@ _GLANCED = ("env", "data", "model", "trainer")
 
 def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
     """Those of _GLANCED that flags, variables and files name, before anything is parsed."""
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.buckets import SETTINGS, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.sources import Entry, collect
@@ -171,9 +171,9 @@ def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> 
     flags = [
         Entry(SETTINGS if name == "model" else train.name, (name,), value, Origin("flag", f"--{name}"), text=True)
         for name in _GLANCED
-        for value in glance(args, name)
+        for value in peek_values(args, name)
     ]
-    configs = glance(args, "config")
+    configs = peek_values(args, "config")
     config = Path(configs[-1]) if configs else None
     said = collect([settings_bucket(), train], config=config, flags=flags, preset=preset)
     return {

@@ -31,7 +31,7 @@ from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.rollout.resume import DoneTasks, twice
+from atropos_cli.rollout.resume import DoneTasks, doubled_group
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
@@ -122,7 +122,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
             if not self.done.add(index):
-                raise twice(folder, make_group_id(digest, index))
+                raise doubled_group(folder, make_group_id(digest, index))
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -344,7 +344,7 @@ class Runner:
         return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
 
     def _summary(self, state: RunState) -> RunSummary:
-        sessions = self.whole.earlier.and_now(self._session())
+        sessions = self.whole.earlier.with_session(self._session())
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,

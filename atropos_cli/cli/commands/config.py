@@ -11,13 +11,13 @@ from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
 from atropos_cli.cli.commands.train import METHODS, TrainMethods
 from atropos_cli.cli.environments import (
-    Chosen,
+    ChosenEnvironment,
     EnvironmentGroup,
     Use,
     environment_app,
     gen_buckets,
     pick_backend,
-    settle,
+    resolve_settings,
 )
 from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.training import TrainChosen
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from atropos_cli.console.output import Output
 
 
-def show_environment(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+def show_environment(chosen: ChosenEnvironment, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
     """What `atropos gen ENV` or `atropos eval ENV` would use."""
     from atropos_cli.config.show import rows
 
@@ -184,7 +184,7 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
     args = ["--config", str(config)] if config else []
     backend = pick_backend(session.registry, args, lenient=True)
     buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
-    print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
+    print_rows(rows(resolve_settings(buckets, config, ())), session, as_json=as_json)
 
 
 for _name, _own in (("gen", gen.OWN), ("eval", evaluate.OWN)):

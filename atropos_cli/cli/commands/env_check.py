@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.environments import Chosen
+from atropos_cli.cli.environments import ChosenEnvironment
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -54,7 +54,9 @@ class CheckOptions(CommandOptions):
     seed: int = option(0, "Seed given to open().")
 
 
-def check(chosen: Chosen, *, options: CheckOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
+def check(
+    chosen: ChosenEnvironment, *, options: CheckOptions, as_json: JsonOption = False, config: ConfigOption = None
+) -> int:
     """Check an environment."""
     from atropos_cli.rollout.gold import GoldRewards
     from atropos_cli.rollout.planner import make_config
@@ -80,7 +82,7 @@ def check(chosen: Chosen, *, options: CheckOptions, as_json: JsonOption = False,
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
-def _scripted_plan(chosen: Chosen, split: str, seed: int) -> Plan:
+def _scripted_plan(chosen: ChosenEnvironment, split: str, seed: int) -> Plan:
     """A run of one group whose model says the same every time."""
     from atropos_cli.config.settings import GenSettings
     from atropos_cli.domain.plan import Execution
@@ -236,7 +238,7 @@ def _rewards(rehearsal: Rehearsal | None) -> str:
     return "; ".join(filter(None, (f"{len(rehearsal.scored)} scored a scripted reply", left_out)))
 
 
-def _print(chosen: Chosen, split: str, report: Report) -> None:
+def _print(chosen: ChosenEnvironment, split: str, report: Report) -> None:
     out = chosen.session.out
     out.details(
         {

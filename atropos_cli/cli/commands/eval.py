@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt
 
-from atropos_cli.cli.environments import Chosen, Use, environment_app
+from atropos_cli.cli.environments import ChosenEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out_part, print_plan
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
@@ -52,7 +52,7 @@ OWN = command_bucket("eval", EvalOptions)
 
 @makes_plan
 def evaluate_environment(
-    chosen: Chosen, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
+    chosen: ChosenEnvironment, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.evaluation.evaluation import compare, read_evaluation
@@ -92,7 +92,7 @@ def evaluate_environment(
     return code
 
 
-def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
+def _plan(chosen: ChosenEnvironment, model: str | None, samples: int) -> Plan:
     """Greedy for one rollout; an environment that holds out tasks is asked for them, unless told otherwise."""
     from atropos_cli.rollout.planner import build_plan
 
@@ -123,7 +123,9 @@ def _count(folder: Path, options: EvalOptions) -> Evaluation:
     return found
 
 
-def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
+def _publish(
+    folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: ChosenEnvironment, *, as_json: bool
+) -> None:
     from atropos_cli.evaluation.report import details, estimate, report
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder
