@@ -9,12 +9,11 @@ from pydantic import Field, field_validator
 from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
-from atropos_cli.domain.tracking import RolloutTracking, Tracking
-from atropos_cli.domain.training import HealthRules
+from atropos_cli.domain.tracking import RolloutTracking
 
 
 class GenSettings(Frozen):
-    """All settings of `atropos gen`, except where the output goes and the environment's own options."""
+    """Everything `atropos gen` can be told, except where the output goes and the environment's own options."""
 
     model: str | None = Field(
         default=None, description="Model to sample from; default: the first one the server lists."
@@ -47,37 +46,7 @@ class GenSettings(Frozen):
     @field_validator("prices", mode="before")
     @classmethod
     def _whole_prices(cls, value: Any) -> JsonDict:
-        """The table itself, checked: a plan holds all that a run needs, wherever it is executed."""
+        """The table itself, checked: a plan holds all that a run needs, wherever it is carried out."""
         if not isinstance(value, str | dict):
             raise ValueError("expected a file of prices, or a section [prices]")
         return read_prices(value)
-
-
-class TrainSettings(Tracking):
-    """The settings of `atropos train` beyond the trainer's own options and those of the rollouts.
-
-    Tracking can be set in [tracking] as well, as for `gen`.
-    """
-
-    env: str | None = Field(
-        default=None, description="Environment to roll out while training (grpo); its options are --env.NAME."
-    )
-    data: tuple[str, ...] = Field(
-        default=(), description="Run folder or file to train on, repeatable: rollouts, rows of sft-gen or dpo-gen."
-    )
-    trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
-    steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
-    prompts_per_step: int = Field(
-        default=8, ge=1, description="Groups (grpo) or rows (sft, dpo) that make one optimiser step."
-    )
-    evals: tuple[str, ...] = Field(
-        default=(),
-        description="Suite to evaluate on, as [LABEL=]ENV[:option=value,...]; also split, limit, samples, "
-        "temperature, max_tokens. Always before and after training.",
-    )
-    eval_every: int | None = Field(default=None, ge=1, description="Evaluate every N steps as well.")
-    save_every: int | None = Field(
-        default=None, ge=1, description="Checkpoint every N steps; default: ten times in a run."
-    )
-    keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
-    health: HealthRules = Field(default_factory=HealthRules)

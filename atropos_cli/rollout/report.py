@@ -1,8 +1,7 @@
-"""How the engine reports its progress: snapshots and events, without knowing who shows them."""
+"""How the engine tells what it is doing: snapshots and events, without knowing who shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +37,7 @@ class Snapshot:
     groups_equal: int = 0
     groups_spread: int = 0
     totals: Totals | None = None
-    """The counts of the run so far; they keep changing."""
+    """What the run has counted so far; it goes on counting."""
 
     @classmethod
     def of(
@@ -100,24 +99,3 @@ class Rolling:
     rollouts_done: int
     requests_in_flight: int
     completion_tokens: int
-
-
-class TrainWatcher(Protocol):
-    """Hears how a training proceeds. Methods must return quickly and not raise; rolling() comes from another thread."""
-
-    def say(self, text: str) -> None: ...
-    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...
-    def rolling(self, rolling: Rolling) -> None: ...
-
-
-class SilentWatcher:
-    """Says nothing."""
-
-    def say(self, text: str) -> None:
-        return None
-
-    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None:
-        return None
-
-    def rolling(self, rolling: Rolling) -> None:
-        return None

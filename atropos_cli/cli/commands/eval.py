@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import PositiveInt
 
 from atropos_cli.cli.environments import ChosenEnvironment, Use, environment_app
-from atropos_cli.cli.runs import carry_out_part, print_plan
+from atropos_cli.cli.runs import execute_part, print_plan
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -80,7 +80,7 @@ def evaluate_environment(
         if len(plans) > 1 and plan.tracking.run_group is None:
             plan = plan.replace(tracking=plan.tracking.replace(run_group=folder.absolute().name))
         with tracked(plan, place, chosen.session.registry, overwrite=options.overwrite, command="eval") as order:
-            ended = carry_out_part(order, chosen.session, folder, resume=options.resume)
+            ended = execute_part(order, chosen.session, folder, resume=options.resume)
             if ended not in (ExitCode.OK, ExitCode.FAILED):
                 return ended
             code = code or ended
