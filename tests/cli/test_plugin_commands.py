@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,70 @@ def atropos_register_environments():
     assert "p2/math" in got.stderr
     assert cli("gen", "p2/math", "--help").code == 0
     assert {line.split()[0] for line in cli("env", "list").stdout.splitlines()} >= {"p1/math", "p2/math"}
+
+
+SIMMER = """
+import typer
+
+from atropos_cli.sdk import hookimpl
+from atropos_cli.sdk.commands import session_of
+from atropos_cli.sdk.planning import PlannedRun, PlanRunner, RunPlan, makes_plan
+from atropos_cli.sdk.runs import read_stored
+
+
+class SimmerPlan(RunPlan):
+    command: str = "simmer"
+    hours: int = 1
+
+
+class Runner(PlanRunner):
+    def run(self, stored, session):
+        plan = read_stored(stored.path, SimmerPlan, what="a plan of simmer", hint="atropos simmer makes one")
+        session.out.json({"hours": plan.hours, "where": stored.folder.name, "processes": stored.processes})
+        return 0
+
+
+@makes_plan
+def simmer(ctx: typer.Context, hours: int = 1):
+    session, plan = session_of(ctx), SimmerPlan(hours=hours)
+    if session.take is not None:
+        session.take(PlannedRun(plan))
+        return
+    print(f"simmers {plan.hours} hours here")
+
+
+@hookimpl
+def atropos_open_plan(command):
+    return Runner() if command == "simmer" else None
+"""
+
+
+def test_a_plugins_command_is_resolved_for_a_job_and_executed_as_it_was_stored(cli: Any, install: Any) -> None:
+    points = {"atropos": {"simmer": "simmer_x"}, "atropos.commands": {"simmer": "simmer_x:simmer"}}
+    install("atropos-simmer", {"simmer_x.py": SIMMER}, points)
+    assert cli("simmer", "--hours", "2").stdout == "simmers 2 hours here\n"
+    submit = ("job", "submit", "--on", "slurm", "--dry-run", "--json", "--folder", "runs/soup")
+    found = cli(*submit, "--", "simmer", "--hours", "3").json
+    assert {key: found["run"][key] for key in ("command", "hours")} == {"command": "simmer", "hours": 3}
+    main = found["plan"]["components"][0]["argv"]
+    assert main[main.index("run") :] == ["run", "{run}"]
+    folder = Path("runs/soup")
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(found["run"]))
+    done = cli("run", "runs/soup", "--processes", "2")
+    assert done.json == {"hours": 3, "where": "soup", "processes": 2}
+
+
+def test_a_stored_plan_of_a_plugin_that_is_not_there(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("plan.json").write_text(json.dumps({"command": "simmer", "hours": 3}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert "error: no installed plugin executes plans of 'simmer'" in got.stderr.splitlines()
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-training")
+    Path("plan.json").write_text(json.dumps({"command": "train"}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert got.stderr.splitlines()[-1] == "hint: pip install atropos-training"
 
 
 @pytest.mark.parametrize(
