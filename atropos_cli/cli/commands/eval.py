@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt
 
-from atropos_cli.cli.environments import ChosenEnvironment, Use, environment_app
+from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import execute_part, print_plan
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
@@ -52,7 +52,7 @@ OWN = command_bucket("eval", EvalOptions)
 
 @makes_plan
 def evaluate_environment(
-    chosen: ChosenEnvironment, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
+    chosen: ConfiguredEnvironment, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.evaluation.evaluation import compare, read_evaluation
@@ -92,7 +92,7 @@ def evaluate_environment(
     return code
 
 
-def _plan(chosen: ChosenEnvironment, model: str | None, samples: int) -> Plan:
+def _plan(chosen: ConfiguredEnvironment, model: str | None, samples: int) -> Plan:
     """Greedy for one rollout; an environment that holds out tasks is asked for them, unless told otherwise."""
     from atropos_cli.rollout.planner import build_plan
 
@@ -124,7 +124,7 @@ def _count(folder: Path, options: EvalOptions) -> Evaluation:
 
 
 def _publish(
-    folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: ChosenEnvironment, *, as_json: bool
+    folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: ConfiguredEnvironment, *, as_json: bool
 ) -> None:
     from atropos_cli.evaluation.report import details, estimate, report
     from atropos_cli.io.append import atomic_write

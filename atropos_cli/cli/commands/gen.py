@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.cli.environments import ChosenEnvironment, Use, environment_app
+from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.spread import ShardTarget, check_spreads, job_of, spread
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
@@ -46,7 +46,7 @@ OWN = command_bucket("gen", GenOptions)
 
 @makes_plan
 def gen(
-    chosen: ChosenEnvironment, *, options: GenOptions, as_json: JsonOption = False, config: ConfigOption = None
+    chosen: ConfiguredEnvironment, *, options: GenOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
     """Generate scored groups."""
     from atropos_cli.rollout.planner import build_plan
