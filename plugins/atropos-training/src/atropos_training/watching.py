@@ -1,4 +1,4 @@
-"""How a training tells what it is doing, without knowing who shows it."""
+"""The watcher of a training: it hears of steps and rollouts, and shows them in its own way."""
 
 from __future__ import annotations
 
