@@ -100,6 +100,8 @@ class Group(TyperGroup):
         name = args[0]
         command = self.get_command(ctx, name)
         if command is not None:
+            if (session := ctx.find_root().obj) is not None:
+                session.command = f"{ctx.command_path} {name}"
             return name, command, args[1:]
         if name.startswith("-"):
             raise UsageError(f"{name!r} is not an option of {ctx.command_path}", hint=f"{ctx.command_path} --help")
