@@ -16,9 +16,8 @@ from atropos_cli.cli.runs import carry_out_part, flattened, resuming
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
-from atropos_cli.console.commands import ConfigOption, Flag, entries_of
+from atropos_cli.console.commands import Flag, entries_of
 from atropos_cli.console.ending import EASIER, HARDER
-from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.output import is_rich_terminal, printable
 from atropos_cli.console.statusline import StatusLine
 from atropos_cli.domain.runplan import RunPlan
@@ -34,7 +33,6 @@ __all__ = [
     "TRACKING_PANEL",
     "Begin",
     "Bucket",
-    "ConfigOption",
     "Flag",
     "Group",
     "PlanRunner",
@@ -46,7 +44,6 @@ __all__ = [
     "Window",
     "backend_flags",
     "carry_out_part",
-    "default_run_folder",
     "duration",
     "entries_of",
     "flattened",

@@ -14,8 +14,8 @@ from atropos_cli import sdk
 
 INTRO = """\
 Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
-announced in the change log and kept for a minor version. Everything else in the package may change at any time,
-except `atropos_cli.testing`, which holds what the tests of plugins need."""
+announced in the change log and kept for a minor version. Everything else in the package may change at any time.
+What the tests of plugins need is in the package `atropos_authoring` (`pip install atropos-authoring`)."""
 
 
 def pages() -> Iterator[tuple[str, str]]:

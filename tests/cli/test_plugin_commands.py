@@ -108,6 +108,74 @@ def test_a_command_that_a_built_in_hides_is_told_with_the_name_under_which_it_ru
     assert {"name": f"taker/{name}", "dist": "taker", "module": f"{module}:run", "hidden_by": name} in commands
 
 
+def test_a_plugin_adds_a_command_to_a_group_of_ours(cli: Any, install: Any) -> None:
+    code = "def count(n: int = 1):\n    'Count.'\n    print('counted', n)\n"
+    install("counter", {"counter_x.py": code}, {"atropos.commands": {"env.count": "counter_x:count"}})
+    assert "  count  from counter\n" in cli("env", "--help").stdout
+    assert cli("env", "count", "--n", "3").stdout == "counted 3\n"
+    assert "Usage: atropos env count" in cli("env", "count", "--help").stdout
+    assert cli("env", "cout").stderr.splitlines()[1] == "hint: did you mean count?"
+    assert "count" not in cli("--help").stdout
+    assert cli("env count").code == cli("count").code == 2
+    assert cli("reward", "count").code == 2
+    assert {"name": "env count", "dist": "counter", "module": "counter_x:count", "hidden_by": None} in cli(
+        "plugins", "list", "--json"
+    ).json["commands"]
+
+
+def test_a_command_in_a_group_that_a_built_in_hides(cli: Any, install: Any) -> None:
+    code = "def run():\n    print('taken')\n"
+    for word in ("list", "check"):  # one of the core, one of a distribution of ours
+        install(f"taker-{word}", {f"take_{word}.py": code}, {"atropos.commands": {f"env.{word}": f"take_{word}:run"}})
+        assert "taken" not in cli("env", word, "--help").stdout
+        assert cli("env", f"taker-{word}/{word}").stdout == "taken\n"
+        told = f"from taker-{word}; {word!r} alone is the built-in command"
+        assert told in " ".join(cli("env", "--help").stdout.split())
+        listed = cli("plugins", "list", "--json").json["commands"]
+        assert {
+            "name": f"env taker-{word}/{word}",
+            "dist": f"taker-{word}",
+            "module": f"take_{word}:run",
+            "hidden_by": f"env {word}",
+        } in listed
+
+
+def test_two_plugins_with_one_command_in_a_group(cli: Any, install: Any) -> None:
+    for dist, module in (("in-a", "in_a_x"), ("in-b", "in_b_x")):
+        install(
+            dist,
+            {f"{module}.py": f"def run():\n    print({dist!r})\n"},
+            {"atropos.commands": {"env.same": f"{module}:run"}},
+        )
+    got = cli("env", "same")
+    assert got.code == 4
+    assert "env in-a/same" in got.stderr
+    assert cli("env", "in-b/same").stdout == "in-b\n"
+
+
+def test_a_broken_command_in_a_group_harms_nothing_else(cli: Any, install: Any) -> None:
+    install("bad-sub", {"bad_sub_x.py": "import no_such_lib"}, {"atropos.commands": {"env.bad": "bad_sub_x:app"}})
+    assert "bad" in cli("env", "--help").stdout
+    assert cli("env", "list").code == 0
+    assert cli("config", "show", "env", "tasks", "arithmetic").code == 0
+    got = cli("env", "bad")
+    assert got.code == 4
+    assert got.stderr.startswith("error: command 'env bad' of bad-sub")
+
+
+def test_a_missing_command_of_ours_in_a_group_is_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-authoring")
+    for words in (("env", "check"), ("plugins", "check"), ("new",)):
+        got = cli(*words)
+        assert got.code == 4
+        assert got.stderr == (
+            f"error: atropos {' '.join(words)} comes with atropos-authoring, which is not installed\n"
+            "hint: pip install atropos-authoring\n"
+        )
+    assert "check" not in cli("plugins", "--help").stdout.partition("Commands:")[2].partition("Examples:")[0]
+    assert "did you mean check?" in cli("env", "chekc").stderr
+
+
 @pytest.fixture
 def broken(install: Any) -> None:
     install("broken-dist", {"broken_manifest.py": "import no_such_lib"}, {"atropos": {"broken": "broken_manifest"}})

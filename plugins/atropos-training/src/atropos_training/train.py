@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 from typer.main import get_group
 
 from atropos_cli.sdk import UsageError
-from atropos_cli.sdk.commands import ExitCode, JsonOption, Session, end, session_of, shell
-from atropos_cli.sdk.planning import (
+from atropos_cli.sdk.commands import (
     ConfigOption,
+    ExitCode,
+    JsonOption,
+    Session,
+    default_run_folder,
+    end,
+    session_of,
+    shell,
+)
+from atropos_cli.sdk.planning import (
     Group,
     PlannedRun,
     StoredRun,
-    default_run_folder,
     flattened,
     makes_plan,
     new_app,
