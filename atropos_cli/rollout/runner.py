@@ -1,4 +1,4 @@
-"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+"""Execute a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
 
     run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
 
@@ -27,10 +27,11 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.rollout.resume import DoneTasks, twice
+from atropos_cli.rollout.resume import DoneTasks, doubled_group
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
@@ -69,7 +70,7 @@ def run_gen(
 
 
 class Runner:
-    """One attempt at carrying out a plan."""
+    """One session of executing a plan."""
 
     def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
         self.plan = plan
@@ -125,7 +126,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
             if not self.done.add(index):
-                raise twice(folder, make_group_id(digest, index))
+                raise doubled_group(folder, make_group_id(digest, index))
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -323,7 +324,7 @@ class Runner:
             self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
-        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        """Report now and then, and keep summary.json fresh for readers outside."""
         written = time.monotonic()
         while True:
             self.reporter.progress(self._snapshot())
@@ -347,7 +348,7 @@ class Runner:
         return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
 
     def _summary(self, state: RunState) -> RunSummary:
-        sessions = self.whole.earlier.and_now(self._session())
+        sessions = self.whole.earlier.with_session(self._session())
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,
@@ -364,7 +365,7 @@ class Runner:
         )
 
     def _end(self) -> RunSummary:
-        """Write the summary and tell everybody; raise what ended the run."""
+        """Write the summary and notify all observers; raise what ended the run."""
         if self.run_dir is not None:
             try:
                 self.run_dir.check_present()

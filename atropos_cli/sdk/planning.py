@@ -7,12 +7,19 @@ progress    a status line on a terminal, plain lines elsewhere
 
 from __future__ import annotations
 
-from atropos_cli.cli.environments import gen_buckets, gen_settings, named, pick_backend, settings_command, settle
+from atropos_cli.cli.environments import (
+    gen_buckets,
+    gen_settings,
+    named,
+    pick_backend,
+    resolve_settings,
+    settings_command,
+)
 from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, settings_flags, signature_of, taken_names
 from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
-from atropos_cli.cli.runs import carry_out_part, flattened, resuming
+from atropos_cli.cli.runs import execute_part, flattened, resuming
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
@@ -43,9 +50,9 @@ __all__ = [
     "StoredRun",
     "Window",
     "backend_flags",
-    "carry_out_part",
     "duration",
     "entries_of",
+    "execute_part",
     "flattened",
     "gen_buckets",
     "gen_settings",
@@ -57,13 +64,13 @@ __all__ = [
     "pick_backend",
     "plain_line",
     "printable",
+    "resolve_settings",
     "resuming",
     "reward_buckets",
     "reward_flags",
     "settings_bucket",
     "settings_command",
     "settings_flags",
-    "settle",
     "signature_of",
     "taken_names",
     "tracked",
