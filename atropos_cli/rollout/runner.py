@@ -382,15 +382,14 @@ class Runner:
                 self.run_dir.promote()
             elif self.run_dir.final is not None and holds_run(self.run_dir.folder):
                 kept = self.run_dir.folder
-                self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
+                self._event("kept", f"the old run stays; the new one is in {kept} (resume it with -o {kept} --resume)")
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
         self.failures.tell(self._event, failed=state == "failed" and self._error is None)
-        if self._bug is not None:
-            raise self._bug
-        if self._error is not None:
-            raise self._error
+        for error in (self._bug, self._error):
+            if error is not None:
+                raise error
         return summary
 
     def _state(self) -> RunState:

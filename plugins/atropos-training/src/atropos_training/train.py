@@ -209,7 +209,7 @@ class TrainMethods(Group):
             formatter.write_dl(list(METHODS.items()))
 
     def showing(self, action: TrainAction) -> Any:
-        """The same methods with an action that shows what they would use, for `atropos config show train`."""
+        """The same methods with an action that shows their settings, for `atropos config show train`."""
         shows = type("_Shows", (_ShowMethods,), {"action": staticmethod(action)})
         shown = new_app(cls=shows, subcommand_metavar="[METHOD] [OPTIONS]")
         shown.callback()(_show)
