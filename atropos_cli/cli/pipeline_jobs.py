@@ -144,6 +144,7 @@ def show(session: Session, jobs: Sequence[StepJob], launcher: Launcher, *, as_js
 
 def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """(job id, state) of the steps whose jobs the cluster knows."""
+    from atropos_cli.jobs.asking import ask
     from atropos_cli.jobs.store import SUBMITTED, read_submitted
     from atropos_cli.pipeline.records import step_folder
 
@@ -156,7 +157,7 @@ def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         job = read_submitted(folder)
         try:
             launcher = launchers.setdefault(job.launcher, make_launcher(session, job.launcher))
-            found[step.name] = (job.id, launcher.status(job.id).state)
+            found[step.name] = (job.id, ask(job, launcher).state)
         except AtroposError:  # the launcher, or its cluster, is not on this machine
             found[step.name] = (job.id, "unknown")
     return found

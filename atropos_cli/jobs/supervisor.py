@@ -313,6 +313,7 @@ class Supervisor:
             "component": outcome.component,
             "job_id": self.placer.job_id,
             "requeued": again,
+            "restarts": self.placer.restarts,
             "components": dict(self.codes),
         }
         self.folder.event("exit", code=outcome.code, reason=outcome.reason, requeued=again)

@@ -230,6 +230,8 @@ def logs(
     elif follow:
         lines = reading.lines(path, found, launcher)
     elif path.exists():
+        if path.resolve().parent.name in reading.earlier_attempts(path, found):
+            out.note("of an earlier job in this folder: this one has not started")
         lines = _stored(path)
     else:
         stands = view(found, launcher)
@@ -255,11 +257,12 @@ def cancel(
     as_json: JsonOption = False,
 ) -> int:
     """Cancel jobs, and wait until they are over."""
+    from atropos_cli.jobs.asking import cancel as cancel_job
+
     rows = []
     for text in jobs:
         job, launcher = _opened(session, text, options, config)
-        launcher.cancel(job.id)
-        state = launcher.status(job.id).state
+        state = cancel_job(job, launcher)
         rows.append({"id": job.id, "state": state})
         if not as_json:
             session.out.data(f"job {job.id} is {state}")

@@ -47,6 +47,7 @@ class SlurmLauncher(Launcher):
     def __init__(self, config: SlurmConfig) -> None:
         super().__init__(config)
         self._told: set[str] = set()
+        self._asked = ""
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
@@ -132,8 +133,18 @@ class SlurmLauncher(Launcher):
     def status(self, job_id: str) -> JobStatus:
         found = self.records(job_id)
         if not found:
-            return JobStatus(id=job_id, state="unknown", reason="SLURM does not know this job (any more)")
-        return _status(job_id, min(found, key=lambda record: _ORDER.index(record.state)))
+            reason = "SLURM does not know this job (any more)"
+            return JobStatus(id=job_id, state="unknown", reason=reason, identity=self._cluster(job_id))
+        status = _status(job_id, min(found, key=lambda record: _ORDER.index(record.state)))
+        return status.replace(identity={**status.identity, **self._cluster(job_id)})  # type: ignore[no-any-return]
+
+    def _cluster(self, job_id: str) -> dict[str, str]:
+        """Which cluster answers: another one has jobs of the same numbers."""
+        name = job_id.partition(";")[2]
+        if not name:
+            self._asked = self._asked or client.cluster_name() or ""
+            name = self._asked
+        return {"cluster": name} if name else {}
 
     def tasks(self, job_id: str, count: int) -> dict[int, JobStatus]:
         """The tasks of an array; those that wait share one record, with a range such as 2-7%2."""
@@ -193,7 +204,17 @@ def _status(job_id: str, record: JobRecord) -> JobStatus:
         reason=explain(record),
         hopeless=hopeless,
         detail=detail,
+        restarts=record.restarts,
+        identity=identity(record),
     )
+
+
+def identity(record: JobRecord) -> dict[str, str]:
+    """What tells the job from another one of the same number. SLURM counts a job anew from when it is queued again."""
+    known = {"name": record.name, "submitted": "" if record.restarts else record.submitted}
+    if record.output not in ("", "(null)"):
+        known["folder"] = str(Path(record.output).parent)
+    return {key: value for key, value in known.items() if value not in ("", "Unknown")}
 
 
 def explain(record: JobRecord) -> str | None:
