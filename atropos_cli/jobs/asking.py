@@ -6,7 +6,7 @@ again at 1, and one home may see several of them.
 
 from __future__ import annotations
 
-from atropos_cli.errors import LauncherSilent, LaunchError
+from atropos_cli.errors import LaunchError, LauncherSilent
 from atropos_cli.jobs.store import Submitted
 from atropos_cli.ports.launcher import JobStatus, Launcher
 

@@ -262,6 +262,7 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
 def _refuse_taken(folder: Path, before: Submitted, launcher: Launcher) -> None:
     """Two jobs never write one folder. Raises LaunchError unless the one before is known to be over."""
     from atropos_cli.jobs.status import view
+    from atropos_cli.jobs.store import SUBMITTED
 
     if before.launcher != (launcher.source or launcher.name):
         return

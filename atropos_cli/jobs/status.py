@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.domain.job import JobPlan
-from atropos_cli.errors import ExitCode, LauncherSilent, LaunchError
+from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent
 from atropos_cli.jobs.asking import ask, checked
 from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import Submitted
@@ -30,7 +30,8 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
     silent = {} if told.answered or not told.detail.get("silent") else {"silent": True}
     told = told.replace(detail={key: value for key, value in told.detail.items() if key != "silent"})
     if not job.noted:
-        return found | _state(told.state, None, told.reason) | told.detail | silent | {"components": []}
+        found |= _state(told.state, None, told.reason)
+        return {**found, **told.detail, **silent, "components": []}
     again = plan is not None and plan.resources.requeue
     count = plan.resources.array if plan is not None else None
     if count is None:

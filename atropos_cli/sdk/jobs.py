@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from atropos_cli import __version__ as core_version
 from atropos_cli.domain.placeholders import escape as escape_placeholders
+from atropos_cli.jobs.asking import cancel as cancel_job
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.folder import read_job, read_record, write_job
 from atropos_cli.jobs.launchers import make_launcher
@@ -16,6 +17,7 @@ from atropos_cli.jobs.supervisor import run_job
 __all__ = [
     "LocalPlacer",
     "Prepared",
+    "cancel_job",
     "core_version",
     "escape_placeholders",
     "make_launcher",

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atropos_cli.sdk.launchers import JobState, LauncherSilent, LaunchError
+from atropos_cli.sdk.launchers import JobState, LaunchError, LauncherSilent
 
 _LEAKS = re.compile(
     r"(?:SLURM|SBATCH|SRUN|SALLOC|PMI|PMIX|OMPI|HYDRA)_?.*|PMI\w*"

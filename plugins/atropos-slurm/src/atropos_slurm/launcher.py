@@ -222,7 +222,7 @@ def explain(record: JobRecord) -> str | None:
     if record.state == "pending":
         return reasons.explain_pending(record.reason or "None")
     if record.state in ("failed", "cancelled"):
-        text = reasons.explain_end(record.reason, record.code, record.signal)
+        text = reasons.explain_end(record.reason, record.code, record.signal, record.slurm_state)
         return f"{record.slurm_state}, {text}" if text else record.slurm_state
     return None
 

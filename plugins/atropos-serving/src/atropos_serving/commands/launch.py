@@ -297,6 +297,8 @@ def _in_slurm(session: Session, call: Given) -> int:
     plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, options.nodes, gpus))
     folder = server_folder(options.name or default_name(call.model))
     before = read_server(folder)
+    if before is not None:
+        before = batch.current(session, before)
     if before is not None and before.state in ("starting", "ready") and not options.dry_run:
         raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
     place = batch.Batch(options.nodes, gpus, options.time, options.profile, call.config)
