@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import httpx
 
 _PORTS = {"http": 80, "https": 443}
+SERVER_KEYS = "_ATROPOS_SERVER_KEYS"
+"""Set for the programs of a job: HOST:PORT=VARIABLE for each of its servers that wants a key, with blanks between."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -51,6 +53,16 @@ def proxy_for(url: str) -> str | None:
         f"the proxy that {variable} names cannot be used: {place}",
         hint=f"{variable}=http://HOST:PORT, or add {host} to no_proxy; SOCKS proxies are not supported",
     )
+
+
+def key_variable(url: str) -> str | None:
+    """The variable with the key of this server, where it is one of the job that this process runs in."""
+    place = urlsplit(url).netloc.rpartition("@")[2]
+    for entry in os.environ.get(SERVER_KEYS, "").split():
+        server, _, name = entry.rpartition("=")
+        if server == place and os.environ.get(name, "").strip():
+            return name
+    return None
 
 
 def place_of(url: str) -> str:

@@ -17,6 +17,7 @@ from atropos_serving.command import PROGRAMS, Call, Rank, check_extra, server_wo
 from atropos_serving.layout import Layout, Room, Slice, plan_layout
 from atropos_serving.modelinfo import ModelInfo
 from atropos_serving.options import problems
+from atropos_serving.probe import KEYS
 from atropos_serving.settings import LaunchSettings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -141,6 +142,7 @@ def _server(request: ServerRequest, defaults: Defaults, tp: int, number: int, pa
             health="/health" if first else None,
             dead_status=VLLM_ENGINE_DEAD if first and request.engine == "vllm" else None,
             warmup=_warmup(have.served_name or request.model) if first else None,
+            key_env=KEYS.get(request.engine) if first else None,
         )
 
 

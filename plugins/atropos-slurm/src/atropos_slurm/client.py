@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atropos_cli.sdk.launchers import JobState, LaunchError, LauncherSilent
+from atropos_slurm.site import REACH
 
 _LEAKS = re.compile(
     r"(?:SLURM|SBATCH|SRUN|SALLOC|PMI|PMIX|OMPI|HYDRA)_?.*|PMI\w*"
     r"|(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK)|MASTER_(?:ADDR|PORT)"
 )
-_KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
 _UNREACHABLE = re.compile(
     r"configuration source|slurm_conf_init|Unable to contact|Unable to connect|[Cc]onnect(?:ion)? (?:failure|refused)"
     r"|[Ss]ocket timed out|timed out|Communication (?:connection|shutdown)|Zero Bytes were transmitted"
@@ -70,7 +70,7 @@ class NoCluster(LauncherSilent):
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for sbatch: nothing of a job we may be in, nothing that overrides our script."""
     env = os.environ if environ is None else environ
-    return {name: value for name, value in env.items() if name in _KEPT or not _LEAKS.fullmatch(name)}
+    return {name: value for name, value in env.items() if name in REACH or not _LEAKS.fullmatch(name)}
 
 
 def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import time
@@ -51,7 +52,7 @@ class SlurmLauncher(Launcher):
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
-        return ready(job, self.config, most_tasks=most_tasks)
+        return ready(job, self.config, most_tasks=most_tasks, environ=os.environ)
 
     def render(self, job: JobSpec) -> str:
         return render(self.ready(job), self.config.template)
@@ -76,24 +77,26 @@ class SlurmLauncher(Launcher):
         return examples()
 
     def doubts(self, job: JobSpec) -> list[str]:
-        """What may keep the job from working and can be seen from here: folders that the nodes do not see."""
+        """Folders that the nodes do not see, and variables for sbatch that the job does not use."""
         places = {job.run: "the job's folder", job.cwd or job.run: "the working directory"}
         places[job.run] = "the job's folder"
         told: dict[str, list[str]] = {}
         for place, what in places.items():
             if (disk := only_here(Path(place))) is not None:
                 told.setdefault(disk, []).append(f"{what} {place}")
-        return [
-            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see"
+        disks = [
+            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see; work on a disk "
+            "that all nodes share, or name one by --folder"
             for disk, what in told.items()
         ]
+        return [*disks, *self.ready(job).left_out]
 
     def write(self, job: JobSpec) -> Path:
         """Make the folders and write the script."""
         for doubt in self.doubts(job):
             if doubt not in self._told:
                 self._told.add(doubt)
-                log.warning("warning: %s\nhint: work on a disk that all nodes share, or name one by --folder", doubt)
+                log.warning("warning: %s", doubt)
         most = client.array_limit() if job.resources.get("array") else None
         text = render(self.ready(job, most_tasks=most), self.config.template)
         if job.cwd is not None and not Path(job.cwd).is_dir():

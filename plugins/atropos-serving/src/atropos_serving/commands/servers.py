@@ -105,6 +105,8 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
 def abilities(record: ServerRecord) -> str:
     """What the server gives, in words."""
     found = record.capabilities
+    if found.get("refused"):
+        return f"what it gives is not known, {found['refused']}"
     words = [
         ("" if found.get(key) else "no " if found.get(key) is False else "unknown: ") + text
         for key, text in (
