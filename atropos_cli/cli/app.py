@@ -125,6 +125,7 @@ def _run(args: Sequence[str], session: Session) -> int:
     try:
         session.program = program_settings(args)
         apply_program_settings(session.program)
+        _reach_own_servers()
         group = root_group()
         with group.make_context("atropos", list(args), obj=session) as ctx:
             result = group.invoke(ctx)
@@ -138,6 +139,13 @@ def _run(args: Sequence[str], session: Session) -> int:
         return report(error, session)
     # A plugin's command may return anything: only an ExitCode is meant as one.
     return result if isinstance(result, ExitCode) else ExitCode.OK
+
+
+def _reach_own_servers() -> None:
+    if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+        from atropos_cli.serving.state import reach_directly
+
+        reach_directly()
 
 
 def _flushed(code: int, session: Session) -> int:

@@ -134,7 +134,7 @@ class Component:
         env = dict(os.environ)
         env.update({name: fill(text, self.value) for name, text in {**self.job["env"], **self.spec["env"]}.items()})
         if self.spec["gpus"] is not None:
-            env["CUDA_VISIBLE_DEVICES"] = visible_gpus(self.spec["gpus"], dict(os.environ))
+            env["CUDA_VISIBLE_DEVICES"] = visible_gpus(self.spec["gpus"], env)
         env[MARK] = f"{self.folder}/{self.name}"
         return env
 

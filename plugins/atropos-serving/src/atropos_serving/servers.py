@@ -73,6 +73,11 @@ def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
             hint="atropos doctor shows this machine; vLLM's CPU build: atropos launch-vllm",
         )
     layout = plan_layout(room, request.info, tp=request.settings.tp, dp=request.settings.dp)
+    if layout.tp > 1 and any(gpu.mig for gpu in request.platform.gpus):
+        raise UsageError(
+            f"a server over {layout.tp} GPUs: of divided GPUs (MIG) one process sees a single instance",
+            hint="--tp 1 --dp N starts a server on each; a model that does not fit needs a whole GPU",
+        )
     components = [
         component
         for number, part in enumerate(layout.slices)

@@ -165,11 +165,18 @@ def prepare(
         name=call.options.name or default_name(call.model),
         components=planned.components,
         resources=Resources(nodes=nodes, gpus_per_node=gpus),
+        env=_divided(platform) if here else {},
         cwd=str(Path.cwd()),
         expose=call.options.host != "127.0.0.1",
         start_timeout=call.options.start_timeout,
     )
     return plan, planned
+
+
+def _divided(platform: Platform) -> dict[str, str]:
+    """Instances of divided GPUs have names only, and no numbers that CUDA counts."""
+    named = any(gpu.mig for gpu in platform.gpus) and "CUDA_VISIBLE_DEVICES" not in os.environ
+    return {"CUDA_VISIBLE_DEVICES": ",".join(platform.tokens)} if named else {}
 
 
 def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
