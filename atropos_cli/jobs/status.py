@@ -20,6 +20,9 @@ from atropos_cli.ports.launcher import JobStatus, Launcher
 
 ENDED = ("finished", "failed", "cancelled", "lost")
 _WAITING = ("pending", "running")
+_OURS = "atropos: "
+"""How lines begin that a job's script prints for us."""
+_TAIL = 8192
 
 
 def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
@@ -35,7 +38,8 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
     again = plan is not None and plan.resources.requeue
     count = plan.resources.array if plan is not None else None
     if count is None:
-        return found | _one(job.folder, told, job.attempts_before(), again=again) | silent
+        one = _one(job.folder, told, job.attempts_before(), again=again)
+        return found | _with_words(one, job, launcher) | silent
     known = _tasks(job, launcher, count) if told.answered else {}
     missing = told if told.state not in _WAITING else told.replace(state="unknown", reason=None, detail={})
     shards = [
@@ -106,6 +110,8 @@ def _judged(told: JobStatus, ended: dict[str, Any] | None, *, began: bool, again
         code = ended.get("code")
         state = "finished" if code == 0 else "cancelled" if told.state == "cancelled" else "failed"
         return _state(state, code, _why(told, ended))
+    if told.state == "finished" and not began:
+        return _state("failed", None, "its script ended with 0 before the command was started")
     if told.state != "unknown":
         return _state(told.state, told.exit_code if told.state == "failed" else None, told.reason)
     if not told.answered:
@@ -114,6 +120,19 @@ def _judged(told: JobStatus, ended: dict[str, Any] | None, *, began: bool, again
         return _state("lost", None, told.reason or "was to be queued again, and its launcher does not know it any more")
     how = "it left no exit.json: killed" if began else "it never began"
     return _state("lost", None, told.reason or f"its launcher does not know it any more, and {how}")
+
+
+def _with_words(found: dict[str, Any], job: Submitted, launcher: Launcher) -> dict[str, Any]:
+    """What the job's script said when it failed before anything was started, such as the line of a set-up."""
+    if found["state"] != "failed" or any(item["state"] != "not started" for item in found["components"]):
+        return found
+    path = launcher.output(job.spec, job.id)
+    try:
+        text = "" if path is None else path.read_bytes()[-_TAIL:].decode("utf-8", "replace")
+    except OSError:
+        return found
+    said = [line.removeprefix(_OURS) for line in text.splitlines() if line.startswith(_OURS)]
+    return {**found, "reason": f"{said[-1]} ({found['reason']})"} if said else found
 
 
 def _stopped(ended: dict[str, Any]) -> bool:

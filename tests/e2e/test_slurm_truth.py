@@ -191,7 +191,9 @@ def test_another_cluster_knows_nothing_of_the_job(
     assert cli("slurm", "cancel", "run").code == 0
 
 
-def test_defaults_of_the_site(place: Path, cluster: Cluster, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_of_the_site(
+    place: Path, cluster: Cluster, cli: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Used where nothing else says it, else named; never a word that only sbatch sees."""
     monkeypatch.setenv("SBATCH_ACCOUNT", "proj7")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
@@ -201,9 +203,9 @@ def test_defaults_of_the_site(place: Path, cluster: Cluster, cli: Any, monkeypat
     job = cluster.job(done.json["id"])
     assert (job["Account"], job["TimeLimit"]) == ("proj7", "00:10:00")
     assert job["StdOut"].startswith(str(place / "run"))
-    assert "SBATCH_OUTPUT=/nowhere/x is not used" in done.stderr
-    assert "SBATCH_TIMELIMIT=7 is not used: the job has --time=0-00:10:00" in done.stderr
-    assert "SBATCH_ACCOUNT" not in done.stderr
+    assert "SBATCH_OUTPUT=/nowhere/x is not used" in caplog.text
+    assert "SBATCH_TIMELIMIT=7 is not used: the job has --time=0-00:10:00" in caplog.text
+    assert "SBATCH_ACCOUNT" not in caplog.text
     assert cli("slurm", "cancel", "run").code == 0
     shown = cli("slurm", "submit", "--dry-run", "--folder", "dry", "--", *GEN, "--limit", "1").stdout
     assert "#SBATCH --time=7\n" in shown
@@ -269,3 +271,24 @@ def test_waiting_through_a_controller_that_stands_still(place: Path, cluster: Cl
     assert waiting.returncode == 0, text
     assert "lost" not in text
     assert len(groups(place / "run")) == 8
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "named"),
+    [
+        (["true", "false", "true"], 1, "at: false"),
+        (["source quiet.sh"], 4, "at: source quiet.sh"),
+        (["if true; then", "  exit 5", "fi"], 5, "at: exit 5"),
+        (["exit 0"], 0, "at: exit 0"),
+    ],
+)
+def test_a_set_up_line_that_fails_without_a_word(
+    place: Path, cli: Any, lines: list[str], code: int, named: str
+) -> None:
+    (place / "quiet.sh").write_text("true\nexit 4\n")
+    (place / "atropos.toml").write_text(f"[slurm]\nprofile = 'p'\n[slurm.profiles.p]\nsetup = {json.dumps(lines)}\n")
+    done = submit(cli, "run", "--wait")
+    assert done.code == (code or 7), done.stderr
+    found = status(cli, "run")
+    assert named in found["reason"]
+    assert found["state"] == "failed"
