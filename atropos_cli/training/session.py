@@ -28,6 +28,7 @@ from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.training.answers import Answers, Failures
 from atropos_cli.training.data import check_data, prompt_rows, stored_groups, stored_rows
+from atropos_cli.training.datamark import DataMark
 from atropos_cli.training.live import OnFailure, Player
 from atropos_cli.training.order import TaskOrder, held_out_digests
 from atropos_cli.training.overlap import HeldOut
@@ -77,6 +78,7 @@ class TrainSession:
         self._answers: Answers | None = None
         self._scoring = asyncio.Runner()
         self._held_out = HeldOut(frozenset(), self.warn)
+        self._mark = DataMark(self.folder, resume=resume, keeps=not self._helps)
         self._told_skipped = False
         self._located = not resume
         self._evaluated: dict[int, dict[str, float]] = {}
@@ -132,14 +134,14 @@ class TrainSession:
 
     def groups(self) -> Iterator[ScoredGroup]:
         """See TrainContext."""
+        self._mark.look(stored_groups(self.plan.data))
         return self._held_out.groups(stored_groups(self.plan.data, self.warn))
 
     def rows(self) -> Iterator[JsonDict]:
         """See TrainContext. For grpo: rows with a prompt."""
         data, method = self.plan.data, self.plan.method
-        return self._held_out.rows(
-            prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
-        )
+        rows = prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
+        return self._held_out.rows(self._mark.watch(rows))
 
     def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
         """See TrainContext."""

@@ -78,7 +78,7 @@ class _Loop:
         if known is not None:
             checks.check_disk(context.folder, known, what, plan)
         model, self.tokenizer = weights.load(plan.model, config, start)
-        checks.check_tokenizer(self.tokenizer, plan.model, context)
+        checks.check_tokenizer(self.tokenizer, plan.model, context, ends=models.end_ids(plan.model))
         self.vocabulary = models.check_pair(model, self.tokenizer, plan.model)
         length = checks.check_loaded(model, self.device, what, plan, context.folder).context
         if plan.rollouts is not None:
