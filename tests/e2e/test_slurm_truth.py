@@ -233,7 +233,9 @@ def test_the_key_of_a_server_reaches_probe_and_client(place: Path, cli: Any, mon
     done = wait("right")
     assert done.code == 0, done.stderr
     assert len(groups(place / "right")) == 2
-    assert "secret-value-1" not in "".join(path.read_text() for path in (place / "right").glob("*.json*"))
+    assert "secret-value-1" not in "".join(
+        path.read_bytes().decode("latin-1") for path in (place / "right").glob("*.json*")
+    )
     monkeypatch.setenv("VLLM_API_KEY", "secret-value-2")
     refused = wait("wrong")
     assert refused.code == 70

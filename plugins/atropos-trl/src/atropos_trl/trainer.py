@@ -176,5 +176,6 @@ class TrlTrainer(Trainer):
             return TrainResult(output=str(saved), steps=step, metrics=numbers, stopped="interrupted")
         output = context.folder / "model"
         if trainer.is_first():
-            publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer, step=step)
+            trained = trainer.accelerator.unwrap_model(trainer.model)
+            publish(output, trained, job.tokenizer, step=step, warn=context.warn)
         return TrainResult(output=str(output), steps=step, metrics={**trainer.last_metrics, **evaluated})

@@ -128,7 +128,8 @@ class _Loop:
         self.metrics |= self._evaluate(final=True)
         if not self.evaluated:
             return self._interrupted()
-        published = publish(self.context.folder / "model", self.model, self.tokenizer, step=self.step)
+        place = self.context.folder / "model"
+        published = publish(place, self.model, self.tokenizer, step=self.step, warn=self.context.warn)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
 
     def _interrupted(self) -> TrainResult:
