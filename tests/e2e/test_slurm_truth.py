@@ -137,6 +137,27 @@ def test_no_answer_is_not_an_answer(
     assert cluster.wait(job)["JobState"] == "CANCELLED"
 
 
+def test_a_submission_whose_answer_is_lost(place: Path, cluster: Cluster, cli: Any, tmp_path: Path) -> None:
+    """SLURM takes the job, and sbatch fails: there is one job, and it is found. One that was not taken is an error."""
+    (place / "programs").mkdir()
+    fake = place / "programs/sbatch"
+    lost = 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1'
+    path = f"{place / 'programs'}{os.pathsep}{os.environ['PATH']}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        for program, code in (
+            (f'#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null; {lost}\n', 0),
+            (f"#!/bin/sh\n{lost}\n", 7),
+        ):
+            fake.write_text(program)
+            fake.chmod(0o755)
+            done = submit(cli, f"run{code}", "--wait")
+            assert done.code == code, done.stderr
+    assert status(cli, "run0")["state"] == "finished"
+    assert len(groups(place / "run0")) == 2
+    assert not (place / "run7/submitted.json").exists()
+
+
 def test_accounting_that_does_not_answer(place: Path, cli: Any, silent: Callable[..., None]) -> None:
     """The controller has forgotten the job, and the data base, which would know it, is away."""
     start(place / "run", main(*SLEEP), nodes=1)

@@ -72,9 +72,12 @@ def submitted(folder: Path, launcher: Told, *, requeue: bool = False, identity: 
 
 SILENT = LauncherSilent("no answer")
 ABSENT = LaunchError("sbatch is not on the PATH")
-DONE, FAILED, STOPPED = (0, {}), (9, {}), (143, {})
-KILLED = (None, {})
-AGAIN = (138, {"requeued": True})
+Left = tuple[int | None, dict[str, Any]]
+DONE: Left = (0, {})
+FAILED: Left = (9, {})
+STOPPED: Left = (143, {})
+KILLED: Left = (None, {})
+AGAIN: Left = (138, {"requeued": True})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ AGAIN = (138, {"requeued": True})
     ],
 )
 def test_an_attempt_of_the_job(
-    told: JobStatus | Exception, left: tuple[int | None, dict[str, Any]], state: str, code: int | None, tmp_path: Path
+    told: JobStatus | Exception, left: Left, state: str, code: int | None, tmp_path: Path
 ) -> None:
     launcher = Told()
     job = submitted(tmp_path, launcher)
@@ -136,7 +139,7 @@ def test_an_attempt_of_the_job(
     ],
 )
 def test_what_an_earlier_job_left_counts_for_nothing(
-    told: JobStatus | Exception, state: str, left: tuple[int | None, dict[str, Any]], tmp_path: Path
+    told: JobStatus | Exception, state: str, left: Left, tmp_path: Path
 ) -> None:
     attempt(tmp_path, 1, left[0], **left[1])
     launcher = Told()

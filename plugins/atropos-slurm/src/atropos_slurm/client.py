@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from atropos_cli.sdk.launchers import JobState, LaunchError, LauncherSilent
 from atropos_slurm.site import REACH
@@ -110,6 +112,25 @@ def job_id_of(output: str) -> str:
         if _ID.fullmatch(line.strip()):
             return line.strip()
     raise LaunchError(f"sbatch printed no job id: {output.strip()[:500]!r}")
+
+
+def queued_id(script: Path, *, patience: float) -> str | None:
+    """The id of the job that SLURM has of this script, though the answer of sbatch was lost; asked for some seconds.
+
+    Raises LauncherSilent when SLURM does not say whether there is one: then another must not be submitted.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            text = call("squeue", "-h", "--me", "-o", "%F|%o")
+            break
+        except LauncherSilent as error:
+            if time.monotonic() > deadline:
+                hint = f"it may have the job all the same; when it answers: squeue --me -o '%F %o' shows {script}"
+                raise LauncherSilent(f"SLURM does not answer: {error.message}", hint=hint) from error
+            time.sleep(1.0)
+    found = [line.partition("|") for line in text.splitlines()]
+    return max((number for number, _, path in found if path == str(script)), key=int, default=None)
 
 
 def on_cluster(job_id: str) -> tuple[list[str], str]:

@@ -19,6 +19,7 @@ from atropos_cli.sdk.launchers import (
     Launcher,
     LauncherCapabilities,
     LaunchError,
+    LauncherSilent,
     only_here,
 )
 from atropos_slurm import client, reasons
@@ -31,6 +32,7 @@ from atropos_slurm.script import Ready, ready, render
 SCRIPT = "job.sbatch"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
+_LOST_ANSWER = 20.0
 log = logging.getLogger("atropos.slurm")
 
 
@@ -124,10 +126,16 @@ class SlurmLauncher(Launcher):
 
     def submit(self, job: JobSpec) -> str:
         self.write(job)
+        script = Path(job.run) / SCRIPT
         try:
             return client.job_id_of(client.call(*self.call(job)))
+        except LauncherSilent as error:
+            if taken := client.queued_id(script, patience=_LOST_ANSWER):
+                log.warning("warning: SLURM did not answer, and has the job: %s", taken)
+                return taken
+            raise LauncherSilent(error.message, hint=error.hint or "try again later") from error
         except LaunchError as error:
-            raise LaunchError(error.message, hint=error.hint or f"the script: {Path(job.run) / SCRIPT}") from error
+            raise LaunchError(error.message, hint=error.hint or f"the script: {script}") from error
 
     def records(self, job_id: str) -> list[JobRecord]:
         """SLURM's own records, one for each task of an array."""
