@@ -106,7 +106,7 @@ def wait_for(out: Output, launcher: Launcher, job: Submitted, face: Face, *, as_
     try:
         found = watch(job, launcher, out.note)
     except KeyboardInterrupt:
-        out.note(f"job {job.id} goes on; to stop it: {face.line('cancel', job.id)}")
+        out.note(f"job {job.id} keeps running; to stop it: {face.line('cancel', job.id)}")
         raise
     if as_json:
         out.json(found)

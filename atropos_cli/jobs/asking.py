@@ -1,6 +1,6 @@
 """Asking a launcher for one of our jobs: is there an answer, and is it about our job?
 
-Everything that acts on a job or says how it stands asks here, since an id alone does not name a job: clusters begin
+Everything that acts on a job or reports its state asks here, since an id alone does not name a job: clusters begin
 again at 1, and one home may see several of them.
 """
 
@@ -47,4 +47,4 @@ def cancel(job: Submitted, launcher: Launcher) -> str:
     try:
         return launcher.status(job.id).state
     except LauncherSilent as error:
-        raise LauncherSilent(f"job {job.id} was told to stop, and nothing is heard of it: {error.message}") from error
+        raise LauncherSilent(f"job {job.id} was asked to stop, and there is no answer yet: {error.message}") from error

@@ -23,7 +23,7 @@ NODE_MODULE = "atropos_cli.jobs.node"
 
 
 Cause = Literal["preempted", "time limit"]
-"""Why a cluster stops a job that nobody cancelled."""
+"""Why a cluster stops a job that was not cancelled."""
 
 
 class Placed(Protocol):
@@ -59,7 +59,7 @@ class Placer(Protocol):
         """
 
     def cause(self) -> Cause | None:
-        """Why the cluster stops this job now; None: it does not, or does not tell."""
+        """Why the cluster stops this job now; None: it does not, or does not say."""
 
     def requeue(self) -> None:
         """Queue this job again. Raises LaunchError where that is not possible."""

@@ -174,7 +174,7 @@ class SrunPlacer:
 
 
 def _date(text: str | None) -> datetime | None:
-    """A time of SLURM's, in the zone of this process; None for what is none (None, N/A, Unknown)."""
+    """A time of SLURM's, in the zone of this process; None for other words (None, N/A, Unknown)."""
     try:
         return datetime.fromisoformat(text or "")
     except ValueError:
@@ -182,7 +182,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def _seconds(text: str | None) -> int | None:
-    """SLURM's [DAYS-]HH:MM:SS; None for what is none (UNLIMITED)."""
+    """SLURM's [DAYS-]HH:MM:SS; None for other words (UNLIMITED)."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text or "")
     if match is None:
         return None

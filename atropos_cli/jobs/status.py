@@ -1,4 +1,4 @@
-"""How a submitted job stands: from its launcher, and from its own files (exit.json, endpoints, status).
+"""The state of a submitted job: from its launcher, and from its own files (exit.json, endpoints, status).
 
 Whether it waits or runs, its launcher knows: it may start a job again after an attempt has left its exit.json. How an
 attempt ended, the folder knows better, and does not forget; what earlier jobs left in the folder counts for nothing.
@@ -26,7 +26,7 @@ _TAIL = 8192
 
 
 def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
-    """How a job stands, for people and programs. silent: its launcher does not answer, and may later."""
+    """The state of a job, for people and programs. silent: its launcher does not answer, and may later."""
     plan = _plan(job)
     found: dict[str, Any] = {"id": job.id, "name": job.name, "folder": str(job.folder)}
     told = _told(job, launcher)
@@ -142,7 +142,7 @@ def _stopped(ended: dict[str, Any]) -> bool:
 
 
 def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
-    """Of what was stopped from outside the launcher knows why."""
+    """The launcher knows why something was stopped from outside."""
     own = ended.get("reason")
     if told.state in ("failed", "cancelled") and told.reason and _stopped(ended):
         return f"{told.reason} ({own})" if own else told.reason

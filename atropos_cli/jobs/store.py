@@ -29,8 +29,8 @@ class Submitted:
     """A job that was submitted. id: as its launcher knows it; ID;CLUSTER where there are several clusters.
 
     time: when, in seconds since 1970; 0 where it is not known. The id alone does not tell jobs apart: clusters
-    begin again at 1, so `identity` keeps what else its launcher said of it. earlier: how many attempts of earlier jobs
-    its folder held, for an array one number for each shard: what they left behind says nothing about this job.
+    begin again at 1, so `identity` keeps more facts that its launcher gave. earlier: how many attempts of earlier jobs
+    its folder held, for an array one number for each shard: their files say nothing about this job.
     """
 
     id: str

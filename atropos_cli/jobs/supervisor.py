@@ -334,7 +334,7 @@ class Supervisor:
     def _by_cluster(self, outcome: Outcome) -> tuple[Outcome, bool]:
         """The outcome with the cluster's reason where it stops the job, and whether that is to make room for another.
 
-        A cluster may tell only the steps: then main ends as if somebody had stopped it, or a server ends first.
+        A cluster may signal only the steps: then main ends as if somebody had stopped it, or a server ends first.
         """
         if outcome.code not in (*_RESUMABLE, SERVICE_FAILED):
             return outcome, False

@@ -53,10 +53,10 @@ class JobSpec(Frozen):
 
 
 class JobStatus(Frozen):
-    """How a job stands. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown.
+    """The state of a job. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown.
 
     answered: False when nothing is known because the launcher could not be asked; "unknown" with True: it was asked,
-    and does not know the job. restarts: how often it started the job again. identity: facts that tell the job from
+    and does not know the job. restarts: how often it started the job again. identity: facts that set the job apart from
     another one of the same id, such as its name and when it was submitted. They are kept when a job is submitted, and
     a job that differs in one of them later is another job; one that is left out is not compared.
     """

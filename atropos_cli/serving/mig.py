@@ -1,6 +1,6 @@
 """Instances of GPUs that are divided (MIG), from the text of `nvidia-smi -L`. Standard library only.
 
-CUDA names an instance by its UUID alone, MIG-<uuid>, or MIG-GPU-<uuid>/3/0 with older drivers; how large it is stands
+CUDA names an instance by its UUID alone, MIG-<uuid>, or MIG-GPU-<uuid>/3/0 with older drivers; its size is
 only in the name of its profile, such as 3g.40gb.
 """
 

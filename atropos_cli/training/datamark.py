@@ -1,4 +1,4 @@
-"""Which rows a training learns from: their number, order and content, so that a resumed one goes on with the same.
+"""Which rows a training learns from: their number, order and content, so that a resumed one continues with the same.
 
 A place in the data means nothing in other data, even under the same name.
 """

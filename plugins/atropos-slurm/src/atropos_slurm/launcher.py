@@ -221,7 +221,7 @@ def _status(job_id: str, record: JobRecord) -> JobStatus:
 
 
 def identity(record: JobRecord) -> dict[str, str]:
-    """What tells the job from another one of the same number. SLURM counts a job anew from when it is queued again."""
+    """Facts that separate the job from another of its number. SLURM dates a job from when it was queued last."""
     known = {"name": record.name, "submitted": "" if record.restarts else record.submitted}
     if record.output not in ("", "(null)"):
         known["folder"] = str(Path(record.output).parent)

@@ -1,7 +1,7 @@
 """Variables that a site or a user sets for sbatch: which become options of a job, and which are left out, and why.
 
-sbatch would let them override the lines of the script, so it never sees them: what is used stands in the script, where
-a dry run shows it. An option that the command, the profile or --sbatch gives wins.
+sbatch would let them override the lines of the script, so it never sees them: a variable that is used becomes a line of
+the script, where a dry run shows it. An option that the command, the profile or --sbatch gives wins.
 """
 
 from __future__ import annotations

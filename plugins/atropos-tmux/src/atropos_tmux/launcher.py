@@ -89,7 +89,7 @@ class TmuxLauncher(Launcher):
         return session
 
     def status(self, job_id: str) -> JobStatus:
-        """The state from the job's files; its folder tells it from a later job of the same name."""
+        """The state from the job's files; its folder separates it from a later job of the same name."""
         try:
             folder = self.folder(job_id)
         except LaunchError as error:

@@ -24,7 +24,7 @@ from atropos_cli.sdk.launchers import LaunchError
 NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
 _END = "ATROPOS_REQUEST"
 _ANSWER = b"\x02atropos answers\x03\n"
-"""Printed before atropos itself is started there: what comes ahead is the login shell's (a greeting of .bashrc)."""
+"""Printed before atropos itself is started there: text before it is the login shell's (a greeting of .bashrc)."""
 _MOST_BEFORE = 1 << 20
 
 # The interpreter: the one given, else the one of the `atropos` on PATH, else python3.
@@ -102,9 +102,9 @@ class Remote:
             if out is not None:
                 out.close()
         words = errors.decode("utf-8", "replace").strip()
-        if child.returncode in (NO_PYTHON, NO_ATROPOS) or (child.returncode == SSH_FAILED and not answer.begun):
+        if child.returncode in (NO_PYTHON, NO_ATROPOS) or (child.returncode == SSH_FAILED and not answer.marked):
             raise self._failure(child.returncode, words)
-        if not answer.begun:
+        if not answer.marked:
             raise self._ended_early(child.returncode, answer.before, words)
         if child.returncode == SSH_FAILED:
             raise self._failure(child.returncode, words)
@@ -141,13 +141,13 @@ class Remote:
 
 
 class _Answer(threading.Thread):
-    """Passes on what the far side prints from its mark on. before: what came ahead of it; begun: did the mark come?"""
+    """Passes on what the far side prints from its mark on. before: the bytes ahead of it; marked: did the mark come?"""
 
     def __init__(self, child: subprocess.Popen[bytes], target: int | None) -> None:
         super().__init__(name="ssh-answer", daemon=True)
         assert child.stdout is not None
         self.before = b""
-        self.begun = False
+        self.marked = False
         self._child = child
         self._source = os.dup(child.stdout.fileno())
         self._target = 1 if target is None else target
@@ -163,13 +163,13 @@ class _Answer(threading.Thread):
             os.close(self._source)
 
     def _take(self, data: bytes) -> None:
-        if not self.begun:
+        if not self.marked:
             self.before += data
             place = self.before.find(_ANSWER)
             if place < 0:
                 self.before = self.before[-_MOST_BEFORE:]
                 return
-            self.begun, data, self.before = True, self.before[place + len(_ANSWER) :], self.before[:place]
+            self.marked, data, self.before = True, self.before[place + len(_ANSWER) :], self.before[:place]
         while data:
             data = data[os.write(self._target, data) :]
 

@@ -213,8 +213,8 @@ def build_sft(job: Job) -> Any:
     if mark is not None:
         job.model.generation_config.eos_token_id = [*(ends or {job.tokenizer.eos_token_id}), mark]
         job.context.warn(
-            f"all rows end with {job.tokenizer.convert_ids_to_tokens(mark)!r}, which is no end token of the model: it "
-            "is added to generation_config.json, so that what is learnt stops there"
+            f"all rows end with {job.tokenizer.convert_ids_to_tokens(mark)!r}, and the model does not stop there yet: "
+            "it is added to generation_config.json, so that the trained model does"
         )
     elif found.open_ended:
         job.context.warn(

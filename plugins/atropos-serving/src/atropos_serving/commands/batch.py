@@ -52,7 +52,7 @@ def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_r
 
 
 def job_of(session: Session, record: ServerRecord) -> dict[str, Any]:
-    """How the batch job of a server stands. Raises AtroposError where there is no launcher for it."""
+    """The state of the batch job of a server. Raises AtroposError where there is no launcher for it."""
     from atropos_cli.sdk.jobs import make_launcher, read_submitted, view
     from atropos_cli.sdk.serving import server_folder
 

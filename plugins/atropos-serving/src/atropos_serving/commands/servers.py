@@ -106,7 +106,7 @@ def abilities(record: ServerRecord) -> str:
     """What the server gives, in words."""
     found = record.capabilities
     if found.get("refused"):
-        return f"what it gives is not known, {found['refused']}"
+        return f"its abilities are not known, {found['refused']}"
     words = [
         ("" if found.get(key) else "no " if found.get(key) is False else "unknown: ") + text
         for key, text in (

@@ -32,8 +32,8 @@ def publish(
 ) -> Path:
     """Write model and tokenizer beside the folder, and rename; LoRA is merged in, its adapter kept in `adapter`.
 
-    What was written is loaded and compared with the trained model first. Raises TrainerError when it cannot be written,
-    or is another model.
+    The written files are loaded and compared with the trained model first. Raises TrainerError when they cannot be
+    written, or hold another model.
     """
     expected = _answers(model)
     writing = folder.with_name(f".writing-{folder.name}")
@@ -114,7 +114,7 @@ def _compare(writing: Path, model: Any, expected: Any, warn: Callable[[str], Non
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         shutil.rmtree(writing, ignore_errors=True)
         raise TrainerError(
-            f"the saved model cannot be loaded again: {str(error).splitlines()[0]}", hint="go on with --resume"
+            f"the saved model cannot be loaded again: {str(error).splitlines()[0]}", hint="try again with --resume"
         ) from error
     if not difference <= _TOLERANCE:
         raise TrainerError(
