@@ -37,7 +37,7 @@ class TestContract(LauncherContract):
         jobs = []
         for place in (tmp_path / "first", tmp_path / "second"):
             place.mkdir()
-            spec = self._job(place, "import time; time.sleep(0 if 'first' in __import__('os').getcwd() else 60)")
+            spec = self._job(place, "import time; time.sleep(0 if 'first' in __import__('os').getcwd() else 600)")
             job_id = launcher.submit(spec)
             remember(place, job_id, spec, launcher, (0,))
             jobs.append(read_submitted(place))
