@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.console.command import Command
 from atropos_cli.console.commands import entries_of, set_signature
+from atropos_cli.console.environments import ChosenEnvironment, EnvironmentCommands
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
-from atropos_cli.jobs.order import is_planner
+from atropos_cli.jobs.order import is_planner, makes_plan
 
 if TYPE_CHECKING:
     from atropos_cli.cli.backends import Unnamed
@@ -40,24 +41,13 @@ FOOTER = (
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The environment a command was called with, and everything that was configured."""
-
-    session: Session
-    registration: Registration
-    environment: Any
-    resolved: Resolved
-    given_name: str
+class Chosen(ChosenEnvironment):
+    """With the settings of a run, for the commands that roll out."""
 
     @property
     def settings(self) -> GenSettings:
         """The run's settings, with the backend's options filled in."""
         return gen_settings(self.resolved)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The environment's options that were given; its own defaults are left to it."""
-        return self.resolved.given["env"]
 
 
 def gen_settings(resolved: Resolved) -> GenSettings:
@@ -130,6 +120,14 @@ def environment_app(use: Use, doc: str) -> typer.Typer:
     return app
 
 
+def declared_group(commands: EnvironmentCommands) -> Any:
+    """The group that a plugin's EnvironmentCommands ask for."""
+    from atropos_cli.config.commands import command_bucket
+
+    use = Use(commands.action, command_bucket(commands.section, commands.options), full=False)
+    return typer.main.get_command(environment_app(use, commands.help))
+
+
 def build_command(session: Session, name: str, args: Sequence[str], use: Use) -> Any:
     """The command for one environment, its flags made from the models of the environment and the backend."""
     from atropos_cli.cli.options import all_flags, foreign_flags, signature_of
@@ -169,20 +167,59 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
         options = {} if use.own is None or use.looks else {"options": resolved.models[use.own.name]}
         return use.action(Chosen(session, registration, environment, resolved, name), **options, **switches)
 
-    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()])
+    if is_planner(use.action):
+        makes_plan(call)
     doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
+    return settings_command(
+        call,
+        [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()],
+        name=name,
+        doc=doc or registration.summary or f"Environment {registration.name}.",
+        short=registration.summary,
+        epilog=FOOTER if use.full else None,
+    )
+
+
+def settings_command(
+    call: Callable[..., int | None],
+    parameters: Sequence[inspect.Parameter],
+    *,
+    name: str,
+    doc: str,
+    short: str,
+    epilog: str | None = None,
+) -> Any:
+    """A command whose options were made from models: call gets the values by the names of the parameters."""
+    set_signature(call, parameters)
     command = command_of(
         call,
         name=name,
         cls=EnvironmentCommand,
-        help=doc or registration.summary or f"Environment {registration.name}.",
-        short_help=registration.summary,
-        epilog=FOOTER if use.full else None,
+        help=doc,
+        short_help=short,
+        epilog=epilog,
         context_settings={"token_normalize_func": _dashes},
     )
-    command.makes_plan = is_planner(use.action)
     add_common(command)
     return command
+
+
+def named(
+    args: Sequence[str], buckets: Sequence[Bucket], owners: Mapping[str, str], preset: Path | None = None
+) -> dict[str, str]:
+    """What flags, variables and files give for some options, before anything is parsed. owners: bucket by option."""
+    from atropos_cli.cli.habits import glance
+    from atropos_cli.config.problems import Origin
+    from atropos_cli.config.sources import Entry, collect
+
+    flags = [
+        Entry(bucket, (name,), value, Origin("flag", f"--{name}"), text=True)
+        for name, bucket in owners.items()
+        for value in glance(args, name)
+    ]
+    configs = glance(args, "config")
+    said = collect(buckets, config=Path(configs[-1]) if configs else None, flags=flags, preset=preset)
+    return {entry.path[0]: str(entry.value) for entry in said.entries if owners.get(entry.path[0]) == entry.bucket}
 
 
 def _tell_backend(session: Session, picked: Unnamed, resolved: Resolved, *, looks: bool) -> None:

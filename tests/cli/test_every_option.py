@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 import typer
+from atropos_training.options import TrainOptions
+from atropos_training.settings import train_bucket
 
 from atropos_cli.cli.app import COMMANDS
 from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
 from atropos_cli.cli.environments import EnvironmentGroup
-from atropos_cli.cli.lazy import _common, command_of, owners
+from atropos_cli.cli.lazy import _common, as_command, command_of, owners
 from atropos_cli.cli.options import ALIASES
-from atropos_cli.cli.training import TrainOptions
-from atropos_cli.config.buckets import settings_bucket, train_bucket
+from atropos_cli.config.buckets import settings_bucket
 from atropos_cli.config.options import Option
 from atropos_cli.config.sections import COMMANDS as SECTIONS
 from atropos_cli.config.sections import is_section
@@ -52,8 +53,8 @@ def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
         if isinstance(loaded, typer.Typer):
             loaded = typer.main.get_command(loaded)
         elif not hasattr(loaded, "make_context"):
-            loaded = command_of(loaded, name=name)
-        yield from walk((name,), loaded)
+            loaded = as_command(loaded, name, None)
+        yield from walk(tuple(name.split()), loaded)
 
 
 OWNERS = owners(COMMANDS)

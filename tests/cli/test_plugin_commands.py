@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,74 @@ def test_a_command_that_a_built_in_hides_is_told_with_the_name_under_which_it_ru
     assert {"name": f"taker/{name}", "dist": "taker", "module": f"{module}:run", "hidden_by": name} in commands
 
 
+def test_a_plugin_adds_a_command_to_a_group_of_ours(cli: Any, install: Any) -> None:
+    code = "def count(n: int = 1):\n    'Count.'\n    print('counted', n)\n"
+    install("counter", {"counter_x.py": code}, {"atropos.commands": {"env.count": "counter_x:count"}})
+    assert "  count  from counter\n" in cli("env", "--help").stdout
+    assert cli("env", "count", "--n", "3").stdout == "counted 3\n"
+    assert "Usage: atropos env count" in cli("env", "count", "--help").stdout
+    assert cli("env", "cout").stderr.splitlines()[1] == "hint: did you mean count?"
+    assert "count" not in cli("--help").stdout
+    assert cli("env count").code == cli("count").code == 2
+    assert cli("reward", "count").code == 2
+    assert {"name": "env count", "dist": "counter", "module": "counter_x:count", "hidden_by": None} in cli(
+        "plugins", "list", "--json"
+    ).json["commands"]
+
+
+def test_a_command_in_a_group_that_a_built_in_hides(cli: Any, install: Any) -> None:
+    code = "def run():\n    print('taken')\n"
+    for word in ("list", "check"):  # one of the core, one of a distribution of ours
+        install(f"taker-{word}", {f"take_{word}.py": code}, {"atropos.commands": {f"env.{word}": f"take_{word}:run"}})
+        assert "taken" not in cli("env", word, "--help").stdout
+        assert cli("env", f"taker-{word}/{word}").stdout == "taken\n"
+        told = f"from taker-{word}; {word!r} alone is the built-in command"
+        assert told in " ".join(cli("env", "--help").stdout.split())
+        listed = cli("plugins", "list", "--json").json["commands"]
+        assert {
+            "name": f"env taker-{word}/{word}",
+            "dist": f"taker-{word}",
+            "module": f"take_{word}:run",
+            "hidden_by": f"env {word}",
+        } in listed
+
+
+def test_two_plugins_with_one_command_in_a_group(cli: Any, install: Any) -> None:
+    for dist, module in (("in-a", "in_a_x"), ("in-b", "in_b_x")):
+        install(
+            dist,
+            {f"{module}.py": f"def run():\n    print({dist!r})\n"},
+            {"atropos.commands": {"env.same": f"{module}:run"}},
+        )
+    got = cli("env", "same")
+    assert got.code == 4
+    assert "env in-a/same" in got.stderr
+    assert cli("env", "in-b/same").stdout == "in-b\n"
+
+
+def test_a_broken_command_in_a_group_harms_nothing_else(cli: Any, install: Any) -> None:
+    install("bad-sub", {"bad_sub_x.py": "import no_such_lib"}, {"atropos.commands": {"env.bad": "bad_sub_x:app"}})
+    assert "bad" in cli("env", "--help").stdout
+    assert cli("env", "list").code == 0
+    assert cli("config", "show", "env", "tasks", "arithmetic").code == 0
+    got = cli("env", "bad")
+    assert got.code == 4
+    assert got.stderr.startswith("error: command 'env bad' of bad-sub")
+
+
+def test_a_missing_command_of_ours_in_a_group_is_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-authoring")
+    for words in (("env", "check"), ("plugins", "check"), ("new",)):
+        got = cli(*words)
+        assert got.code == 4
+        assert got.stderr == (
+            f"error: atropos {' '.join(words)} comes with atropos-authoring, which is not installed\n"
+            "hint: pip install atropos-authoring\n"
+        )
+    assert "check" not in cli("plugins", "--help").stdout.partition("Commands:")[2].partition("Examples:")[0]
+    assert "did you mean check?" in cli("env", "chekc").stderr
+
+
 @pytest.fixture
 def broken(install: Any) -> None:
     install("broken-dist", {"broken_manifest.py": "import no_such_lib"}, {"atropos": {"broken": "broken_manifest"}})
@@ -198,3 +268,158 @@ def atropos_register_environments():
     assert "p2/math" in got.stderr
     assert cli("gen", "p2/math", "--help").code == 0
     assert {line.split()[0] for line in cli("env", "list").stdout.splitlines()} >= {"p1/math", "p2/math"}
+
+
+SIMMER = """
+import typer
+
+from atropos_cli.sdk import hookimpl
+from atropos_cli.sdk.commands import session_of
+from atropos_cli.sdk.planning import PlannedRun, PlanRunner, RunPlan, makes_plan
+from atropos_cli.sdk.runs import read_stored
+
+
+class SimmerPlan(RunPlan):
+    command: str = "simmer"
+    hours: int = 1
+
+
+class Runner(PlanRunner):
+    def run(self, stored, session):
+        plan = read_stored(stored.path, SimmerPlan, what="a plan of simmer", hint="atropos simmer makes one")
+        session.out.json({"hours": plan.hours, "where": stored.folder.name, "processes": stored.processes})
+        return 0
+
+
+@makes_plan
+def simmer(ctx: typer.Context, hours: int = 1):
+    session, plan = session_of(ctx), SimmerPlan(hours=hours)
+    if session.take is not None:
+        session.take(PlannedRun(plan))
+        return
+    print(f"simmers {plan.hours} hours here")
+
+
+@hookimpl
+def atropos_open_plan(command):
+    return Runner() if command == "simmer" else None
+"""
+
+
+def test_a_plugins_command_is_resolved_for_a_job_and_executed_as_it_was_stored(cli: Any, install: Any) -> None:
+    points = {"atropos": {"simmer": "simmer_x"}, "atropos.commands": {"simmer": "simmer_x:simmer"}}
+    install("atropos-simmer", {"simmer_x.py": SIMMER}, points)
+    assert cli("simmer", "--hours", "2").stdout == "simmers 2 hours here\n"
+    submit = ("job", "submit", "--on", "slurm", "--dry-run", "--json", "--folder", "runs/soup")
+    found = cli(*submit, "--", "simmer", "--hours", "3").json
+    assert {key: found["run"][key] for key in ("command", "hours")} == {"command": "simmer", "hours": 3}
+    main = found["plan"]["components"][0]["argv"]
+    assert main[main.index("run") :] == ["run", "{run}"]
+    folder = Path("runs/soup")
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(found["run"]))
+    done = cli("run", "runs/soup", "--processes", "2")
+    assert done.json == {"hours": 3, "where": "soup", "processes": 2}
+
+
+def test_a_stored_plan_of_a_plugin_that_is_not_there(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("plan.json").write_text(json.dumps({"command": "simmer", "hours": 3}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert "error: no installed plugin executes plans of 'simmer'" in got.stderr.splitlines()
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-training")
+    Path("plan.json").write_text(json.dumps({"command": "train"}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert got.stderr.splitlines()[-1] == "hint: pip install atropos-training"
+
+
+@pytest.mark.parametrize(
+    ("dist", "args"),
+    [
+        ("atropos-hub", ("push", "rows.jsonl", "me/rows")),
+        ("atropos-hub", ("sft-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "me/rows")),
+        ("atropos-hub", ("prompt-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "me/rows")),
+        ("atropos-pipeline", ("pipeline", "run", "flow.toml")),
+        ("atropos-pipeline", ("job", "submit", "--on", "tmux", "flow.toml")),
+        ("atropos-tracking", ("journal",)),
+        ("atropos-tracking", ("reevaluate", "runs/a")),
+    ],
+)
+def test_a_missing_plugin_of_ours_is_named_before_any_work(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, dist: str, args: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", dist)
+    Path("rows.jsonl").write_text('{"prompt": "1+1?", "completion": "2", "reward": 1.0}\n')
+    Path("flow.toml").write_text('[steps.a]\ncommand = ["runs"]\n')
+    done = cli(*args)
+    assert (done.code, f"pip install {dist}" in done.stderr) == (4, True), done.stderr
+    assert {path.name for path in Path().iterdir()} == {"rows.jsonl", "flow.toml"}
+    assert args[0] in ("sft-gen", "prompt-gen", "job") or f"  {args[0]} " not in cli("--help").stdout
+
+
+BOX = """
+import json
+from pathlib import Path
+
+from atropos_cli.sdk import UsageError, hookimpl
+from atropos_cli.sdk.sharing import Share
+
+
+class Box(Share):
+    def __init__(self, repository):
+        self.folder = Path(repository.name.removeprefix("box:"))
+
+    def check(self):
+        if self.folder.exists():
+            raise UsageError(f"{self.folder} is there already")
+
+    def push(self, given, files, card):
+        self.folder.mkdir()
+        for paths in files.values():
+            for path in paths:
+                (self.folder / path.name).write_bytes(path.read_bytes())
+        (self.folder / "card.json").write_text(json.dumps(card["rows"]))
+        return f"box at {self.folder}"
+
+
+@hookimpl
+def atropos_share(repository):
+    return Box(repository) if repository.name.startswith("box:") else None
+
+
+@hookimpl
+def atropos_submit_file(path, launcher, dry_run, session):
+    if path.suffix != ".yml":
+        return None
+    session.out.data(f"{path.name} for {launcher.name}, dry: {dry_run}")
+    return 0
+"""
+
+
+def test_plugins_share_rows_and_submit_files_of_their_own(
+    cli: Any, install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("box", {"box_plugin_x.py": BOX}, {"atropos": {"box": "box_plugin_x"}})
+    Path("rows.jsonl").write_text('{"prompt": "1+1?", "completion": "2", "reward": 1.0}\n')
+    done = cli("sft-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "box:kept")
+    assert (done.code, "pushed: box at kept" in done.stderr) == (0, True), done.stderr
+    assert Path("kept/sft.jsonl").read_bytes() == Path("sft.jsonl").read_bytes()
+    assert Path("kept/card.json").read_text() == '{"train": 1}'
+    again = cli("sft-gen", "rows.jsonl", "-o", "more.jsonl", "--push-to-hub", "box:kept")
+    assert (again.code, "is there already" in again.stderr, Path("more.jsonl").exists()) == (2, True, False)
+    other = cli("sft-gen", "rows.jsonl", "-o", "more.jsonl", "--push-to-hub", "nowhere:x")
+    assert (other.code, "no installed plugin pushes rows to 'nowhere:x'" in other.stderr) == (4, True)
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-pipeline")
+    Path("jobs.yml").write_text("a: 1\n")
+    done = cli("job", "submit", "--on", "tmux", "--dry-run", "jobs.yml")
+    assert (done.code, done.stdout) == (0, "jobs.yml for tmux, dry: True\n"), done.stderr
+
+
+def test_a_plugins_group_names_what_it_offers(cli: Any, install: Any) -> None:
+    install("grouped", {"grouped_x.py": TYPER}, {"atropos.commands": {"extra": "grouped_x:app"}})
+    wrong = cli("extra", "on")
+    assert wrong.code == 2
+    assert wrong.stderr.splitlines() == ["error: atropos extra has no command 'on'", "hint: did you mean one?"]
+    alone = cli("extra")
+    assert (alone.code, "one" in alone.stderr, "two" in alone.stderr) == (2, True, True)

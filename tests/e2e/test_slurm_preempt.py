@@ -111,10 +111,10 @@ def test_no_grace_at_all(place: Path, cluster: Cluster, cli: Any) -> None:
 def test_a_training_goes_on(place: Path, cluster: Cluster, cli: Any) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("trl")
-    from atropos_cli.testing.trainers import tiny_model
+    from atropos_authoring.trainers import tiny_model
 
     model = tiny_model(place / "model")
-    (place / "digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    (place / "digits.py").write_text("from atropos_authoring.digits import Digits\n")
     done = cli(
         *("slurm", "submit", "--json", *SHORT[:2], "--requeue", "--env", "OMP_NUM_THREADS=1", "--mem", "1500M"),
         *("--", "train", "grpo", "--env", "./digits.py:Digits", "--model", str(model), "--output", "run"),

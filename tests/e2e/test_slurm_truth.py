@@ -23,7 +23,7 @@ SHORT = ("--time", "10m", "--cpus", "1", "--mem", "300M", "--no-check")
 SLEEP = (sys.executable, "-c", "import time; time.sleep(300)")
 KEYED = f"""#!{sys.executable}
 import os, sys, time
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 w = sys.argv[1:]
 host, port = w[w.index("--host") + 1], int(w[w.index("--port") + 1])
 key = "Bearer " + os.environ["SERVER_SIDE"]

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from atropos_authoring import LauncherContract
 from atropos_tmux.launcher import TmuxConfig, TmuxLauncher
 
 from atropos_cli.errors import LaunchError
 from atropos_cli.jobs.asking import cancel
 from atropos_cli.jobs.status import view
 from atropos_cli.jobs.store import read_submitted, remember
-from atropos_cli.testing import LauncherContract
 
 SOCKET = "atropos-contract"
 
