@@ -315,3 +315,27 @@ def test_a_set_up_line_that_fails_without_a_word(
     found = status(cli, "run")
     assert named in found["reason"]
     assert found["state"] == "failed"
+
+
+def test_a_time_limit_is_named(place: Path, cluster: Cluster, cli: Any) -> None:
+    """SLURM's SIGTERM at the limit: not "stopped by SIGTERM" alone, and no success."""
+    words = (
+        "slurm",
+        "submit",
+        "--json",
+        "--time",
+        "1m",
+        "--cpus",
+        "1",
+        "--mem",
+        "300M",
+        "--no-check",
+        "--folder",
+        "run",
+    )
+    done = cli(*words, "--", *GEN, "--backend.delay-s", "10", "--workers", "1")
+    assert cluster.wait(done.json["id"], 150)["JobState"] == "TIMEOUT"
+    found = status(cli, "run")
+    assert found["state"] == "failed"
+    assert "time limit" in found["reason"]
+    assert found["exit_code"] not in (0, None)
