@@ -325,7 +325,8 @@ class Supervisor:
                 self.placer.requeue()
             except LaunchError as error:
                 self._say(f"cannot be queued again: {error.message}")
-                self.folder.finish({**record, "requeued": False, "requeue_problem": error.message})
+                # A preempted job is queued again by the cluster itself, and has been if it was a moment faster.
+                self.folder.finish({**record, "requeued": preempted, "requeue_problem": error.message})
         return outcome.code
 
     def _limit_comes(self) -> bool:

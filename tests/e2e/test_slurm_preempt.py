@@ -80,7 +80,7 @@ def test_a_server_that_is_told_first_is_not_to_blame(place: Path, cluster: Clust
     """SLURM tells all steps at once: the server ends before main does."""
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
     programs = (main(sys.executable, "-c", deaf), server_that_obeys())
-    job = start(place / "run", *programs, nodes=1, max_requeues=3)
+    job = start(place / "run", *programs, nodes=1, max_requeues=3, drain=5)
     until(lambda: (place / "run/endpoints/main.json").exists())
     occupy(cluster, 1)
     until(lambda: cluster.job(job).get("Restarts") == "1" or (place / "run/exit.json").exists())
