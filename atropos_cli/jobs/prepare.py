@@ -246,6 +246,7 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
         _refuse_taken(folder, read_submitted(folder), launcher)
     fresh = not (folder / "plan.json").exists()
     launcher.render(prepared.spec)
+    launcher.call(prepared.spec)  # what is wrong with it is said before the job is started, not after
     store(prepared)
     write_job(prepared.plan, folder)
     earlier = attempts_in(folder, prepared.plan.resources.array)

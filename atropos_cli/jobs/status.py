@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.domain.job import JobPlan
-from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent
+from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent, PluginError
 from atropos_cli.jobs.asking import ask, checked
 from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import Submitted
@@ -65,7 +65,7 @@ def _told(job: Submitted, launcher: Launcher) -> JobStatus:
         return ask(job, launcher)
     except LauncherSilent as error:
         reason, detail = f"{launcher.name} does not answer: {error.message}", {"silent": "yes"}
-    except LaunchError as error:  # it is not on this machine, perhaps
+    except (LaunchError, PluginError) as error:  # it is not on this machine, perhaps, or makes a mistake
         reason, detail = error.message, {}
     return JobStatus(id=job.id, state="unknown", reason=reason, answered=False, detail=detail)
 
@@ -73,7 +73,7 @@ def _told(job: Submitted, launcher: Launcher) -> JobStatus:
 def _tasks(job: Submitted, launcher: Launcher, count: int) -> dict[int, JobStatus]:
     try:
         found = launcher.tasks(job.id, count)
-    except LaunchError as error:
+    except (LaunchError, PluginError) as error:
         silence = JobStatus(id=job.id, state="unknown", reason=error.message, answered=False)
         return dict.fromkeys(range(count), silence)
     return {index: checked(job, status, launcher.name) for index, status in found.items()}

@@ -15,7 +15,7 @@ from atropos_cli import sdk
 INTRO = """\
 Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
 announced in the change log and kept for a minor version. Everything else in the package may change at any time.
-What the tests of plugins need is in [atropos_authoring](../../plugins/atropos-authoring/README.md)."""
+What the tests of plugins need is in the package `atropos_authoring` (`pip install atropos-authoring`)."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -81,6 +81,7 @@ OTHERS = {
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "Engine": "The engine of a server: `sglang` or `vllm`.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
+    "Level": "How a process is shut in: namespaces, bubblewrap or process; a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",
 }
 
