@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.jobs.folder import newest_attempt, read_record
 from atropos_cli.ports.launcher import JobSpec, Launcher
@@ -74,7 +74,7 @@ def remember(folder: Path, job_id: str, spec: JobSpec, launcher: Launcher, earli
     """Note in the folder and in the list that the job was submitted. earlier: attempts_in before that."""
     now = time.time()
     known: dict[str, Any] = {"earlier": list(earlier)}
-    with contextlib.suppress(LaunchError):
+    with contextlib.suppress(AtroposError):  # it is submitted all the same
         known["identity"] = dict(launcher.status(job_id).identity)
     record: dict[str, Any] = {"launcher": launcher.source or launcher.name, "id": job_id, "name": spec.name}
     command = launcher.call(spec)
