@@ -94,6 +94,11 @@ class Environments:
             found.last_seen = self._clock()
         return found
 
+    def forget(self) -> None:
+        """After a reset nothing is known of them until they are heard of again."""
+        for env in self:
+            env.last_seen = -self._timeout
+
     def disconnect(self, env: int) -> Env | None:
         if (found := self.get(env)) is not None:
             found.connected = False

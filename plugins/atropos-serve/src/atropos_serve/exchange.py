@@ -133,10 +133,11 @@ class Exchange:
                 else:
                     self._place(row.id, row.env, row.size)
 
-    def _place(self, group: int, env: int | None, size: int) -> bool:
+    def _place(self, group: int, env: int | None, size: int, *, stored: bool = False) -> bool:
+        """stored: the store knows already that it is a unit."""
         assert self.registration is not None  # noqa: S101
         unit = self.queue.place(group, env, size, self._wanted(env), self.registration.batch_size)
-        if unit is not None:
+        if unit is not None and not stored:
             self._store.set_unit(unit.id, unit.groups)
         return unit is not None
 
@@ -189,7 +190,8 @@ class Exchange:
         try:
             with self._store.transaction():
                 for group, body in zip(groups, bodies, strict=True):
-                    added = self._store.add(group.env_id, len(group.tokens), before, body)
+                    whole = self._is_unit(group)
+                    added = self._store.add(group.env_id, len(group.tokens), before, body, queued=whole)
                     if key is not None and not ready:
                         self._store.remember(key, added)
                     ready.append(self._queue(added, group))
@@ -207,11 +209,17 @@ class Exchange:
                     group.env_id, len(group.tokens), self._wanted(group.env_id), self.registration.batch_size
                 )
 
+    def _is_unit(self, group: Group) -> bool:
+        if self.registration is None:
+            return False
+        size = self.registration.batch_size
+        return self.queue.is_unit(len(group.tokens), self._wanted(group.env_id), size)
+
     def _queue(self, added: int, group: Group) -> bool:
         if self.registration is None:
             self.waiting.append(Row(added, group.env_id, len(group.tokens), None, None))
             return True
-        return self._place(added, group.env_id, len(group.tokens))
+        return self._place(added, group.env_id, len(group.tokens), stored=self._is_unit(group))
 
     def _count(self, group: Group, body: bytes, ready: bool) -> None:
         now = self._clock()
@@ -363,6 +371,7 @@ class Exchange:
         self._store.set_fact("last_batch", last)
         self._store.set_fact("first_batch", last + 1)
         self.latest = None
+        self.envs.forget()
         self._load()
 
     def close(self) -> None:

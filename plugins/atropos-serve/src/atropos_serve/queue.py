@@ -47,9 +47,9 @@ class Queue:
         wanted: the group size that its environment has declared.
         """
         self._changes += 1
-        whole = self._whole(size, wanted, batch_size)
-        if size == whole or (size > whole and batch_size % size == 0):
+        if self.is_unit(size, wanted, batch_size):
             return self._append(group, env, size, (group,))
+        whole = self._whole(size, wanted, batch_size)
         pieces = self._pieces[env]
         pieces.append(Unit(group, size, env, (group,)))
         for target in range(max(whole, -(-size // whole) * whole), batch_size + 1, whole):
@@ -72,6 +72,11 @@ class Queue:
                 f"add up to {wanted or batch_size}",
                 "tokens",
             )
+
+    def is_unit(self, size: int, wanted: int | None, batch_size: int) -> bool:
+        """Does a group of this size need no complements?"""
+        whole = self._whole(size, wanted, batch_size)
+        return size == whole or (size > whole and batch_size % size == 0)
 
     @staticmethod
     def _whole(size: int, wanted: int | None, batch_size: int) -> int:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,16 @@ CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, expires REAL NOT NUL
 CREATE TABLE IF NOT EXISTS seen (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
 _KEYS_KEPT = 1_000_000
+
+
+_CHUNK = 500
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[tuple[Sequence[int], str]]:
+    """Some ids at a time, with as many question marks."""
+    for start in range(0, len(ids), _CHUNK):
+        some = ids[start : start + _CHUNK]
+        yield some, ",".join("?" * len(some))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +137,8 @@ class Store:
         if group % 1000 == 0:
             self._db.execute("DELETE FROM seen WHERE id <= ?", (group - _KEYS_KEPT,))
 
-    def add(self, env: int | None, size: int, step: int, body: bytes) -> int:
-        """Append a group; its id. Inside a transaction."""
+    def add(self, env: int | None, size: int, step: int, body: bytes, *, queued: bool = False) -> int:
+        """Append a group; its id. Inside a transaction. queued: it is a unit by itself."""
         if self._place >= SEGMENT_SIZE:
             self._new_segment()
         written = 0
@@ -136,8 +146,18 @@ class Store:
             written += os.pwrite(self._file, body[written:] if written else body, self._place + written)
         self._next += 1
         self._db.execute(
-            "INSERT INTO groups VALUES (?, ?, ?, NULL, NULL, ?, ?, ?, ?, ?)",
-            (self._next, env, size, step, self._segment, self._place, len(body), zlib.crc32(body)),
+            "INSERT INTO groups VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?, ?)",
+            (
+                self._next,
+                env,
+                size,
+                self._next if queued else None,
+                step,
+                self._segment,
+                self._place,
+                len(body),
+                zlib.crc32(body),
+            ),
         )
         self._place += len(body)
         self._live[self._segment] += 1
@@ -151,29 +171,28 @@ class Store:
         for row in self._db.execute("SELECT id, env, size, unit, batch FROM groups ORDER BY id"):
             yield Row(*row)
 
-    def read(self, groups: Iterable[int]) -> list[Stored]:
+    def read(self, groups: Sequence[int]) -> list[Stored]:
         """Groups with their bodies, in the order given."""
-        return [self._read(group) for group in groups]
+        found: dict[int, Stored] = {}
+        for ids, marks in _chunks(groups):
+            query = f"SELECT id, env, size, step, segment, place, length, checksum FROM groups WHERE id IN ({marks})"  # noqa: S608
+            for group, env, size, step, segment, place, length, checksum in self._db.execute(query, ids):
+                found[group] = Stored(group, env, size, step, self._body(segment, place, length, checksum))
+        return [found[group] for group in groups]
 
-    def _read(self, group: int) -> Stored:
-        found = self._db.execute(
-            "SELECT env, size, step, segment, place, length, checksum FROM groups WHERE id = ?", (group,)
-        ).fetchone()
-        env, size, step, segment, place, length, checksum = found
+    def _body(self, segment: int, place: int, length: int, checksum: int) -> bytes | None:
         try:
-            body: bytes | None = os.pread(self._descriptor(segment), length, place)
+            body = os.pread(self._descriptor(segment), length, place)
         except OSError:
-            body = None
-        if body is not None and zlib.crc32(body) != checksum:
-            body = None
-        return Stored(group, env, size, step, body)
+            return None
+        return body if zlib.crc32(body) == checksum else None
 
-    def remove(self, groups: Iterable[int]) -> None:
+    def remove(self, groups: Sequence[int]) -> None:
         """Forget groups. Inside a transaction; `tidy` after it frees the disk."""
-        for group in groups:
-            found = self._db.execute("DELETE FROM groups WHERE id = ? RETURNING segment", (group,)).fetchone()
-            if found is not None:
-                self._live[found[0]] -= 1
+        for ids, marks in _chunks(groups):
+            query = f"DELETE FROM groups WHERE id IN ({marks}) RETURNING segment"  # noqa: S608
+            for (segment,) in self._db.execute(query, ids).fetchall():
+                self._live[segment] -= 1
 
     def tidy(self) -> None:
         """Delete segments that hold no group any more."""
