@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +81,40 @@ def tags(batch: Batch | None) -> list[int] | None:
     if batch is None:
         return None
     return [orjson.loads(one.body or b"")["tokens"][0][0] for one in batch.groups]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Server:
+    """`atropos serve` as a process of its own, ready when this returns."""
+
+    def __init__(self, folder: Path, port: int = 0, *words: str, variables: dict[str, str] | None = None) -> None:
+        self.errors = folder.with_suffix(".stderr")
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-P", "-m", "atropos_cli", "serve", str(folder), "--port", str(port), *words],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **(variables or {})},
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, self.errors.read_text()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self._ended()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import socket
@@ -14,6 +15,8 @@ from atropos_cli.sdk import ConfigError, SecretStr, UsageError
 from atropos_cli.sdk.commands import CommandOptions, Session, data_stream, end, option, with_flags
 
 if TYPE_CHECKING:
+    from uvicorn import Server
+
     from atropos_serve.exchange import Exchange
     from atropos_serve.gate import Rules
 
@@ -76,12 +79,13 @@ def serve(
     exchange = Exchange(store, limits)
     log = _print_line if options.log_requests else None
     rules = Rules(token=token, local=local, max_body=options.max_body * 2**20, log=log)
+    server = _server(exchange, rules, reset=options.reset)
     address = url(options.host, sockets[0])
     session.out.data(address)
     data_stream().flush()  # whoever reads the address from a pipe waits for it
     end(session.out, f"serving {folder}; Ctrl-C ends it", f"open {address}/live in a browser")
     try:
-        _run(exchange, rules, sockets, reset=options.reset)
+        _run(server, sockets)
     finally:
         exchange.close()
     session.out.note("ended; the queue is kept")
@@ -113,8 +117,7 @@ def _print_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _run(exchange: Exchange, rules: Rules, sockets: list[socket.socket], *, reset: bool) -> None:
-    """Until SIGINT or SIGTERM; both end it well."""
+def _server(exchange: Exchange, rules: Rules, *, reset: bool) -> Server:
     import uvicorn
 
     from atropos_serve.app import make_app
@@ -133,10 +136,14 @@ def _run(exchange: Exchange, rules: Rules, sockets: list[socket.socket], *, rese
         timeout_keep_alive=60,
         timeout_graceful_shutdown=5,
     )
+    config.load()
+    return uvicorn.Server(config)
+
+
+def _run(server: Server, sockets: list[socket.socket]) -> None:
+    """Until SIGINT or SIGTERM; both end it well."""
     # Thousands of lists a request start the collector often; what was made until here is never garbage.
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
-    try:
-        uvicorn.Server(config).run(sockets=sockets)
-    except KeyboardInterrupt:
-        pass
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=sockets)
