@@ -1,7 +1,7 @@
 """Run as a process by test_crashes: an environment or a trainer that keeps a journal and may be killed at any moment.
 
-    python crash_roles.py environment URL JOURNAL COUNT
-    python crash_roles.py trainer URL JOURNAL COUNT
+python crash_roles.py environment URL JOURNAL COUNT
+python crash_roles.py trainer URL JOURNAL COUNT
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-
 from atropos_serve.exchange import Batch, Exchange, Limits
 from atropos_serve.store import Store
 from atropos_serve.wire import Group, RegisterEnv, Registration, read_group
@@ -95,7 +94,7 @@ class Server:
     def __init__(self, folder: Path, port: int = 0, *words: str, variables: dict[str, str] | None = None) -> None:
         self.errors = folder.with_suffix(".stderr")
         with self.errors.open("ab") as errors:
-            self.process = subprocess.Popen(  # noqa: S603 - our own program
+            self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "atropos_cli", "serve", str(folder), "--port", str(port), *words],
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-
-from atropos_cli.sdk import DataError
 from atropos_serve.exchange import QueueFull
 from atropos_serve.status import reason, status, status_env
 from atropos_serve.store import Store
 from atropos_serve.wire import GROUP_KEYS, Refused
 from serve_support import Clock, env, group, opened, registration, started, tags
+
+from atropos_cli.sdk import DataError
 
 
 def test_first_in_first_out(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_support import REGISTRATION, Server, payload
-
 from atropos_serve.wire import GROUP_KEYS
+from serve_support import REGISTRATION, Server, payload
 
 ENV = {"max_token_length": 64, "desired_name": "e", "weight": 1.0, "group_size": 8}
 
@@ -184,7 +183,9 @@ def test_an_environment_without_a_name(api: httpx.Client) -> None:
 
 def test_gzip_both_ways(api: httpx.Client) -> None:
     started(api, batch_size=8)
-    body = gzip.compress(json.dumps(payload(8, tag=5, messages=[[{"role": "user", "content": "x" * 200}]] * 8)).encode())
+    body = gzip.compress(
+        json.dumps(payload(8, tag=5, messages=[[{"role": "user", "content": "x" * 200}]] * 8)).encode()
+    )
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     half = len(body) // 2
     assert api.post("/scored_data", content=body, headers=headers).json() == {"status": "received"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from itertools import combinations
 
+from atropos_serve.packing import Lane, Unit, choose, minimums, pack, window
 from hypothesis import given
 from hypothesis import strategies as st
-
-from atropos_serve.packing import Lane, Unit, choose, minimums, pack, window
 
 
 def units(*sizes: int, env: int | None = None) -> list[Unit]:

@@ -32,6 +32,7 @@ from atropos_serve.wire import (
 
 PATIENCE = 5.0
 """How long a full queue holds a request before it is sent away."""
+_LOOK = 0.1
 _LONGEST_LEASE = 7 * 86400
 _JSON = "application/json"
 _RECEIVED = b'{"status":"received"}'
@@ -196,9 +197,10 @@ def _groups(app: FastAPI, exchange: Exchange) -> Direct:
 
 async def _room(exchange: Exchange) -> None:
     """Back-pressure: hold a request while the queue is full, but not for ever."""
-    end = time.monotonic() + PATIENCE
-    while exchange.full() and time.monotonic() < end:
-        await asyncio.sleep(0.1)
+    for _ in range(int(PATIENCE / _LOOK)):
+        if not exchange.full():
+            return
+        await asyncio.sleep(_LOOK)
 
 
 def _key(headers: dict[bytes, bytes]) -> str | None:

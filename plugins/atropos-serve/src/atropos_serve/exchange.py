@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 from atropos_serve.environments import Env, Environments
 from atropos_serve.packing import Unit
@@ -135,7 +134,7 @@ class Exchange:
 
     def _place(self, group: int, env: int | None, size: int, *, stored: bool = False) -> bool:
         """stored: the store knows already that it is a unit."""
-        assert self.registration is not None  # noqa: S101
+        assert self.registration is not None
         unit = self.queue.place(group, env, size, self._wanted(env), self.registration.batch_size)
         if unit is not None and not stored:
             self._store.set_unit(unit.id, unit.groups)
@@ -185,7 +184,7 @@ class Exchange:
                 if (env := self.envs.touch(group.env_id)) is not None:
                     env.refused += 1
             raise
-        ready = []
+        ready: list[bool] = []
         before = self.step if step is None else min(step, self.step)
         try:
             with self._store.transaction():

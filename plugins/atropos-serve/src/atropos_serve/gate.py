@@ -148,7 +148,7 @@ _READ = frozenset(
 
 
 def gunzip(data: bytes, most: int) -> bytes:
-    """All members of a gzip file. Raises OverflowError for more than `most` bytes, zlib.error or EOFError for damage."""
+    """All members of a gzip file. Raises OverflowError above `most` bytes, zlib.error or EOFError for damage."""
     parts, size = [], 0
     while data:
         stream = zlib.decompressobj(31)

@@ -121,7 +121,7 @@ class Queue:
         self._changes += 1
         for unit in units:
             ids = self._lanes[unit.env, unit.size]
-            assert ids[0] == unit.id  # noqa: S101 - see packing.choose
+            assert ids[0] == unit.id
             ids.popleft()
             self._bundles.pop(unit.id, None)
             self.groups -= len(unit.groups)

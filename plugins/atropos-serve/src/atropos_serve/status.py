@@ -68,9 +68,7 @@ def status_env(exchange: Exchange, env_id: int) -> dict[str, Any]:
         counted = 0
     else:
         least = {} if registered is None else exchange.envs.minimums(registered.batch_size)
-        reserved = sum(
-            min(count, queue.sequences_of(other)) for other, count in least.items() if other != env_id
-        )
+        reserved = sum(min(count, queue.sequences_of(other)) for other, count in least.items() if other != env_id)
         counted = queue.sequences + queue.buffered(env_id) - reserved
     return {
         "current_step": exchange.step,

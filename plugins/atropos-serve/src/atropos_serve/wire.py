@@ -103,12 +103,8 @@ _PER_SEQUENCE = ("advantages", "messages", "overrides")
 _PER_TOKEN = ("ref_logprobs", "inference_logprobs", "distill_token_ids", "distill_logprobs")
 
 GROUP_KEYS = tuple(Group.model_fields)
-NO_EXAMPLE: dict[str, list[Any]] = {
-    name: []
-    for name in (
-        "tokens masks scores advantages ref_logprobs generation_params inference_logprobs messages images".split()
-    )
-}
+_IN_EXAMPLE = ("advantages", "ref_logprobs", "generation_params", "inference_logprobs", "messages", "images")
+NO_EXAMPLE: dict[str, list[Any]] = {name: [] for name in ("tokens", "masks", "scores", *_IN_EXAMPLE)}
 
 
 class Refused(Exception):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import signal
 import socket
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -145,5 +147,13 @@ def _run(server: Server, sockets: list[socket.socket]) -> None:
     # Thousands of lists a request start the collector often; what was made until here is never garbage.
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=sockets)
+    before = signal.signal(signal.SIGTERM, _ignore)  # uvicorn raises it again when it has ended
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=sockets)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The server has ended because of this signal already."""
