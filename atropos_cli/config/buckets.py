@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pydantic import BaseModel
 
 from atropos_cli.config.options import options_of
-from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.config.settings import GenSettings
 from atropos_cli.config.sources import Bucket
 
 SETTINGS = "settings"
@@ -78,22 +78,3 @@ def reward_bucket(name: str, model: type[BaseModel], installed: Collection[str] 
 def reward_prefix(name: str) -> str:
     """How the variables of a reward's options begin, after ATROPOS_."""
     return f"REWARD__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
-
-
-def train_bucket(model: type[TrainSettings] = TrainSettings) -> Bucket:
-    """[train]: what to train on, for how long, judged by what. model: with the command's own options besides."""
-    return Bucket(name=TRAIN, label="atropos train", model=model, section="train", prefix="TRAIN__")
-
-
-def trainer_bucket(model: type[BaseModel], names: tuple[str, ...], installed: Collection[str] = ()) -> Bucket:
-    """[trainer] and [trainers.NAME]: hyperparameters."""
-    return Bucket(
-        name=TRAINER,
-        label=f"trainer {names[0]!r}",
-        model=model,
-        section="trainer",
-        table="trainers",
-        prefix="TRAINER__",
-        names=names,
-        installed=installed,
-    )
