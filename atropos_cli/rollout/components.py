@@ -19,6 +19,7 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
+from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.stopping import Abort
 
@@ -36,6 +37,23 @@ class Parts:
     rewards: list[Reward]
     dispatcher: Dispatcher
     ledger: Ledger
+    pushed: Pushed | None = None
+
+    @property
+    def held(self) -> bool:
+        """Does a trainer have enough to do, so that no more groups should start?"""
+        return self.pushed is not None and self.pushed.held
+
+    async def flush(self, stopped: Callable[[], object]) -> None:
+        """Wait until a trajectory server has what was stored; after a signal it is left to the next session."""
+        if self.pushed is None:
+            return
+        while self.pushed.pending:
+            if stopped():
+                return
+            await asyncio.sleep(0.05)
+        if self.pushed.error is not None and not stopped():
+            raise Abort(self.pushed.error)
 
 
 @contextlib.asynccontextmanager
@@ -53,6 +71,8 @@ async def open_parts(
     rewards = component_rewards(plan.rewards, own, registry)
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
+    pushed = None if plan.delivery.to is None else Pushed(writer, plan, environment.name, on_event)
+    writer = pushed or writer
     backend = make_backend(plan, registry)
     check_limit(plan)
     ledger = Ledger(plan)
@@ -78,7 +98,9 @@ async def open_parts(
                 on_event("cache", f"replies are kept in {folder}, told apart by {told_by}")
         stack.callback(writer.close)
         plan = plan.model_copy(update={"model": backend.model or plan.model})
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)
+        if pushed is not None:
+            pushed.wakes(dispatcher.demand_changed.set)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, pushed)
 
 
 def make_environment(plan: Plan, registry: Registry) -> Environment:

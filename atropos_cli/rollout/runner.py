@@ -168,6 +168,7 @@ class Runner:
         try:
             await self._pump(parts)
             await self._drain()
+            await parts.flush(lambda: self._signals or self._error)
         finally:
             for task in (watcher, *self._open):
                 task.cancel()
@@ -184,7 +185,8 @@ class Runner:
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
                 return
-            if not room or len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+            busy = len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers
+            if not room or busy or parts.held:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue
