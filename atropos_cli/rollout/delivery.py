@@ -83,7 +83,8 @@ class Sender(threading.Thread):
         self._ending = threading.Event()
         self._env_id: int | None = None
         self._batch_size = 1
-        self._full = True
+        self._most = 0
+        self._before = 0
         self._looked = 0.0
         self._step: int | None = None
         self._said: set[str] = set()
@@ -188,13 +189,15 @@ class Sender(threading.Thread):
             return
         self._looked = time.monotonic()
         status = self._ask(client, "GET", "/status-env", {"env_id": self._env_id})
-        most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
-        self._full = int(status.get("queue_size", 0)) >= most
+        self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
+        self._before = int(status.get("queue_size", 0)) - self._taken
         self._step = int(status.get("current_step", 0))
         self._decide()
 
     def _decide(self) -> None:
-        before, self.held = self.held, self._full or self._put - self._taken >= _MOST_PENDING
+        # What waited there when it was asked, and what has been stored since.
+        waiting = self._before + self._put
+        before, self.held = self.held, waiting >= self._most or self._put - self._taken >= _MOST_PENDING
         if before and not self.held:
             self._wake()
 

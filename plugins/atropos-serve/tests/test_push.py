@@ -82,10 +82,11 @@ def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: 
         found = [one["messages"][0][0]["content"] for one in batch] + received(client, 24 - len(batch))
     assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
     assert sorted(found) == sorted(stored(run))
-    first = group["masks"][0].index(group["tokens"][0][-1])
-    assert group["masks"][0][:first].count(-100) == first
-    assert group["masks"][0][first:] == group["tokens"][0][first:]
-    assert [value == 1.0 for value in group["inference_logprobs"][0]] == [mask == -100 for mask in group["masks"][0]]
+    masks, tokens = group["masks"][0], group["tokens"][0]
+    prompt = next(place for place, mask in enumerate(masks) if mask != -100)
+    assert 0 < prompt < len(tokens)
+    assert masks[prompt:] == tokens[prompt:]
+    assert [value == 1.0 for value in group["inference_logprobs"][0]] == [mask == -100 for mask in masks]
     assert group["generation_params"] == {"temperature": 1.0}
 
 
@@ -99,10 +100,7 @@ def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
         while client.get("/status").json()["queue_size"] < 4 and time.monotonic() < end:
             time.sleep(0.1)
         time.sleep(3)
-        # one batch of 4 groups may wait; more can come until the sender has looked again
-        waiting = len(stored(run))
-        time.sleep(2)
-        assert len(stored(run)) == waiting < 60
+        assert 4 <= len(stored(run)) <= 4 + 1 + 8  # one batch of 4 groups, and the groups that were open
         assert len(received(client, 60)) == 60
     assert ends(process, run) == 0
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 
 from atropos_serve.environments import Env, Environments
 from atropos_serve.packing import Unit
@@ -85,18 +86,15 @@ class Exchange:
         self.queue = Queue()
         self.waiting: list[Row] = []
         self._waits_since: float | None = None
-        queued = []
-        for row in self._store.rows():
-            if row.batch is not None:
+        for row in self._store.others():
+            if row.batch is None:
+                self.waiting.append(row)
+            else:
                 groups, sequences = self._lent.get(row.batch, (0, 0))
                 self._lent[row.batch] = (groups + 1, sequences + row.size)
-            elif row.unit is not None:
-                queued.append((row.unit, row.env, row.id, row.size))
-            else:
-                self.waiting.append(row)
-        queued.sort()
-        for (unit, env), rows in groupby(queued, key=lambda row: (row[0], row[1])):
-            self.queue.restore(unit, env, [(group, size) for _, _, group, size in rows])
+        for unit, rows in groupby(self._store.queued(), key=itemgetter(0)):
+            found = list(rows)
+            self.queue.restore(unit, found[0][1], [(group, size) for _, _, group, size in found])
         self._place_waiting()
 
     # -- trainers

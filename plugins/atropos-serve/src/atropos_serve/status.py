@@ -42,6 +42,8 @@ def reason(exchange: Exchange) -> str | None:
         for env in exchange.envs
         if (count := least.get(env.id, 0)) > queue.sequences_of(env.id)
     ]
+    if not missing and queue.next(size, least) is None:
+        missing = [f"no groups add up to {size} sequences with the minimum of each environment in them"]
     return "; ".join(missing) or None
 
 

@@ -171,6 +171,19 @@ class Store:
         for row in self._db.execute("SELECT id, env, size, unit, batch FROM groups ORDER BY id"):
             yield Row(*row)
 
+    def queued(self) -> Iterator[tuple[int, int | None, int, int]]:
+        """Unit, environment, id and size of queued groups, unit by unit."""
+        return self._db.execute(
+            "SELECT unit, env, id, size FROM groups WHERE unit IS NOT NULL AND batch IS NULL ORDER BY unit, id"
+        )
+
+    def others(self) -> Iterator[Row]:
+        """The groups that are not queued: they wait, or are with a trainer."""
+        for row in self._db.execute(
+            "SELECT id, env, size, unit, batch FROM groups WHERE unit IS NULL OR batch IS NOT NULL ORDER BY id"
+        ):
+            yield Row(*row)
+
     def read(self, groups: Sequence[int]) -> list[Stored]:
         """Groups with their bodies, in the order given."""
         found: dict[int, Stored] = {}
