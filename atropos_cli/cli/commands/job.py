@@ -37,7 +37,7 @@ from atropos_cli.ports.serving import Serve
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources
     from atropos_cli.jobs.store import Submitted
-    from atropos_cli.ports.launcher import Launcher
+    from atropos_cli.ports.launcher import Launcher, LauncherCommands
 
 _EXAMPLE = ("gen", "textworld", "--limit", "10")
 _OF_PIPELINES = frozenset({"on", "on_option", "folder", "profile", "dry_run"})
@@ -332,9 +332,9 @@ def jobs_app(doc: str, launcher: str | None = None) -> typer.Typer:
     return made
 
 
-def launcher_group(launcher: str, doc: str) -> Any:
+def launcher_group(declared: LauncherCommands) -> Any:
     """The commands of this group for one launcher."""
-    return typer.main.get_command(jobs_app(doc, launcher))
+    return typer.main.get_command(jobs_app(declared.help, declared.launcher))
 
 
 def _with_options(function: Callable[..., int], known: dict[str, str]) -> Callable[..., int]:

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.sdk import FunctionCall, Message, ToolCall, assistant, system, user
 from atropos_cli.sdk.backends import (
@@ -21,7 +22,6 @@ from atropos_cli.sdk.backends import (
     ServerUnavailable,
     TransientBackendError,
 )
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, field_case, opened
 

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 
+import atropos_authoring
 import pytest
+from atropos_authoring import make_rollout, run_environment
 
-import atropos_cli.testing
 from atropos_cli.sdk import ConfigError, Environment, Task, user
-from atropos_cli.testing import make_rollout, run_environment
 
 
 class Echo(Environment):
@@ -96,17 +96,17 @@ def test_fixture_registry_has_the_built_in_components(atropos_registry):
 
 
 def test_every_public_name_is_there():
-    for name in atropos_cli.testing.__all__:
-        assert getattr(atropos_cli.testing, name) is not None
+    for name in atropos_authoring.__all__:
+        assert getattr(atropos_authoring, name) is not None
     with pytest.raises(AttributeError):
-        atropos_cli.testing.no_such_name  # noqa: B018
+        atropos_authoring.no_such_name  # noqa: B018
 
 
 def test_the_pytest_plugin_costs_other_test_suites_nothing():
     code = (
-        "import sys, json; before = set(sys.modules); import atropos_cli.testing.pytest_plugin; "
+        "import sys, json; before = set(sys.modules); import atropos_authoring.pytest_plugin; "
         "print(json.dumps([name for name in sys.modules if name not in before]))"
     )
     done = subprocess.run([sys.executable, "-c", "import pytest; " + code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
-    assert loaded <= {"atropos_cli", "atropos_cli.testing", "atropos_cli.testing.pytest_plugin"}
+    assert loaded <= {"atropos_cli", "atropos_authoring", "atropos_authoring.pytest_plugin"}

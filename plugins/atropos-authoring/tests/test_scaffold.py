@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from atropos_authoring.scaffold import instantiate, placeholders, planned_files
 
 from atropos_cli.errors import DataError, UsageError
-from atropos_cli.plugins.scaffold import instantiate, placeholders, planned_files
 
 
 @pytest.fixture

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import JsonOption, with_flags
-from atropos_cli.console.ending import again, counted, end
-from atropos_cli.console.session import Session
-from atropos_cli.errors import ComponentNotFound, DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from atropos_cli.sdk.commands import CommandOptions, JsonOption, Session, again, counted, end, option, with_flags
 
 
 class NewOptions(CommandOptions):
@@ -42,9 +35,9 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Make a small project of your own: code, test, packaging, README."""
-    from atropos_cli.plugins.scaffold import instantiate, placeholders, planned_files
+    from atropos_authoring.scaffold import instantiate, placeholders, planned_files
 
-    template = find_template(session, kind)
+    template: Path = session.registry.find("template", kind).load()
     folder = (options.into or Path()) / placeholders(name)["atropos-template"]
     if options.dry_run:
         files = planned_files(template, name)
@@ -71,26 +64,3 @@ def new(
         f"made {counted(len(files), 'file')}",
         f"cd {shlex.quote(str(place))} && pip install -e . && pytest",
     )
-
-
-def find_template(session: Session, name: str) -> Path:
-    """The folder of a template: a plugin's by name, else one that ships with the product."""
-    from atropos_cli.resources import folder
-
-    registry = session.registry
-    offered = [item.name for item in registry.registrations("template")]
-    if name in offered or "/" in name:
-        found: Path = registry.find("template", name).load()
-        return found
-    try:
-        shipped = folder("templates")
-    except FileNotFoundError as error:
-        raise DataError(str(error), hint="pip install --force-reinstall atropos-cli") from error
-    names = sorted({*offered, *_folders(shipped.iterdir())})
-    if name not in names:
-        raise ComponentNotFound(f"there is no template {name!r}", hint=f"templates: {', '.join(names) or 'none'}")
-    return shipped / name
-
-
-def _folders(paths: Iterable[Path]) -> list[str]:
-    return [path.name for path in paths if path.is_dir() and not path.name.startswith((".", "_"))]

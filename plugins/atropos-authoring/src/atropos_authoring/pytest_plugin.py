@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.group import ScoredGroup
-    from atropos_cli.plugins.registry import Registry
+    from atropos_cli.sdk import ScoredGroup
+    from atropos_cli.sdk.engine import Registry
 
 pytest.register_assert_rewrite(
-    "atropos_cli.testing.backends",
-    "atropos_cli.testing.environments",
-    "atropos_cli.testing.helpers",
-    "atropos_cli.testing.rewards",
+    "atropos_authoring.backends",
+    "atropos_authoring.environments",
+    "atropos_authoring.helpers",
+    "atropos_authoring.rewards",
 )
 
 
@@ -40,7 +40,7 @@ def atropos_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def atropos_registry() -> Iterator[Registry]:
     """The installed plugins, loaded afresh; broken ones are in its `failures`."""
-    from atropos_cli.plugins.discovery import get_registry, reset_registry
+    from atropos_cli.sdk.authoring import get_registry, reset_registry
 
     reset_registry()
     yield get_registry()
@@ -50,7 +50,7 @@ def atropos_registry() -> Iterator[Registry]:
 @pytest.fixture
 def atropos_run(tmp_path: Path) -> Callable[..., list[ScoredGroup]]:
     """`atropos_run(MyEnv, replies=["4"], limit=2)`: run an environment in the real engine; see run_environment."""
-    from atropos_cli.testing.helpers import run_environment
+    from atropos_authoring.helpers import run_environment
 
     runs = 0
 

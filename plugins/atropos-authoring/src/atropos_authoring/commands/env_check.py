@@ -11,17 +11,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.environments import Chosen
-from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.commands import ConfigOption, JsonOption
-from atropos_cli.console.ending import counted, end, shell
-from atropos_cli.errors import AtroposError, ExitCode, UsageError
+from atropos_cli.sdk import AtroposError, UsageError
+from atropos_cli.sdk.commands import (
+    ChosenEnvironment,
+    CommandOptions,
+    ConfigOption,
+    EnvironmentCommands,
+    ExitCode,
+    JsonOption,
+    counted,
+    end,
+    option,
+    shell,
+)
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.plan import Plan
-    from atropos_cli.domain.task import Task
-    from atropos_cli.rollout.gold import GoldRewards
-    from atropos_cli.rollout.rehearsal import Rehearsal
+    from atropos_authoring.gold import GoldRewards
+    from atropos_cli.sdk import Task
+    from atropos_cli.sdk.authoring import Rehearsal
+    from atropos_cli.sdk.runs import Plan
 
 SHOWN = 5
 """Problems of a kind that are printed; --json has them all."""
@@ -29,7 +37,7 @@ SHOWN = 5
 
 @dataclass
 class Report:
-    """What was checked and what was found. Each problem is (task id or None, what is wrong)."""
+    """Counts of the checks, and the problems found: (task id or None, message)."""
 
     tasks: int = 0
     endless: bool = False
@@ -54,11 +62,13 @@ class CheckOptions(CommandOptions):
     seed: int = option(0, "Seed given to open().")
 
 
-def check(chosen: Chosen, *, options: CheckOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
+def check(
+    chosen: ChosenEnvironment, *, options: CheckOptions, as_json: JsonOption = False, config: ConfigOption = None
+) -> int:
     """Check an environment."""
-    from atropos_cli.rollout.gold import GoldRewards
-    from atropos_cli.rollout.planner import make_config
-    from atropos_cli.rollout.rehearsal import rehearse
+    from atropos_authoring.gold import GoldRewards
+    from atropos_cli.sdk.authoring import rehearse
+    from atropos_cli.sdk.engine import make_config
 
     cls = chosen.environment
     wanted = options.split or cls.splits[0]
@@ -80,12 +90,10 @@ def check(chosen: Chosen, *, options: CheckOptions, as_json: JsonOption = False,
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
-def _scripted_plan(chosen: Chosen, split: str, seed: int) -> Plan:
+def _scripted_plan(chosen: ChosenEnvironment, split: str, seed: int) -> Plan:
     """A run of one group whose model says the same every time."""
-    from atropos_cli.config.settings import GenSettings
-    from atropos_cli.domain.plan import Execution
-    from atropos_cli.rollout.planner import build_plan
-    from atropos_cli.rollout.rehearsal import REPLY
+    from atropos_cli.sdk.authoring import REPLY
+    from atropos_cli.sdk.engine import Execution, GenSettings, build_plan
 
     settings = GenSettings(
         backend="scripted",
@@ -136,7 +144,7 @@ async def examine(
 
 def _tasks(environment: Any, split: str, report: Report) -> Iterator[Task]:
     """The tasks, until one cannot be made."""
-    from atropos_cli.domain.task import Task
+    from atropos_cli.sdk import Task
 
     try:
         for task in environment.tasks(split):
@@ -183,7 +191,7 @@ async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewar
 
 async def _episode(environment: Any, task: Task, report: Report) -> bool:
     """Begin an episode; did it begin as it should?"""
-    from atropos_cli.domain.messages import Message
+    from atropos_cli.sdk import Message
 
     episode: Any = None
     found = len(report.problems)
@@ -236,7 +244,7 @@ def _rewards(rehearsal: Rehearsal | None) -> str:
     return "; ".join(filter(None, (f"{len(rehearsal.scored)} scored a scripted reply", left_out)))
 
 
-def _print(chosen: Chosen, split: str, report: Report) -> None:
+def _print(chosen: ChosenEnvironment, split: str, report: Report) -> None:
     out = chosen.session.out
     out.details(
         {
@@ -259,3 +267,8 @@ def _print(chosen: Chosen, split: str, report: Report) -> None:
     else:
         bad = counted(len(report.problems), "problem") if report.problems else "no tasks"
         end(out, f"result: {bad}", f"correct the environment, then {shell('env', 'check', name)}", data=True)
+
+
+command = EnvironmentCommands(
+    "env-check", CheckOptions, check, "Check an environment without a model: tasks, gold answers, episodes."
+)

@@ -13,8 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 BODY = {"model": "mock-model", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -114,7 +113,7 @@ def test_unknown_options_are_refused() -> None:
 
 
 def test_as_a_process() -> None:
-    command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--reply", "from a process"]
+    command = [sys.executable, "-m", "atropos_authoring.mock_server", "--port", "0", "--reply", "from a process"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from atropos_cli.domain.rollout import Rollout
-from atropos_cli.domain.task import Task
-from atropos_cli.ports.reward import Reward
-from atropos_cli.testing.helpers import STRANGE_REPLIES, make_rollout
+from atropos_authoring.helpers import STRANGE_REPLIES, make_rollout
+from atropos_cli.sdk import Reward, Rollout, Task
 
 Reply = str | Rollout
 

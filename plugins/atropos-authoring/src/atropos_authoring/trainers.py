@@ -1,22 +1,23 @@
 """What every trainer must do, as tests. Subclass TrainerContract and give the class.
 
-Needs torch and transformers, and atropos-training: the tests train by the command `atropos train`.
+Needs torch, transformers and atropos-training: the tests train by the command `atropos train`, each time in a process
+of its own.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from atropos_cli.cli.app import run
-from atropos_cli.cli.resolve import planned
-from atropos_cli.errors import ExitCode
-from atropos_cli.plugins.checks import check_component
-from atropos_cli.plugins.discovery import load_registry
+from atropos_cli.sdk.authoring import check_component, load_registry
+from atropos_cli.sdk.commands import ExitCode
+from atropos_cli.sdk.training import TrainPlan
 
 DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
 
@@ -43,16 +44,18 @@ class TrainerContract:
     def test_it_checks_a_plan_without_loading_the_model(self, model: str, tmp_path: Path) -> None:
         for weights in Path(model).glob("*.safetensors"):
             weights.unlink()
-        words = self._words(model, tmp_path / "run", 2, None)
-        resolved = planned(words, {}, Path.cwd())
-        assert resolved is not None
-        plan: Any = resolved.plan
+        done = _atropos(*self._words(model, tmp_path / "run", 2, None), "--dry-run", "--json")
+        assert done.returncode == ExitCode.OK, done.stderr
+        shown = json.loads(done.stdout)
+        plan = TrainPlan.model_validate(
+            {name: value for name, value in shown.items() if name in TrainPlan.model_fields}
+        )
         cls = load_registry().find("trainer", self.target).load()
         trainer = cls(cls.Config.model_validate(plan.trainer.config))
         began = time.process_time()
         found = trainer.check(plan)
-        json.dumps(found)  # shown by --dry-run --json
         assert time.process_time() - began < 5
+        assert shown["derived"] == json.loads(json.dumps(found))
 
     def test_it_learns(self, model: str, tmp_path: Path) -> None:
         """The reward of the last steps is higher than that of the first ones: digits instead of any bytes."""
@@ -80,7 +83,7 @@ class TrainerContract:
         assert _losses(run) == pytest.approx(_losses(tmp_path / "whole"), rel=1e-3, abs=1e-5)
 
     def _words(self, model: str, folder: Path, steps: int, interrupt: Path | None) -> list[str]:
-        """The command line: everything but the folder is in a file of settings, in which values keep their types."""
+        """The command line; the settings are in a file, in which values keep their types."""
         settings: dict[str, Any] = {
             "model": model,
             "group_size": 4,
@@ -97,12 +100,17 @@ class TrainerContract:
     def _train(
         self, model: str, folder: Path, steps: int, *, interrupt: Path | None = None, resume: bool = False
     ) -> dict[str, Any]:
-        """Train by `atropos train`, which has to end well or be interrupted; the run's train.json."""
-        words = self._words(model, folder, steps, interrupt)
-        code = run([*words, *(["--resume"] if resume else [])])
+        """Train until the end or until interrupted; the run's train.json."""
+        done = _atropos(*self._words(model, folder, steps, interrupt), *(["--resume"] if resume else []))
+        assert done.returncode in (ExitCode.OK, ExitCode.INTERRUPTED), done.stderr
         state: dict[str, Any] = json.loads((folder / "train.json").read_text())
-        assert (code, state["state"]) in ((ExitCode.OK, "finished"), (ExitCode.INTERRUPTED, "interrupted"))
+        assert state["state"] == ("finished" if done.returncode == ExitCode.OK else "interrupted")
         return state
+
+
+def _atropos(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "atropos_cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (no shell, our own words)
 
 
 def tiny_model(folder: Path) -> Path:

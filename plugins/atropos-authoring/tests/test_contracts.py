@@ -8,6 +8,7 @@ import random
 from typing import ClassVar
 
 import pytest
+from atropos_authoring import BackendContract, EnvironmentContract, RewardContract
 from pydantic import ConfigDict
 
 from atropos_cli.builtin.rewards import contains_answer, exact_match, numeric_match
@@ -27,7 +28,6 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_cli.sdk.backends import Completion, Generation, InferenceBackend
-from atropos_cli.testing import BackendContract, EnvironmentContract, RewardContract
 
 
 class CountdownEpisode(Episode):

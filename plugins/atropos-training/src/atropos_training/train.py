@@ -15,6 +15,7 @@ from atropos_cli.sdk.planning import (
     ConfigOption,
     Group,
     PlannedRun,
+    StoredRun,
     default_run_folder,
     flattened,
     makes_plan,
@@ -74,18 +75,18 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
     folder = output or default_run_folder(f"train-{chosen.method}")
     begin: Begin = "overwrite" if options.overwrite else "resume" if resume else "new"
     if world.size > 1:
-        return on_processes(plan, trainer, folder, session, world, begin, as_json=as_json)
+        place = StoredRun(folder / "plan.json", folder, begin=begin, as_json=as_json)
+        return on_processes(plan, trainer, place, session, world)
     return execute_training(plan, trainer, folder, session, as_json=as_json, begin=begin)
 
 
-def on_processes(
-    plan: TrainPlan, trainer: Trainer, folder: Path, session: Session, world: World, begin: Begin, *, as_json: bool
-) -> ExitCode:
+def on_processes(plan: TrainPlan, trainer: Trainer, place: StoredRun, session: Session, world: World) -> ExitCode:
     """Train on several processes: each carries out the same stored plan, in one folder."""
     from atropos_cli.sdk.runs import holds_training
     from atropos_training.processes import Launch
     from atropos_training.run import check_there_is_a_run
 
+    folder, begin = place.folder, place.begin
     trainer.check(plan)
     if begin == "resume":
         check_there_is_a_run(folder)
@@ -94,7 +95,7 @@ def on_processes(
     with tempfile.NamedTemporaryFile("w", prefix="atropos-", suffix=".json") as file:
         file.write(plan.model_dump_json())
         file.flush()
-        words = ["run", file.name, "--output", str(folder), "--begin", begin, *(["--json"] if as_json else [])]
+        words = ["run", file.name, "--output", str(folder), "--begin", begin, *(["--json"] if place.as_json else [])]
         return Launch(world, [*words, *session.switches], session.out.note).run()
 
 

@@ -21,7 +21,7 @@ Without a script it answers every request. `flavor` decides which optional field
 Ids follow the rule of the scripted backend: one per UTF-8 byte, so a prompt extends the turns before it.
 
 It runs in a thread of its own (start/stop, or `with`), so it serves synchronous tests too. For a process
-of its own: `python -m atropos_cli.testing.mock_server --port 8000 --flavor vllm`.
+of its own: `python -m atropos_authoring.mock_server --port 8000 --flavor vllm`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atropos_cli.testing.mock_model import GENERATION_PATHS, Flavor, MockModel
+from atropos_authoring.mock_model import GENERATION_PATHS, Flavor, MockModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import re
 import shutil
 from pathlib import Path
 
-from atropos_cli.errors import DataError, UsageError
+from atropos_cli.sdk import DataError, UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
 _LONGEST = 60

@@ -11,17 +11,11 @@ from typing import ClassVar
 
 import pytest
 
-from atropos_cli.config.settings import GenSettings
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.job import Component, JobPlan
-from atropos_cli.errors import LaunchError
-from atropos_cli.jobs.folder import write_job
-from atropos_cli.jobs.prepare import spec_of
-from atropos_cli.jobs.spreading import join_shards, write_shards
-from atropos_cli.plugins.checks import check_component
-from atropos_cli.plugins.discovery import load_registry
-from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
-from atropos_cli.rollout.planner import build_plan
+from atropos_cli.sdk import JsonDict
+from atropos_cli.sdk.authoring import check_component, join_shards, load_registry, write_shards
+from atropos_cli.sdk.engine import GenSettings, build_plan
+from atropos_cli.sdk.jobs import spec_of, write_job
+from atropos_cli.sdk.launchers import Component, JobPlan, JobSpec, JobStatus, Launcher, LaunchError
 
 DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
 _SHOW = "import os; print('here', os.getcwd(), flush=True); print('mark', os.environ['CONTRACT_MARK'], flush=True)"

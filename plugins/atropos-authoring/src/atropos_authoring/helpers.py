@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
-from atropos_cli.config.settings import GenSettings
-from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.messages import Message, assistant, user
-from atropos_cli.domain.plan import Execution
-from atropos_cli.domain.rollout import Rollout, Usage
-from atropos_cli.domain.run import FailureRecord
-from atropos_cli.domain.task import Task
-from atropos_cli.plugins.discovery import get_registry
-from atropos_cli.plugins.registry import Registration, Registry
-from atropos_cli.plugins.spec import KINDS, ComponentSpec
-from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
-from atropos_cli.ports.environment import Environment
-from atropos_cli.rollout.planner import build_plan
-from atropos_cli.rollout.runner import run_gen
+from atropos_cli.sdk import (
+    ComponentSpec,
+    Config,
+    Environment,
+    JsonDict,
+    Message,
+    Rollout,
+    ScoredGroup,
+    Task,
+    Usage,
+    assistant,
+    user,
+)
+from atropos_cli.sdk.authoring import KINDS, FailureRecord, Registration, get_registry, run_gen
+from atropos_cli.sdk.backends import GenerateRequest, Generation, InferenceBackend
+from atropos_cli.sdk.engine import Execution, GenSettings, Registry, build_plan
 
 ReplyFunction = Callable[[Sequence[Message]], str]
 
@@ -127,14 +127,16 @@ def _registry_with(environment: type[Environment], function: ReplyFunction | Non
 
 
 def _function_backend(function: ReplyFunction) -> type[InferenceBackend]:
+    scripted: Any = get_registry().find("backend", "scripted").load()
+
     class FunctionBackend(InferenceBackend):
         """The scripted backend, as a class whose objects all have this function."""
 
         name: ClassVar[str] = "scripted"
-        Config: ClassVar[type[ScriptedConfig]] = ScriptedConfig
+        Config: ClassVar[type[Config]] = scripted.Config
 
-        def __init__(self, config: ScriptedConfig, *, model: str | None = None) -> None:
-            self._scripted = ScriptedBackend.from_function(
+        def __init__(self, config: Any, *, model: str | None = None) -> None:
+            self._scripted: InferenceBackend = scripted.from_function(
                 lambda messages, request: function(messages), config=config, model=model
             )
             super().__init__(config, model=self._scripted.model)

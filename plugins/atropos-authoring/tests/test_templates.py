@@ -8,22 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from atropos_cli.plugins.scaffold import instantiate
-from atropos_cli.resources import folder
+from atropos_authoring.manifest import shipped_templates
+from atropos_authoring.scaffold import instantiate
 
 NAMES = {"environment": "my-sums", "launcher": "plain-shell", "reward": "word-share", "trainer": "imitate-best"}
 
 
 def test_every_template_has_a_case_here():
-    assert {path.name for path in folder("templates").iterdir() if path.is_dir()} == set(NAMES)
+    assert {path.name for path in shipped_templates().iterdir() if path.is_dir()} == set(NAMES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(NAMES))
 def test_a_template_installs_and_passes_its_own_tests(kind, tmp_path):
     project = tmp_path / "project"
-    files = instantiate(folder("templates") / kind, project, NAMES[kind])
+    files = instantiate(shipped_templates() / kind, project, NAMES[kind])
     assert any(path.name == "py.typed" for path in files)
     for path in files:
         assert "emplate" not in f"{path.relative_to(project)} {path.read_text()}"
@@ -46,6 +45,6 @@ def test_a_template_installs_and_passes_its_own_tests(kind, tmp_path):
 @pytest.mark.parametrize("kind", sorted(NAMES))
 def test_a_template_is_valid_as_it_stands(kind):
     """Its own names are placeholders, so editors, linters and type checkers work on it."""
-    for path in sorted((folder("templates") / kind).rglob("*.py")):
+    for path in sorted((shipped_templates() / kind).rglob("*.py")):
         compile(path.read_text(), str(path), "exec")
-    assert not list(Path(folder("templates") / kind).rglob("*.orig"))
+    assert not list(Path(shipped_templates() / kind).rglob("*.orig"))

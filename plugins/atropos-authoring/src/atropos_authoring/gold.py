@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from atropos_cli.domain.messages import assistant
-from atropos_cli.domain.rollout import Rollout
-from atropos_cli.domain.task import Task
-from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.planner import named_rewards
-from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.sdk import Reward, Rollout, Task, assistant
+from atropos_cli.sdk.authoring import named_rewards
+from atropos_cli.sdk.engine import Registry, Scorer
 
 FORMS = ("{}", "\\boxed{{{}}}", "#### {}", "The answer is ({})", "<answer>{}</answer>")
 """How a reply may state an answer. The gold answer is tried in each: which of them counts is the reward's affair."""

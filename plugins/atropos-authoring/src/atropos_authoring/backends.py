@@ -7,11 +7,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, TypeVar
 
-from atropos_cli.domain.messages import Message, user
-from atropos_cli.domain.plan import Sampling
-from atropos_cli.errors import BackendError
-from atropos_cli.plugins.checks import check_component
-from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
+from atropos_cli.sdk import Message, user
+from atropos_cli.sdk.authoring import check_component
+from atropos_cli.sdk.backends import BackendError, GenerateRequest, Generation, InferenceBackend, Sampling
 
 T = TypeVar("T")
 

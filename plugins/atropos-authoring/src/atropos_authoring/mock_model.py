@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from atropos_cli.builtin.scripted import encode_prompt, encode_reply, token_logprobs
+from atropos_cli.sdk.backends import encode_prompt, encode_reply, token_logprobs
 
 Flavor = Literal["openai", "strict", "vllm", "sglang"]
 GENERATION_PATHS = ("/chat/completions", "/completions", "/generate")

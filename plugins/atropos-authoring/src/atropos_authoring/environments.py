@@ -13,13 +13,9 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.messages import Message
-from atropos_cli.domain.task import TASK_NAME, Task
-from atropos_cli.plugins.checks import check_component
-from atropos_cli.plugins.discovery import get_registry
-from atropos_cli.ports.environment import Environment, Episode, TaskStream
-from atropos_cli.testing.helpers import STRANGE_REPLIES, ReplyFunction, run_environment
+from atropos_authoring.helpers import STRANGE_REPLIES, ReplyFunction, run_environment
+from atropos_cli.sdk import Environment, Episode, Message, ScoredGroup, Task, TaskStream
+from atropos_cli.sdk.authoring import TASK_NAME, check_component, get_registry
 
 T = TypeVar("T")
 
