@@ -10,7 +10,7 @@ from atropos_cli.domain.base import Frozen
 
 
 class Delivery(Frozen):
-    """A trajectory server, and what it is told about the run."""
+    """A trajectory server, and the run's claims on it."""
 
     to: str | None = Field(
         default=None,

@@ -45,7 +45,7 @@ class Parts:
         return self.pushed is not None and self.pushed.held
 
     async def flush(self, stopped: Callable[[], object]) -> None:
-        """Wait until a trajectory server has what was stored; after a signal it is left to the next session."""
+        """Wait until a trajectory server has the stored groups; after a signal the next session sends the rest."""
         if self.pushed is None:
             return
         while self.pushed.pending:

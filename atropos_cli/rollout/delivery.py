@@ -97,7 +97,7 @@ class Sender(threading.Thread):
         self.start()
 
     def put(self, groups: tuple[ScoredGroup, ...]) -> None:
-        """Stored groups. Raises what has ended the sending."""
+        """Stored groups. Raises the error that ended the sending."""
         if self.error is not None:
             raise self.error
         self._put += len(groups)
@@ -110,7 +110,7 @@ class Sender(threading.Thread):
         return self.is_alive() and (self._put > self._taken or not self._caught_up)
 
     def end(self) -> str:
-        """Stop sending; what is left is sent by the next session. Returns what was done."""
+        """Stop sending; the next session sends the rest. Returns the counts of answers, as text."""
         self._ending.set()
         if self.ident is not None:
             self.join(_PATIENCE)
@@ -195,7 +195,7 @@ class Sender(threading.Thread):
         self._decide()
 
     def _decide(self) -> None:
-        # What waited there when it was asked, and what has been stored since.
+        # The groups that waited there when it was asked, and those stored since.
         waiting = self._before + self._put
         before, self.held = self.held, waiting >= self._most or self._put - self._taken >= _MOST_PENDING
         if before and not self.held:
@@ -252,7 +252,7 @@ class Sender(threading.Thread):
             return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
         text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
         if answer.status_code == 422:
-            return ConfigError(text, hint="change what it names, such as --group-size")
+            return ConfigError(text, hint="change the option that it names, such as --group-size")
         return ServerUnavailable(text, hint="--to takes the URL of atropos serve or of run-api", address=self._url)
 
     def _pause(self, seconds: float) -> None:

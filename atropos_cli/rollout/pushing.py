@@ -1,4 +1,4 @@
-"""The writer of a run whose groups are pushed to a trajectory server: what is stored is handed to the sender."""
+"""The writer of a run whose groups are pushed to a trajectory server: it stores them, then hands them to the sender."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pushed(Writer):
 
     def open(self, folder: Path | None, *, prefix: str, fsync: str = "interval") -> Iterator[int]:
         if folder is None:
-            raise DataError("--to needs a run folder: it keeps what is not sent yet", hint="drop -o -")
+            raise DataError("--to needs a run folder, which keeps unsent groups", hint="drop -o -")
         yield from self._writer.open(folder, prefix=prefix, fsync=fsync)
         self._sender.begin(folder, self._stored(folder))
 
@@ -89,7 +89,7 @@ class Pushed(Writer):
 
     @property
     def error(self) -> AtroposError | None:
-        """What has ended the sending."""
+        """The error that ended the sending."""
         return self._sender.error
 
     def close(self) -> None:

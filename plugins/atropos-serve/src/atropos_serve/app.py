@@ -91,7 +91,7 @@ def _registration(app: FastAPI, exchange: Exchange, allow_reset: bool) -> None:
 
     @app.post("/register", tags=["trainer"])
     async def register(registration: Registration) -> dict[str, int]:
-        """A trainer says what it wants. Done again, the new values hold; the queue stays."""
+        """Register a trainer. After a second registration the new values hold; the queue stays."""
         return {"uuid": exchange.register(registration)}
 
     @app.get("/wandb_info", tags=["environment"])
@@ -110,7 +110,7 @@ def _registration(app: FastAPI, exchange: Exchange, allow_reset: bool) -> None:
 
     @app.get("/reset_data", tags=["trainer"], response_class=PlainTextResponse)
     async def reset_data() -> PlainTextResponse:
-        """Forget trainer and queue. Environments that run go on with their ids."""
+        """Forget trainer and queue. Running environments continue with their ids."""
         if not allow_reset:
             return PlainTextResponse("this server was started with --no-reset\n", status_code=403)
         exchange.reset()
@@ -120,7 +120,7 @@ def _registration(app: FastAPI, exchange: Exchange, allow_reset: bool) -> None:
 def _environments(app: FastAPI, exchange: Exchange) -> None:
     @app.post("/register-env", tags=["environment"])
     async def register_env(register_env: RegisterEnv) -> dict[str, Any]:
-        """An environment says what it will send; it waits until a trainer has asked for a batch."""
+        """Register an environment; it must wait until a trainer has asked for a batch."""
         env = exchange.register_env(register_env)
         if env is None or exchange.registration is None:
             return {"status": "wait for trainer to start"}
@@ -220,7 +220,7 @@ def _batches(app: FastAPI, exchange: Exchange) -> None:
     async def get_batch(lease: Lease = None, done: Done = None) -> Response:
         """The next batch, or null.
 
-        With the header X-Atropos-Lease it is lent for so many seconds: unless it is acknowledged by then, the next
+        With the header X-Atropos-Lease it is lent for that many seconds: unless it is acknowledged by then, the next
         request gets it again, under the same id. X-Atropos-Ack acknowledges earlier batches in the same request.
         """
         for batch in (done or "").split(","):

@@ -1,4 +1,4 @@
-"""The environments that have registered: their weights, whether they live, what they sent."""
+"""The environments that have registered: their weights, signs of life, and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meeting place: groups come in, batches go out, and what is acknowledged is on disk."""
+"""The meeting place: groups come in, batches go out, and every acknowledged group is on disk."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Exchange:
         return uuid.uuid4().int
 
     def _place_waiting(self) -> None:
-        """Queue what came before the trainer was known."""
+        """Queue the groups that came before the trainer."""
         if self.registration is None or not self.waiting:
             return
         waiting, self.waiting = self.waiting, []
@@ -348,7 +348,7 @@ class Exchange:
         return self._first_batch <= batch <= self._last_batch
 
     def renew(self, batch: int, lease: float) -> float | None:
-        """Lend a batch longer (0: take it back); the new end, or None if nobody has it."""
+        """Lend a batch longer (0: take it back); the new end, or None if no trainer has it."""
         if batch not in self._leases:
             return None
         expires = self._clock() + lease
@@ -362,7 +362,7 @@ class Exchange:
         return {batch: (expires, *self._lent.get(batch, (0, 0))) for batch, expires in self._leases.items()}
 
     def reset(self) -> None:
-        """Forget trainer and data. Environments keep their ids, so that running ones go on."""
+        """Forget trainer and data. Environments keep their ids, so that running ones continue."""
         last = self._last_batch
         self._store.clear()
         self._store.set_fact("last_batch", last)

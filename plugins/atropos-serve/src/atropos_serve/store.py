@@ -115,7 +115,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; what is inside must be undone in memory by whoever catches the error."""
+        """All or nothing on disk; the caller undoes its changes in memory after an error."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -1,4 +1,4 @@
-"""The messages of the wire, as atroposlib's environments and trainers send them, and what is wrong with them."""
+"""The messages of the wire, as atroposlib's environments and trainers send them, and their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Message(BaseModel):
 
 
 class Registration(_Message):
-    """A trainer says what it wants. A second one replaces the first; the queue stays."""
+    """A trainer's wishes. A second registration replaces the first; the queue stays."""
 
     wandb_group: str
     wandb_project: str
@@ -33,7 +33,7 @@ class Registration(_Message):
 
 
 class RegisterEnv(_Message):
-    """An environment says what it will send."""
+    """An environment, and the groups that it will send."""
 
     max_token_length: Positive
     desired_name: str | None

@@ -72,7 +72,7 @@ def serve(
         raise ConfigError("the token is empty", hint="give ATROPOS_SERVE__TOKEN a value, or unset it")
     if not local and token is None:
         session.out.warning(
-            f"{options.host} can be reached from other machines: whoever reaches it can read and fill the queue",
+            f"{options.host} can be reached from other machines, which can then read and fill the queue",
             "a token keeps others out: ATROPOS_SERVE__TOKEN",
         )
     sockets = listen(options.host, options.port)
@@ -94,7 +94,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets of an address, before anything else is begun. Raises UsageError."""
+    """Sockets of an address, before anything else starts. Raises UsageError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
