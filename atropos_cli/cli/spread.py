@@ -1,10 +1,11 @@
-"""`gen --on LAUNCHER`: carry out a run in shards elsewhere, show what the shards say, join them here."""
+"""`gen --on LAUNCHER`: execute a run in shards by a launcher, show what the shards say, join them here."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,26 +13,29 @@ from typing import TYPE_CHECKING
 from atropos_cli.cli.runs import resuming
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode, LaunchError, UsageError
+from atropos_cli.errors import AtroposError, ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
 
+_SILENT_S = 60.0
+"""Seconds for which a launcher may fail to answer while its shards run."""
+
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What carries a run out, and in how many shards."""
+class ShardTarget:
+    """The launcher that executes a run, and the number of shards."""
 
     launcher: Launcher
     shards: int
 
 
 def check_spreads(launcher: Launcher) -> None:
-    """Raises UsageError for a launcher that cannot carry a run out in shards."""
+    """Raises UsageError for a launcher that cannot execute a run in shards."""
     if not launcher.capabilities.shards:
         raise UsageError(
-            f"launcher {launcher.name!r} cannot carry out a run in shards",
+            f"launcher {launcher.name!r} cannot execute a run in shards",
             hint=f"atropos job submit --on {launcher.name} starts whole commands",
         )
 
@@ -50,11 +54,11 @@ def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
     )
 
 
-def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, resume: bool, as_json: bool) -> int:
+def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool, as_json: bool) -> int:
     """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
     from atropos_cli.jobs.spreading import join_shards, write_shards
 
-    out, launcher, shards = session.out, elsewhere.launcher, elsewhere.shards
+    out, launcher, shards = session.out, target.launcher, target.shards
     fresh = not folder.exists()
     write_shards(plan, folder, shards, resume=resume)
     try:
@@ -90,7 +94,17 @@ def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | No
     reader = threading.Thread(target=_show, args=(session, launcher, job_id), daemon=True)
     try:
         reader.start()
-        while (status := launcher.status(job_id)).state in ("running", "pending"):
+        answered = time.monotonic()
+        while True:
+            try:
+                status = launcher.status(job_id)
+            except LaunchError as error:  # the shards run on while it does not answer
+                if time.monotonic() - answered > _SILENT_S:
+                    raise LaunchError(f"{error.message}; the shards were not stopped", hint=error.hint) from error
+            else:
+                answered = time.monotonic()
+                if status.state not in ("running", "pending"):
+                    break
             if stop.wait(0.2):
                 session.out.note("stopping the shards; they save their groups")
                 launcher.cancel(job_id)
@@ -103,8 +117,11 @@ def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | No
 
 
 def _show(session: Session, launcher: Launcher, job_id: str) -> None:
-    for line in launcher.logs(job_id, follow=True):
-        session.out.note(line)
+    try:
+        for line in launcher.logs(job_id, follow=True):
+            session.out.note(line)
+    except AtroposError as error:
+        session.out.warning(f"its lines are not shown: {error.message}", error.hint)
 
 
 def _failure(name: str, status: JobStatus, again: str) -> LaunchError:

@@ -21,7 +21,8 @@ from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.components import close_part, make_environment
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.scoring import Scorer

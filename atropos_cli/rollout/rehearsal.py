@@ -16,7 +16,8 @@ from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.components import close_part
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
@@ -80,7 +81,7 @@ async def _opened(plan: Plan, environment: Environment, registry: Registry, foun
 
 
 def _judge(failures: Sequence[RolloutFailure], found: Rehearsal) -> None:
-    """Say each failure once. A reset that fails is told of every task, and what asks a model has none here."""
+    """Say each failure once. A reset that fails is reported for every task, and what asks a model has none here."""
     for reason in failures:
         text = f"{reason.type}: {reason.message}"
         if reason.type in _BACKEND or reason.stage == "generate":

@@ -1,4 +1,4 @@
-"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+"""Execute a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
 
     run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
 
@@ -27,10 +27,11 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.rollout.resume import DoneTasks, twice
+from atropos_cli.rollout.resume import DoneTasks, doubled_group
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
@@ -52,16 +53,15 @@ def run_gen(
 ) -> RunSummary:
     """Generate the plan's groups into a run folder (None: to standard output) and return the summary.
 
-    Raises AtroposError for what ends the whole run; the folder then holds every finished group and can be
-    resumed. The summary's state is "interrupted" after Ctrl-C or SIGTERM, and "failed" when more rollouts
-    failed than the plan allows or none succeeded.
+    Raises AtroposError for what ends the whole run; it can then be resumed. The summary's state is "interrupted"
+    after Ctrl-C or SIGTERM, and "failed" when more rollouts failed than the plan allows or none succeeded.
     """
     run_dir = None if folder is None else open_run(folder, resume=resume, overwrite=overwrite)
     loop = LoopThread()
     try:
         runner = Runner(plan, run_dir, registry, reporter or SilentReporter())
         loop.on_stuck = runner.give_up
-        with stopped_by_signals(lambda: loop.soon(runner.on_signal), drain=plan.execution.drain):
+        with stopped_by_signals(lambda: loop.soon(runner.on_signal), lambda: runner.drain):
             return loop.call(runner.run())
     finally:
         loop.close()
@@ -70,7 +70,7 @@ def run_gen(
 
 
 class Runner:
-    """One attempt at carrying out a plan."""
+    """One session of executing a plan."""
 
     def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
         self.plan = plan
@@ -105,9 +105,14 @@ class Runner:
             async with parts_of as parts:
                 if await self._begin(parts):
                     await self._roll_all(parts)
-        except Abort as abort:
-            self._error = abort.error
+        except (Abort, Draining) as end:  # Draining: a signal came before the parts were open
+            self._error = end.error if isinstance(end, Abort) else None
         return self._end()
+
+    @property
+    def drain(self) -> float:
+        """Seconds that groups get to end after a signal; none are running while models are loaded."""
+        return 0.0 if self._run is None else self.plan.execution.drain
 
     async def _begin(self, parts: Parts) -> bool:
         """Fix the model in the plan, find what is done, and only then write anything. False: stopped meanwhile."""
@@ -121,7 +126,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
             if not self.done.add(index):
-                raise twice(folder, make_group_id(digest, index))
+                raise doubled_group(folder, make_group_id(digest, index))
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -296,8 +301,8 @@ class Runner:
         """Stop; at once when it is the second time."""
         self._signals += 1
         if self._signals == 1:
-            seconds = f"{self.plan.execution.drain:.0f} s"
-            self._event("stopping", f"stopping: running groups get {seconds}; again to stop now")
+            waits = f"running groups get {self.drain:.0f} s; again to stop now"
+            self._event("stopping", "stopping: no group has started" if self._run is None else f"stopping: {waits}")
         self._stop.set()
         if self.dispatcher is not None:
             self.dispatcher.draining = True
@@ -321,7 +326,7 @@ class Runner:
             self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
-        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        """Report now and then, and keep summary.json fresh for readers outside."""
         written = time.monotonic()
         while True:
             self.reporter.progress(self._snapshot())
@@ -345,7 +350,7 @@ class Runner:
         return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
 
     def _summary(self, state: RunState) -> RunSummary:
-        sessions = self.whole.earlier.and_now(self._session())
+        sessions = self.whole.earlier.with_session(self._session())
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,
@@ -362,7 +367,7 @@ class Runner:
         )
 
     def _end(self) -> RunSummary:
-        """Write the summary and tell everybody; raise what ended the run."""
+        """Write the summary and notify all observers; raise what ended the run."""
         if self.run_dir is not None:
             try:
                 self.run_dir.check_present()
@@ -379,15 +384,14 @@ class Runner:
                 self.run_dir.promote()
             elif self.run_dir.final is not None and holds_run(self.run_dir.folder):
                 kept = self.run_dir.folder
-                self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
+                self._event("kept", f"the old run stays; the new one is in {kept} (resume it with -o {kept} --resume)")
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
         self.failures.tell(self._event, failed=state == "failed" and self._error is None)
-        if self._bug is not None:
-            raise self._bug
-        if self._error is not None:
-            raise self._error
+        for error in (self._bug, self._error):
+            if error is not None:
+                raise error
         return summary
 
     def _state(self) -> RunState:

@@ -26,6 +26,10 @@ DIGITS = "from atropos_authoring.digits import Digits\n"
 SCRIPTED = "--backend scripted --backend.replies 7"
 # line -> exit code, words of the answer
 WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
+    # whatever is wrong with a line, its command shows its options
+    "job submit --on": (2, ("requires an argument", "hint: atropos job submit --help")),
+    f"gen arithmetic {SCRIPTED} --limit 0": (2, ("expected at least 1, got 0", "hint: atropos gen --help")),
+    "slurm submit --dry-run -- job list": (2, ("is no command for a batch job", "hint: atropos slurm submit --help")),
     # verbs of other tools
     "init": (2, ("init is new environment here", "missing argument 'NAME'", "atropos new --help")),
     "scaffold my-env": (2, ("atropos new environment NAME",)),

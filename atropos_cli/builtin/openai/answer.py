@@ -100,14 +100,15 @@ def read_answer(
     choices = _in_order(choices)[:n]
     notes = Notes(choices=len(choices))
     usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
-    tokens_used = usage.get("completion_tokens") if n == 1 else None
+    written = _count(usage, "completion_tokens")
+    tokens_used = written if n == 1 else None
     completions = tuple(_completion(choice, chat, with_tokens, tokens_used, notes) for choice in choices)
     if limit is not None:
-        notes.stopped_at_max_tokens = _stopped_at(limit, completions, usage.get("completion_tokens"))
+        notes.stopped_at_max_tokens = _stopped_at(limit, completions, written)
     if prompt_ids is None and with_tokens:
         prompt_ids = _prompt_ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"), notes)
-    prompt_tokens = usage.get("prompt_tokens")
-    if type(prompt_tokens) is not int:
+    prompt_tokens = _count(usage, "prompt_tokens")
+    if prompt_tokens is None:
         prompt_tokens = len(prompt_ids) if prompt_ids is not None else None
     billed = _billed(usage)
     return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens, usage=billed), notes
@@ -115,26 +116,33 @@ def read_answer(
 
 def _billed(usage: dict[str, Any]) -> TokenUsage | None:
     """The counts of `usage`, those that are counts; None where the server does not say how much it wrote."""
-
-    def count(holder: Any, *names: str) -> int | None:
-        values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
-        return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
-
-    completion = count(usage, "completion_tokens")
-    prompt = count(usage, "prompt_tokens")
+    completion = _count(usage, "completion_tokens")
+    prompt = _count(usage, "prompt_tokens")
     if completion is None or prompt is None:
         return None
-    cached = count(usage.get("prompt_tokens_details"), "cached_tokens")
-    reasoning = count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if len(usage) == 2 + ("total_tokens" in usage):
+        return TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cached_tokens=count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
-        reasoning_tokens=count(usage, "reasoning_tokens") if reasoning is None else reasoning,
+        cached_tokens=_count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
+        reasoning_tokens=_count(usage, "reasoning_tokens") if reasoning is None else reasoning,
     )
 
 
-def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:
+def _count(holder: Any, *names: str) -> int | None:
+    """The first of these fields that can be a number of tokens; servers write -1, null and floats too."""
+    if isinstance(holder, dict):
+        for name in names:
+            value = holder.get(name)
+            if type(value) is int and 0 <= value < 2**53:
+                return value
+    return None
+
+
+def _stopped_at(limit: int, completions: Sequence[Completion], used: int | None) -> int:
     """How many ended by themselves, as the server says, with exactly as many tokens as they might have."""
     full = used == limit * len(completions)  # of all of them together: where single counts are not known
     return sum(
@@ -154,14 +162,16 @@ def _not_json(body: bytes) -> str:
 
 
 def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Choices by their index; as they came when the indices are no use."""
+    """Choices by their index; in the order of arrival when the indices are useless."""
     indices = [choice.get("index") for choice in choices]
     if all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices):
         return sorted(choices, key=lambda choice: choice["index"])
     return choices
 
 
-def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: Any, notes: Notes) -> Completion:
+def _completion(
+    choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: int | None, notes: Notes
+) -> Completion:
     said = next((choice[key] for key in _FINISH_KEYS if choice.get(key) is not None), None)
     finish_reason = finish_of(said) if isinstance(said, str | dict) else None
     if finish_reason == "error":
@@ -175,7 +185,7 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
     if span is not None:
         count: int | None = len(span.ids)
     else:
-        count = tokens_used if type(tokens_used) is int else None
+        count = tokens_used
     if chat:
         message = _message(choice.get("message"), finish_reason, span, notes)
     else:
@@ -187,7 +197,7 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
 
 
 def _broken_off(said: Any) -> NoAnswer:
-    """SGLang tells beside the reason what happened: a prompt that is too long, say."""
+    """SGLang names the cause beside the reason: a prompt that is too long, say."""
     if not isinstance(said, dict):
         return NoAnswer(f"a completion with finish_reason {said!r}")
     kind, words = said.get("type"), error_words(said)
@@ -301,7 +311,7 @@ def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
 
 
 def _logprobs(source: Any) -> tuple[list[Any] | None, list[Any] | None]:
-    """The logprob of each sampled token, and their ids where they stand beside or inside the token texts."""
+    """The logprob of each sampled token, and their ids where they are beside or inside the token texts."""
     if not isinstance(source, dict):
         return None, None
     content = source.get("content")
@@ -327,7 +337,7 @@ def _is_id(token: Any) -> bool:
 
 
 def _ids_from_texts(texts: list[Any]) -> list[Any] | None:
-    """The numbers in "token_id:123"; a text of another form stays as it is, which is no id."""
+    """The numbers in "token_id:123"; a text of another form stays as it is; that is not an id."""
     if not texts:
         return None
     return [int(text[9:]) if _is_id(text) and _DIGITS.fullmatch(text, 9) else text for text in texts]

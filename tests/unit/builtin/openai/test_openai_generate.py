@@ -368,6 +368,16 @@ async def test_contents(message: dict[str, Any], content: str, reasoning: str | 
     assert completion.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("count", [-1, None, 2.5, "3", True, 10**30])
+async def test_counts_that_count_nothing_cost_no_rollout(count: Any) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    with MockServer([chat("42", usage=usage)]) as server:
+        async with opened(server) as backend:
+            answer = await backend.generate(ask())
+    assert answer.completions[0].message.content == "42"
+    assert (answer.prompt_tokens, answer.completions[0].completion_tokens, answer.usage) == (None, None, None)
+
+
 async def test_half_surrogates_from_the_server_are_cleaned() -> None:
     body = '{"choices": [{"index": 0, "message": {"content": "a\\ud83d b \\ud83d\\ude00"}, "finish_reason": "stop"}]}'
     with MockServer([{"text": body}]) as server:
