@@ -389,9 +389,9 @@ class Runner:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
         self.failures.tell(self._event, failed=state == "failed" and self._error is None)
-        for error in (self._bug, self._error):
-            if error is not None:
-                raise error
+        for wrong in (self._bug, self._error):
+            if wrong is not None:
+                raise wrong
         return summary
 
     def _state(self) -> RunState:
