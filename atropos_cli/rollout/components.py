@@ -39,21 +39,9 @@ class Parts:
     ledger: Ledger
     pushed: Pushed | None = None
 
-    @property
-    def held(self) -> bool:
-        """Does a trainer have enough to do, so that no more groups should start?"""
-        return self.pushed is not None and self.pushed.held
-
-    async def flush(self, stopped: Callable[[], object]) -> None:
-        """Wait until a trajectory server has the stored groups; after a signal the next session sends the rest."""
-        if self.pushed is None:
-            return
-        while self.pushed.pending:
-            if stopped():
-                return
-            await asyncio.sleep(0.05)
-        if self.pushed.error is not None and not stopped():
-            raise Abort(self.pushed.error)
+    def most(self, bound: int) -> int:
+        """How many groups may be open; none more while a trainer has enough to do."""
+        return 0 if self.pushed is not None and self.pushed.held else bound
 
 
 @contextlib.asynccontextmanager
@@ -103,6 +91,8 @@ async def open_parts(
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
         yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, pushed)
+        if pushed is not None:
+            await pushed.flush(stop)
 
 
 def make_environment(plan: Plan, registry: Registry) -> Environment:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
-from atropos_cli.errors import AtroposError, DataError
+from atropos_cli.errors import DataError
 from atropos_cli.io.sources import Source
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.delivery import Sender
 from atropos_cli.rollout.sessions import read_group
+from atropos_cli.rollout.stopping import Abort
 
 
 class Pushed(Writer):
@@ -83,14 +84,14 @@ class Pushed(Writer):
     def held(self) -> bool:
         return self._sender.held
 
-    @property
-    def pending(self) -> bool:
-        return self._sender.pending
-
-    @property
-    def error(self) -> AtroposError | None:
-        """The error that ended the sending."""
-        return self._sender.error
+    async def flush(self, stop: asyncio.Event) -> None:
+        """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""
+        while self._sender.pending:
+            if stop.is_set():
+                return
+            await asyncio.sleep(0.05)
+        if self._sender.error is not None and not stop.is_set():
+            raise Abort(self._sender.error)
 
     def close(self) -> None:
         self._writer.close()

@@ -173,7 +173,6 @@ class Runner:
         try:
             await self._pump(parts)
             await self._drain()
-            await parts.flush(lambda: self._signals or self._error)
         finally:
             for task in (watcher, *self._open):
                 task.cancel()
@@ -190,8 +189,7 @@ class Runner:
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
                 return
-            busy = len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers
-            if not room or busy or parts.held:
+            if not room or len(self._open) >= parts.most(bound) or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue
