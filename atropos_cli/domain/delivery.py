@@ -34,4 +34,6 @@ class Delivery(Frozen):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("expected http://HOST:PORT")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a plan holds no passwords: give the server's token by ATROPOS_SERVE__TOKEN")
         return url.rstrip("/")
