@@ -51,6 +51,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
     "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
+    "serve": LazyCommand("", "Serve trajectories: groups in, batches out.", JOBS, "atropos-serve"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
     "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.delivery import Delivery
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import RolloutTracking
 
@@ -134,6 +135,7 @@ class Plan(RunPlan):
     writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+    delivery: Delivery = Field(default_factory=Delivery)
     prices: JsonDict = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
@@ -141,6 +143,8 @@ class Plan(RunPlan):
         data: dict[str, Any] = handler(self)
         if not self.tracking.trackers:
             data.pop("tracking", None)
+        if self.delivery.to is None:
+            data.pop("delivery", None)
         return data
 
     def identity(self) -> JsonDict:
@@ -148,7 +152,7 @@ class Plan(RunPlan):
 
         `limit` is left out (a run may be made longer), and so are where the model is served and who is told of it.
         """
-        beside = {"execution", "tracking", "prices", "limit", "atropos_version", "writer", "backend"}
+        beside = {"execution", "tracking", "delivery", "prices", "limit", "atropos_version", "writer", "backend"}
         data = self.model_dump(mode="json", exclude=beside)
         data["backend"] = {"name": self.backend.name}
         for ref in (data["environment"], *data["rewards"]):

@@ -19,6 +19,7 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
+from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.stopping import Abort, ended_by
 
@@ -36,6 +37,11 @@ class Parts:
     rewards: list[Reward]
     dispatcher: Dispatcher
     ledger: Ledger
+    pushed: Pushed | None = None
+
+    def most(self, bound: int) -> int:
+        """How many groups may be open; none more while a trainer has enough to do."""
+        return 0 if self.pushed is not None and self.pushed.held else bound
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +60,8 @@ async def open_parts(
     rewards = component_rewards(plan.rewards, own, registry)
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
+    pushed = None if plan.delivery.to is None else Pushed(writer, plan, environment.name, on_event)
+    writer = pushed or writer
     backend = make_backend(plan, registry)
     check_limit(plan)
     ledger = Ledger(plan)
@@ -80,7 +88,11 @@ async def open_parts(
                 on_event("cache", f"replies are kept in {folder}, told apart by {told_by}")
         stack.callback(writer.close)
         plan = plan.model_copy(update={"model": backend.model or plan.model})
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)
+        if pushed is not None:
+            pushed.wakes(dispatcher.demand_changed.set)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, pushed)
+        if pushed is not None:
+            await pushed.flush(stop)
 
 
 def make_environment(plan: Plan, registry: Registry) -> Environment:

@@ -53,6 +53,7 @@ def build_plan(
         writer=ComponentRef(name=registry.find("writer", settings.writer).name),
         execution=settings.execution,
         tracking=settings.tracking,
+        delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
     )
 

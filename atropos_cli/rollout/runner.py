@@ -189,7 +189,7 @@ class Runner:
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
                 return
-            if not room or len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+            if not room or len(self._open) >= parts.most(bound) or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue

@@ -188,8 +188,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
         add(Flag("train", setting, (_SINGULAR.get(setting.key, setting.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
-        if flag.option.path[0] == "tracking":
-            continue  # those of [train] are the command's
+        if flag.option.path[0] in ("tracking", "delivery"):
+            continue  # the trackers are those of [train], and rollouts of a training stay with it
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")
