@@ -20,6 +20,7 @@ from atropos_cli.cli.environments import (
 )
 from atropos_cli.cli.lazy import SWITCHES, add_common, command_of
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
+from atropos_cli.cli.roles import role_buckets, role_flags
 from atropos_cli.config import commands
 from atropos_cli.config.settings import TrainSettings
 from atropos_cli.console.session import Session
@@ -150,6 +151,7 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
+    buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
     installed = {item.name for item in registry.registrations("trainer")}
     if not installed and lenient:
         return [*buckets, train]  # help is there before a trainer is
@@ -225,7 +227,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             add(Flag("trainer", option, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)
-    for flag in reward_flags(buckets) if method == "grpo" else ():
+    for flag in [*reward_flags(buckets), *role_flags(buckets)] if method == "grpo" else ():
         add(flag)
     environment = by_name["env"]
     for number, option in enumerate(environment.options if method == "grpo" else ()):

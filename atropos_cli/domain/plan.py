@@ -108,6 +108,22 @@ class Execution(Frozen):
         return text
 
 
+class RoleRef(Frozen):
+    """Who plays a role. backend None: the policy, with this sampling; the limits are then the run's."""
+
+    backend: ComponentRef | None = None
+    model: str | None = None
+    sampling: Sampling = Field(default_factory=Sampling)
+    workers: int = Field(default=8, ge=1)
+    retries: int = Field(default=5, ge=0)
+    request_timeout: float = Field(default=600.0, gt=0)
+
+    def identity(self) -> JsonDict:
+        """The part that decides what it says."""
+        name = None if self.backend is None else self.backend.name
+        return {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+
+
 class Plan(Frozen):
     """A resolved run. `digest` covers what is produced, not how fast or where."""
 
@@ -129,12 +145,15 @@ class Plan(Frozen):
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
     prices: JsonDict = Field(default_factory=dict)
+    roles: dict[str, RoleRef] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
-    def _without_empty_tracking(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if not self.tracking.trackers:
             data.pop("tracking", None)
+        if not self.roles:
+            data.pop("roles", None)
         return data
 
     def identity(self) -> JsonDict:
@@ -145,6 +164,8 @@ class Plan(Frozen):
         beside = {"execution", "tracking", "prices", "limit", "atropos_version", "writer", "backend"}
         data = self.model_dump(mode="json", exclude=beside)
         data["backend"] = {"name": self.backend.name}
+        if self.roles:
+            data["roles"] = {name: role.identity() for name, role in self.roles.items()}
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)
             ref.pop("access", None)

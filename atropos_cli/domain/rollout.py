@@ -54,6 +54,7 @@ class Rollout(Frozen):
 
     rewards: each reward's raw value by name. reward: their weighted sum, None when failed.
     metrics: values worth reporting that train nothing. info: what the episode reports at its end.
+    parse_failures: calls of tools that could not be read or do not fit their schemas, by kind; None for none.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Rollout(Frozen):
     metrics: dict[str, float] = Field(default_factory=dict)
     info: JsonDict = Field(default_factory=dict)
     usage: Usage = Field(default_factory=Usage)
+    parse_failures: dict[str, int] | None = None
     stop_reason: StopReason | None = None
     failure: RolloutFailure | None = None
 

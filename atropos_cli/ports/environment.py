@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -84,6 +85,23 @@ class TaskStream(Sequence[Task]):
             index += 1
 
 
+class RoleModel(Protocol):
+    """The model that plays a role: a user, an opponent, a judge. See `Environment.roles`."""
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Completion]:
+        """Exactly n completions, under the limits and retries of the role and the deadline of the group."""
+
+    async def reply(self, messages: Sequence[Message]) -> Message:
+        """One reply, without tokens: ready to be shown to another model."""
+
+
 class Episode(ABC):
     """One rollout of a task. Methods may be plain or async; the engine calls them one at a time.
 
@@ -96,6 +114,12 @@ class Episode(ABC):
     choices: Sequence[str] = ()
     """Where there are any, the model's next reply is exactly one of these texts. Needs a backend that can do that."""
 
+    tools: Sequence[JsonDict] = ()
+    """OpenAI function schemas of the tools that the model may call in its next reply. Its calls come parsed."""
+
+    models: Mapping[str, RoleModel] = MappingProxyType({})
+    """By role. Set by the engine before reset(); a role without a model of its own is played by the policy."""
+
     stop_reason: StopReason | None = None
     """Set to "step_limit" before returning None from step() when the episode was cut off."""
 
@@ -106,6 +130,13 @@ class Episode(ABC):
     @abstractmethod
     def step(self, reply: Message) -> MaybeAwaitable[Sequence[Message] | None]:
         """Take the model's reply; return what it sees next, or None when the episode is over."""
+
+    def malformed(self, reply: Message, fault: str) -> MaybeAwaitable[Sequence[Message] | None]:
+        """Like step(), for a reply that calls tools in a way that cannot be read; fault is an error of `ToolParse`.
+
+        By default the reply is an ordinary text.
+        """
+        return self.step(reply)
 
     def result(self) -> JsonDict:
         """What rewards and reports should know of the finished episode; becomes `rollout.info`."""
@@ -142,6 +173,7 @@ class GroupContext(Protocol):
     seed: int
     rng: random.Random
     sampling: Sampling
+    models: Mapping[str, RoleModel]
 
     async def generate(
         self,
@@ -198,7 +230,8 @@ class Environment(ABC):
     """A source of tasks, and the rules by which a rollout is played and rewarded.
 
     Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
-    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training).
+    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training),
+    `roles` (names of other models that it asks, with the options --role.NAME.OPTION).
     One object serves a whole run; it is opened once and may be asked for tasks and episodes
     concurrently from one event loop.
     """
@@ -206,6 +239,7 @@ class Environment(ABC):
     name: ClassVar[str]
     Config: ClassVar[type[BaseModel]] = Config
     rewards: ClassVar[Sequence[Reward | str]] = ()
+    roles: ClassVar[Sequence[str]] = ()
     splits: ClassVar[Sequence[str]] = ("train",)
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""

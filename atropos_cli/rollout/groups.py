@@ -9,90 +9,43 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar, Unpack
 
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.plan import Plan, Sampling
-from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
-from atropos_cli.ports.environment import Environment, Episode, SingleTurn
+from atropos_cli.ports.environment import Environment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.advantages import advantages
+from atropos_cli.rollout.asking import exactly, together
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.rollout.prefill import Wishes, check_wishes, turn_seed, whole, wishes
+from atropos_cli.rollout.episodes import EpisodeState, with_tools
+from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
+from atropos_cli.rollout.roles import Role, RoleModels
 from atropos_cli.rollout.scoring import Scorer
-from atropos_cli.rollout.systematic import place_of
-from atropos_cli.rollout.tokens import TokenTrail, checked_ids, checked_logprobs, with_prompt
+from atropos_cli.rollout.tokens import checked_ids, checked_logprobs, with_prompt
 
 T = TypeVar("T")
 
 
-def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> RolloutFailure:
-    """The failure record of an exception. owner: the plugin's function that was called."""
-    if isinstance(error, GroupDeadline):
-        return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
-    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
-    return failed if stage == "generate" else failed.at(place_of(error, owner))
-
-
-class _EpisodeState:
-    """One rollout while it is played."""
-
-    def __init__(self, number: int, episode: Episode) -> None:
-        self.number = number
-        self.episode = episode
-        self.messages: list[Message] = []
-        self.trail = TokenTrail()
-        self.failure: RolloutFailure | None = None
-        self.stop: StopReason | None = None
-        self.prompt_tokens: int | None = None
-        self.completion_tokens: int | None = None
-        self.requests = 0
-        self.retries = 0
-        self.over = False
-
-    def asks(self) -> tuple[list[Message], Wishes]:
-        """What the next request holds."""
-        return self.messages, wishes(self.episode)
-
-    def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
-        self.failure = failure(stage, error, owner)
-        self.over = True
-
-    def take(self, generation: Generation, completion: Completion, span: TokenSpan | None) -> Message:
-        """Append the reply; hang the prompt's tokens on the last message before it."""
-        if span is not None and self.messages:
-            self.messages[-1] = self.messages[-1].model_copy(update={"tokens": span})
-        reply, reason = completion.message, finish_of(completion.finish_reason)
-        if reply.finish_reason != reason:
-            reply = reply.model_copy(update={"finish_reason": reason})
-        self.messages.append(reply)
-        self.trail.extend(reply)
-        if completion is generation.completions[0]:
-            # A prompt that n samples share is paid for once.
-            self.prompt_tokens = _add(self.prompt_tokens, generation.prompt_tokens)
-        self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
-        self.stop = "incomplete" if reason is None else cut_by(reason)
-        return reply
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all groups of a run share."""
+    """What all groups of a run share. roles: those that have a model of their own, or sampling."""
 
     plan: Plan
     digest: str
     env_name: str
     dispatcher: Dispatcher
     scorer: Scorer
+    roles: Mapping[str, Role] = field(default_factory=dict)
 
 
 class GroupRoller:
@@ -100,6 +53,7 @@ class GroupRoller:
 
     def __init__(self, run: Run, index: int) -> None:
         plan = run.plan
+        self._run = run
         self.plan = plan
         self.index = index
         self.group_id = make_group_id(run.digest, index)
@@ -108,7 +62,7 @@ class GroupRoller:
         self.seed = random.Random(f"{plan.seed}/{index}").getrandbits(31)
         self.rng = random.Random(self.seed)
         self.budget: GroupBudget = run.dispatcher.budget()
-        self._run = run
+        self.models: Mapping[str, RoleModel] = self._models("group")
         self._dispatcher = run.dispatcher
         self._scorer = run.scorer
         self._samples = 0
@@ -177,29 +131,36 @@ class GroupRoller:
         """group_size independent episodes of the task, one group."""
         states = await self._open_episodes(environment, task)
         try:
-            await _all(self._reset(state) for state in states)
+            await together(self._reset(state) for state in states)
             await self._play(states)
             self.over = len(states)
-            rollouts = [self._rollout(task, state) for state in states]
+            rollouts = [state.rollout(self.group_id, task) for state in states]
+            task = with_tools(task, states)
         finally:
-            await _all(_close(state) for state in states)
+            await together(_close(state) for state in states)
         yield self.group(task, await self.score(task, rollouts))
 
-    async def _open_episodes(self, environment: Environment, task: Task) -> list[_EpisodeState]:
-        states: list[_EpisodeState] = []
+    async def _open_episodes(self, environment: Environment, task: Task) -> list[EpisodeState]:
+        states: list[EpisodeState] = []
         for number in range(self.group_size):
             try:
-                states.append(_EpisodeState(number, episode_of(environment, task)))
+                states.append(EpisodeState(number, episode_of(environment, task)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                state = _EpisodeState(number, SingleTurn(task))
+                state = EpisodeState(number, SingleTurn(task))
                 state.fail("reset", error, environment.episode)
                 states.append(state)
         return states
 
-    async def _reset(self, state: _EpisodeState) -> None:
+    def _models(self, asker: int | str) -> RoleModels:
+        """The models by role, for the group or one of its rollouts."""
+        run = self._run
+        return RoleModels(run.roles, run.dispatcher, self.budget, run.plan.sampling, f"{self.seed}/{asker}")
+
+    async def _reset(self, state: EpisodeState) -> None:
         if state.over:
             return
         try:
+            state.episode.models = self._models(state.number)
             messages = state.episode.reset()
             if inspect.isawaitable(messages):
                 messages = await self._in_time(messages)
@@ -207,7 +168,7 @@ class GroupRoller:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("reset", error, state.episode.reset)
 
-    async def _play(self, states: list[_EpisodeState]) -> None:
+    async def _play(self, states: list[EpisodeState]) -> None:
         """Ask for the first replies together where all see the same, then let every rollout go its own way."""
         alive = [state for state in states if not state.over]
         if not alive:
@@ -217,12 +178,15 @@ class GroupRoller:
         if shared:
             await self._first_replies(alive)
         if any(not state.over for state in alive):
-            await _all(self._continue(state) for state in alive if not state.over)
+            await together(self._continue(state) for state in alive if not state.over)
 
-    async def _first_replies(self, alive: list[_EpisodeState]) -> None:
+    async def _first_replies(self, alive: list[EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
+        asked = alive[0].wishes()
+        for state in alive[1:]:
+            state.offers(asked)
         try:
-            generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
+            generations = await self.sample(alive[0].messages, n=len(alive), **asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for state in alive:
                 state.fail("generate", error)
@@ -245,7 +209,7 @@ class GroupRoller:
                 if isinstance(state.episode, SingleTurn):
                     await self._step(state, reply)
 
-    async def _continue(self, state: _EpisodeState) -> None:
+    async def _continue(self, state: EpisodeState) -> None:
         """Play one rollout to its end: step with the reply at hand, ask for the next one."""
         while True:
             if state.messages[-1].role == "assistant":
@@ -255,7 +219,7 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                asked = wishes(state.episode, turn_seed(self.seed, state.number, len(state.messages)))
+                asked = state.wishes(turn_seed(self.seed, state.number, len(state.messages)))
                 generation = (await self.sample(state.messages, **asked))[0]
             except ContextOverflow as error:
                 self._overflow(state, error)
@@ -268,7 +232,7 @@ class GroupRoller:
                 state.retries += self.budget.retries - before
             state.take(generation, generation.completions[0], state.trail.prompt_span(generation.prompt_ids))
 
-    def _overflow(self, state: _EpisodeState, error: ContextOverflow) -> None:
+    def _overflow(self, state: EpisodeState, error: ContextOverflow) -> None:
         """An episode that outgrows the context ends truncated and keeps its turns; with no turn it is a failure."""
         if any(message.role == "assistant" for message in state.messages):
             state.stop = "context_length"
@@ -276,13 +240,16 @@ class GroupRoller:
         else:
             state.fail("generate", error)
 
-    async def _step(self, state: _EpisodeState, reply: Message) -> None:
+    async def _step(self, state: EpisodeState, reply: Message) -> None:
         try:
-            result = state.episode.step(reply)
+            read = state.read(reply)
+            method = "step" if read.fault is None else "malformed"
+            episode = state.episode
+            result = episode.step(read.message) if read.fault is None else episode.malformed(read.message, read.fault)
             if inspect.isawaitable(result):
                 result = await self._in_time(result)
             if result:
-                result = messages_of(state.episode, "step", result)
+                result = messages_of(state.episode, method, result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("environment", error, state.episode.step)
             return
@@ -305,41 +272,17 @@ class GroupRoller:
                 raise GroupDeadline from error
             raise
 
-    def _rollout(self, task: Task, state: _EpisodeState) -> Rollout:
-        info: JsonDict = {}
-        metrics: dict[str, float] = {}
-        if state.failure is None:
-            try:
-                info, metrics = state.episode.result(), state.episode.metrics()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                state.fail("environment", error)
-        return Rollout(
-            id=f"{self.group_id}/{state.number}",
-            task_id=task.id,
-            messages=tuple(state.messages),
-            info=info,
-            metrics=metrics,
-            usage=Usage(
-                prompt_tokens=state.prompt_tokens,
-                completion_tokens=state.completion_tokens,
-                requests=state.requests,
-                retries=state.retries,
-            ),
-            stop_reason=None if state.failure else state.stop,
-            failure=state.failure,
-        )
-
     async def sample(
         self,
         messages: Sequence[Message],
         *,
         n: int = 1,
         sampling: Sampling | None = None,
-        tools: Sequence[JsonDict] | None = None,
         **asked: Unpack[Wishes],
     ) -> list[Generation]:
         """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
+        tools = asked.get("tools")
         request = GenerateRequest(
             messages=tuple(messages),
             n=n,
@@ -350,14 +293,7 @@ class GroupRoller:
             prefill=asked.get("prefill", ""),
             choices=tuple(asked.get("choices", ())),
         )
-        check_wishes(self._dispatcher.backend, request)
-        generations: list[Generation] = []
-        if n == 1 or self._dispatcher.backend.capabilities.n is not False:
-            generations.append(await self._dispatcher.generate(request, self.budget))
-        missing = n - sum(len(generation.completions) for generation in generations)
-        if missing > 0:
-            singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
-            generations += await _all(self._dispatcher.generate(single, self.budget) for single in singles)
+        generations = await exactly(self._dispatcher, request, self.budget, lambda: self._next_seed(1))
         return [whole(generation, request.prefill) for generation in generations] if request.prefill else generations
 
     def _next_seed(self, n: int) -> int:
@@ -366,25 +302,7 @@ class GroupRoller:
         return seed
 
 
-async def _all(coroutines: Iterable[Any]) -> list[Any]:
-    """Run together; the first error cancels the rest and is raised as it is. One alone runs in place."""
-    pending = list(coroutines)
-    if len(pending) == 1:
-        return [await pending[0]]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in pending]
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-    return [task.result() for task in tasks]
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-async def _close(state: _EpisodeState) -> None:
+async def _close(state: EpisodeState) -> None:
     try:
         result = state.episode.close()
         if inspect.isawaitable(result):
@@ -392,9 +310,3 @@ async def _close(state: _EpisodeState) -> None:
     except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
         if state.failure is None:
             state.fail("environment", error)
-
-
-def _add(total: int | None, more: int | None) -> int | None:
-    if more is None:
-        return total
-    return more if total is None else total + more

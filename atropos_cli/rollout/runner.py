@@ -27,10 +27,12 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import GroupRoller, Run, failure
+from atropos_cli.rollout.episodes import failure
+from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, twice
+from atropos_cli.rollout.roles import described
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
@@ -132,7 +134,7 @@ class Runner:
             self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
         parts.ledger.on_reached = self._stop.set
-        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
+        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards), parts.roles)
         self.reporter.started(plan, self.total, self.done.count)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
         # What is alive now stays alive: the collector need not look at it again for every group.
@@ -353,6 +355,7 @@ class Runner:
             groups_total=self.total,
             groups_resumed=self.resumed,
             backend=self._parts.backend.describe() if self._parts else {},
+            roles=described(self._parts.roles, self.plan.model) if self._parts else {},
             error=str(self._error) if self._error else None,
             **sessions.fields(self._parts.rewards if self._parts else ()),
             **(self._parts.ledger.fields() if self._parts else {}),

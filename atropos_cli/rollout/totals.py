@@ -26,6 +26,8 @@ _NUMBERS = (
     "completion_tokens",
 )
 _COUNTERS = ("failures", "stop_reasons", "counts")
+_LATER_COUNTERS = ("parse_failures",)
+"""Not in the files of earlier versions, whose runs had none."""
 _MEANS = ("reward", "rewards", "metrics")
 
 
@@ -46,6 +48,7 @@ class Totals:
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
+        self.parse_failures: Counter[str] = Counter()
         self.reward = Moments()
         self.rewards: dict[str, Moments] = {}
         self.metrics: dict[str, Moments] = {}
@@ -82,6 +85,7 @@ class Totals:
             self.completion_tokens += usage.completion_tokens or 0
             if rollout.stop_reason is not None:
                 self.stop_reasons[rollout.stop_reason] += 1
+            self.parse_failures.update(rollout.parse_failures or {})
             if rollout.failure is not None:
                 self.written_failed += 1
                 self.failures[f"{rollout.failure.stage}:{rollout.failure.type}"] += 1
@@ -145,6 +149,7 @@ class Totals:
             "rollouts_failed": self.rollouts_failed,
             "failures": dict(self.failed.most_common()),
             "stop_reasons": dict(self.stop_reasons.most_common()),
+            "parse_failures": dict(self.parse_failures.most_common()),
             "reward_mean": self.reward.mean if self.reward.n else None,
             "reward_std": self.reward.std,
             "zero_std_groups": self.zero_std_groups,
@@ -158,7 +163,7 @@ class Totals:
     def state(self) -> JsonDict:
         """What was counted of the groups file, as JSON that `from_state` reads. Lost tasks are in failures.jsonl."""
         numbers: JsonDict = {name: getattr(self, name) for name in _NUMBERS}
-        numbers |= {name: dict(getattr(self, name)) for name in _COUNTERS}
+        numbers |= {name: dict(getattr(self, name)) for name in (*_COUNTERS, *_LATER_COUNTERS)}
         named = {"reward": {"": self.reward}, "rewards": self.rewards, "metrics": self.metrics}
         for kind, moments in named.items():
             numbers[kind] = {name: one.state() for name, one in moments.items() if one.n}  # type: ignore[misc]
@@ -172,6 +177,8 @@ class Totals:
             setattr(totals, name, int(state[name]))
         for name in _COUNTERS:
             getattr(totals, name).update({str(key): int(count) for key, count in state[name].items()})
+        for name in _LATER_COUNTERS:
+            getattr(totals, name).update({str(key): int(count) for key, count in state.get(name, {}).items()})
         read = {kind: {str(name): Moments.from_state(row) for name, row in state[kind].items()} for kind in _MEANS}
         totals.reward = read["reward"].get("", totals.reward)
         totals.rewards, totals.metrics = read["rewards"], read["metrics"]

@@ -20,7 +20,7 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import DataError
 from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.components import close_part
+from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.systematic import FailureWatch
 

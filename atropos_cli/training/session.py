@@ -22,7 +22,7 @@ from atropos_cli.io.rundir import RunDir
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
-from atropos_cli.rollout.components import close_part, make_backend, open_backend
+from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.loopthread import LoopThread
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.stopping import Abort

@@ -1,0 +1,136 @@
+"""One rollout while it is played: its messages, tokens, costs and calls, and how it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import StopReason, cut_by, finish_of
+from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
+from atropos_cli.domain.task import Task
+from atropos_cli.ports.backend import Completion, Generation
+from atropos_cli.ports.environment import Episode
+from atropos_cli.redaction import redacted
+from atropos_cli.rollout.dispatch import GroupDeadline
+from atropos_cli.rollout.prefill import Wishes, wishes
+from atropos_cli.rollout.systematic import place_of
+from atropos_cli.rollout.tokens import TokenTrail
+from atropos_cli.rollout.toolcalls import TOOLS, ReadReply, joined, read_reply
+
+
+def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> RolloutFailure:
+    """The failure record of an exception. owner: the plugin's function that was called."""
+    if isinstance(error, GroupDeadline):
+        return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
+    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
+    return failed if stage == "generate" else failed.at(place_of(error, owner))
+
+
+class EpisodeState:
+    """One rollout while it is played."""
+
+    def __init__(self, number: int, episode: Episode) -> None:
+        self.number = number
+        self.episode = episode
+        self.messages: list[Message] = []
+        self.trail = TokenTrail()
+        self.failure: RolloutFailure | None = None
+        self.stop: StopReason | None = None
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.requests = 0
+        self.retries = 0
+        self.over = False
+        self.tools: tuple[JsonDict, ...] = ()
+        """All that were offered so far."""
+        self._offered: tuple[JsonDict, ...] = ()
+        self._calls = 0
+        self._parse_failures: Counter[str] = Counter()
+
+    def asks(self) -> tuple[list[Message], Wishes]:
+        """What the next request holds."""
+        return self.messages, wishes(self.episode)
+
+    def wishes(self, seed: int | None = None) -> Wishes:
+        """What the episode asks of its next reply, which is then read with the tools that were offered."""
+        asked = wishes(self.episode, seed)
+        self.offers(asked)
+        return asked
+
+    def offers(self, asked: Wishes) -> None:
+        """Note the tools of a request."""
+        self._offered = tuple(asked.get("tools") or ())
+        self.tools = joined(self.tools, self._offered)
+
+    def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
+        self.failure = failure(stage, error, owner)
+        self.over = True
+
+    def take(self, generation: Generation, completion: Completion, span: TokenSpan | None) -> Message:
+        """Append the reply; hang the prompt's tokens on the last message before it."""
+        if span is not None and self.messages:
+            self.messages[-1] = self.messages[-1].model_copy(update={"tokens": span})
+        reply, reason = completion.message, finish_of(completion.finish_reason)
+        if reply.finish_reason != reason:
+            reply = reply.model_copy(update={"finish_reason": reason})
+        self.messages.append(reply)
+        self.trail.extend(reply)
+        if completion is generation.completions[0]:
+            # A prompt that n samples share is paid for once.
+            self.prompt_tokens = _add(self.prompt_tokens, generation.prompt_tokens)
+        self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
+        self.stop = "incomplete" if reason is None else cut_by(reason)
+        return reply
+
+    def read(self, reply: Message) -> ReadReply:
+        """The reply with its calls parsed; what is wrong with them is counted."""
+        read = read_reply(reply, self._offered, self._calls)
+        self._calls += len(read.message.tool_calls or ())
+        self._parse_failures.update(read.failures)
+        return read
+
+    def rollout(self, group_id: str, task: Task) -> Rollout:
+        """The record of the rollout, which has ended."""
+        info: JsonDict = {}
+        metrics: dict[str, float] = {}
+        if self.failure is None:
+            try:
+                info, metrics = self.episode.result(), self.episode.metrics()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+                self.fail("environment", error)
+        return Rollout(
+            id=f"{group_id}/{self.number}",
+            task_id=task.id,
+            messages=tuple(self.messages),
+            info=info,
+            metrics=metrics,
+            usage=Usage(
+                prompt_tokens=self.prompt_tokens,
+                completion_tokens=self.completion_tokens,
+                requests=self.requests,
+                retries=self.retries,
+            ),
+            parse_failures=dict(self._parse_failures) or None,
+            stop_reason=None if self.failure else self.stop,
+            failure=self.failure,
+        )
+
+
+def with_tools(task: Task, states: list[EpisodeState]) -> Task:
+    """The task with the tools that its episodes offered, where readers of groups look for them."""
+    tools: tuple[JsonDict, ...] = ()
+    for state in states:
+        tools = joined(tools, state.tools)
+    if not tools or TOOLS in task.info:
+        return task
+    made: Task = task.replace(info={**task.info, TOOLS: list(tools)})
+    return made
+
+
+def _add(total: int | None, more: int | None) -> int | None:
+    if more is None:
+        return total
+    return more if total is None else total + more
