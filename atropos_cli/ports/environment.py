@@ -117,6 +117,9 @@ class Episode(ABC):
     tools: Sequence[JsonDict] = ()
     """OpenAI function schemas of the tools that the model may call in its next reply. Its calls come parsed."""
 
+    tools_in_prompt: bool = False
+    """Are the tools described in the messages? Requests then leave them out; calls are read all the same."""
+
     models: Mapping[str, RoleModel] = MappingProxyType({})
     """By role. Set by the engine before reset(); a role without a model of its own is played by the policy."""
 

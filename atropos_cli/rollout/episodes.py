@@ -56,14 +56,9 @@ class EpisodeState:
 
     def wishes(self, seed: int | None = None) -> Wishes:
         """What the episode asks of its next reply, which is then read with the tools that were offered."""
-        asked = wishes(self.episode, seed)
-        self.offers(asked)
-        return asked
-
-    def offers(self, asked: Wishes) -> None:
-        """Note the tools of a request."""
-        self._offered = tuple(asked.get("tools") or ())
+        self._offered = tuple(self.episode.tools)
         self.tools = joined(self.tools, self._offered)
+        return wishes(self.episode, seed)
 
     def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
         self.failure = failure(stage, error, owner)

@@ -182,9 +182,7 @@ class GroupRoller:
 
     async def _first_replies(self, alive: list[EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
-        asked = alive[0].wishes()
-        for state in alive[1:]:
-            state.offers(asked)
+        asked, *_ = [state.wishes() for state in alive]
         try:
             generations = await self.sample(alive[0].messages, n=len(alive), **asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure

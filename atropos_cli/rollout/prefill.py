@@ -26,7 +26,7 @@ class Wishes(TypedDict, total=False):
 def wishes(episode: Episode, seed: int | None = None) -> Wishes:
     """What it asks of the next reply."""
     asked: Wishes = {"prefill": episode.prefill, "choices": episode.choices}
-    if episode.tools:
+    if episode.tools and not episode.tools_in_prompt:
         asked["tools"] = tuple(episode.tools)
     return asked if seed is None else {**asked, "seed": seed}
 
