@@ -22,7 +22,7 @@ from atropos_cli.domain.base import JsonDict
 from atropos_cli.errors import PluginError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_HEADER = re.compile(r"\s*(?:args|arguments|parameters|returns?|raises|yields|examples?)\s*:\s*$", re.IGNORECASE)
+_HEADER = re.compile(r"\s*(?:args|arguments|parameters|returns?|raises|yields|examples?)\s*:\s*$|\s*:\w", re.IGNORECASE)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 
 
