@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from atropos_cli.config.sources import Bucket
     from atropos_cli.console.commands import Flag
 
-_LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+_LIVE_ONLY = frozenset({"roles", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
