@@ -13,8 +13,3 @@ def folder(name: str) -> Path:
         if candidate.is_dir():
             return candidate
     raise FileNotFoundError(f"this installation of atropos-cli has no {name} folder")
-
-
-def laptop_preset() -> Path:
-    """The settings of a training that names neither model, environment nor data."""
-    return folder("templates") / "laptop.toml"

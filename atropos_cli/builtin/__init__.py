@@ -26,18 +26,18 @@ def atropos_register_backends() -> Iterator[ComponentSpec]:
 @hookimpl
 def atropos_register_writers() -> Iterator[ComponentSpec]:
     yield ComponentSpec(
-        "writer", "jsonl", "atropos_cli.builtin.writers:JsonlWriter", summary="One JSON line per group; can resume."
+        "writer", "jsonl", "atropos_cli.io.groupfile:JsonlWriter", summary="One JSON line per group; can resume."
     )
     yield ComponentSpec(
         "writer",
         "jsonl.zst",
-        "atropos_cli.builtin.writers:ZstWriter",
+        "atropos_cli.io.groupfile:ZstWriter",
         summary="The same lines, compressed with Zstandard.",
         requires=("zstandard",),
         extra="zst",
     )
     yield ComponentSpec(
-        "writer", "stdout", "atropos_cli.builtin.writers:StdoutWriter", summary="One JSON line per group, to stdout."
+        "writer", "stdout", "atropos_cli.io.groupfile:StdoutWriter", summary="One JSON line per group, to stdout."
     )
 
 

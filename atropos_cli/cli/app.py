@@ -44,19 +44,17 @@ COMMANDS: dict[str, LazyCommand] = {
     "prompt-gen": LazyCommand(
         f"{_COMMANDS}.prompt_gen:prompt_gen", "Make rows of problems, for verl and TRL's GRPO.", DATA
     ),
-    "push": LazyCommand(f"{_COMMANDS}.push:push", "Push rows or a run to the Hugging Face hub, with a card.", DATA),
+    "push": LazyCommand("", "Push rows or a run to the Hugging Face hub, with a card.", DATA, "atropos-hub"),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
-    "train": LazyCommand(f"{_COMMANDS}.train:app", "Train on live environments or on data: grpo, sft, dpo.", TRAINING),
-    "reevaluate": LazyCommand(
-        f"{_COMMANDS}.reevaluate:reevaluate", "Evaluate the stored checkpoints of a training run.", TRAINING
-    ),
-    "journal": LazyCommand(f"{_COMMANDS}.journal:journal", "List training and evaluation runs, as Markdown.", TRAINING),
+    "train": LazyCommand("", "Train on live environments or on data: grpo, sft, dpo.", TRAINING, "atropos-training"),
+    "reevaluate": LazyCommand("", "Evaluate the stored checkpoints of a training run.", TRAINING, "atropos-tracking"),
+    "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
     "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
     "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),
-    "pipeline": LazyCommand(f"{_COMMANDS}.pipeline:app", "Carry out steps that depend on each other.", JOBS),
+    "pipeline": LazyCommand("", "Carry out steps that depend on each other.", JOBS, "atropos-pipeline"),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),

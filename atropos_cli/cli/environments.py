@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from atropos_cli.console.command import Command
 from atropos_cli.console.commands import entries_of, set_signature
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
-from atropos_cli.jobs.order import is_planner
+from atropos_cli.jobs.order import is_planner, makes_plan
 
 if TYPE_CHECKING:
     from atropos_cli.cli.backends import Unnamed
@@ -175,20 +175,59 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
         options = {} if use.own is None or use.looks else {"options": resolved.models[use.own.name]}
         return use.action(Chosen(session, registration, environment, resolved, name), **options, **switches)
 
-    set_signature(call, [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()])
+    if is_planner(use.action):
+        makes_plan(call)
     doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
+    return settings_command(
+        call,
+        [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()],
+        name=name,
+        doc=doc or registration.summary or f"Environment {registration.name}.",
+        short=registration.summary,
+        epilog=FOOTER if use.full else None,
+    )
+
+
+def settings_command(
+    call: Callable[..., int | None],
+    parameters: Sequence[inspect.Parameter],
+    *,
+    name: str,
+    doc: str,
+    short: str,
+    epilog: str | None = None,
+) -> Any:
+    """A command whose options were made from models: call gets the values by the names of the parameters."""
+    set_signature(call, parameters)
     command = command_of(
         call,
         name=name,
         cls=EnvironmentCommand,
-        help=doc or registration.summary or f"Environment {registration.name}.",
-        short_help=registration.summary,
-        epilog=FOOTER if use.full else None,
+        help=doc,
+        short_help=short,
+        epilog=epilog,
         context_settings={"token_normalize_func": _dashes},
     )
-    command.makes_plan = is_planner(use.action)
     add_common(command)
     return command
+
+
+def named(
+    args: Sequence[str], buckets: Sequence[Bucket], owners: Mapping[str, str], preset: Path | None = None
+) -> dict[str, str]:
+    """What flags, variables and files give for some options, before anything is parsed. owners: bucket by option."""
+    from atropos_cli.cli.habits import glance
+    from atropos_cli.config.problems import Origin
+    from atropos_cli.config.sources import Entry, collect
+
+    flags = [
+        Entry(bucket, (name,), value, Origin("flag", f"--{name}"), text=True)
+        for name, bucket in owners.items()
+        for value in glance(args, name)
+    ]
+    configs = glance(args, "config")
+    said = collect(buckets, config=Path(configs[-1]) if configs else None, flags=flags, preset=preset)
+    return {entry.path[0]: str(entry.value) for entry in said.entries if owners.get(entry.path[0]) == entry.bucket}
 
 
 def _tell_backend(session: Session, picked: Unnamed, resolved: Resolved, *, looks: bool) -> None:

@@ -67,6 +67,8 @@ def _explain(error: BaseException) -> tuple[int, str, str | None]:
     if (usage := _usage(error)) is not None:
         return usage
     if (invalid := _as_validation(error)) is not None:
+        from atropos_cli.config.explain import validation_text
+
         text = validation_text(invalid)
         named = text.startswith(invalid.title)
         return ExitCode.CONFIG, text if named else f"{invalid.title}.{text}", _first_hint(invalid)
@@ -140,14 +142,6 @@ _HINTS = {
 def _first_hint(error: ValidationError) -> str | None:
     places = ((error.title, str(item["loc"][0])) for item in error.errors(include_url=False) if item["loc"])
     return next((_HINTS[place] for place in places if place in _HINTS), None)
-
-
-def validation_text(error: ValidationError) -> str:
-    """A model's errors in lines of: key, what was expected, what was there."""
-    from atropos_cli.config.explain import failures
-
-    lines = [f"{'.'.join(path) or error.title}: {text}" for path, text in failures(error, {})]
-    return lines[0] if len(lines) == 1 else "\n".join([f"{error.title} is not valid", *(f"  {line}" for line in lines)])
 
 
 def silence_stdout() -> int:

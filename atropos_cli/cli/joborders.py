@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,36 +12,16 @@ from atropos_cli.cli.resolve import check_known, frozen_config, parsed, planned
 from atropos_cli.console.ending import without_option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
-from atropos_cli.jobs.order import Order, PlannedRun
+from atropos_cli.jobs.order import Order, PlannedRun, Wanted
 from atropos_cli.jobs.prepare import RUNS, world_variables
 from atropos_cli.ports.serving import Serve
-
-if TYPE_CHECKING:
-    from atropos_cli.domain.job import Resources
 
 _REFUSED = frozenset({"job", "slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
 _DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
 """Stands for servers whose addresses are known when the job runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a job is to be, besides its command; see Order. check: refuse a command that cannot run."""
-
-    resources: Resources
-    serve: Serve | None = None
-    check: bool = True
-    name: str | None = None
-    folder: Path | None = None
-    after: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-    options: dict[str, str] = field(default_factory=dict)
-    start_timeout: float = 1800.0
-    max_requeues: int = 10
-    cwd: Path = field(default_factory=Path.cwd)
-
-
-def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str) -> Order:
+def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, example: str = "") -> Order:
     """Resolve the command as it would be carried out now. Raises UsageError, ConfigError."""
     words = tuple(command[1:] if command and command[0] == "atropos" else command)
     if not words or words[0].startswith("-"):

@@ -1,10 +1,9 @@
-"""What the commands about jobs share: carry out a job plan, show and submit a job, wait for it, say how it stands."""
+"""What the commands about jobs share: carry out a job plan, wait for it, say how it stands."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from atropos_cli.cli.runs import flattened
 from atropos_cli.console.ending import again, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
+from atropos_cli.jobs.face import Face
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
@@ -73,30 +73,6 @@ def carry_out_job(path: Path, session: Session, *, on: str, dry_run: bool = Fals
     data_stream().flush()
     # Not ours to translate: the code of a user's program is any number.
     raise typer.Exit(code)
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """The command group that a user called: `job`, or the name of a launcher, in whose terms hints are given."""
-
-    words: tuple[str, ...] = ("job",)
-
-    def line(self, *words: str | Path) -> str:
-        """A command of this group, for a shell."""
-        return shell(*self.words, *words)
-
-
-def print_submitted(out: Output, job: Submitted, launcher: Launcher, face: Face, *, as_json: bool) -> None:
-    """A job was submitted: its id is the output."""
-    if as_json:
-        found = {"id": job.id, "name": job.name, "folder": str(job.folder)}
-        call = launcher.call(job.spec)
-        out.json({**found, **({"script": call[-1]} if call else {})})
-        return
-    out.note(f"folder {job.folder}")
-    for words in ("status", "cancel"):
-        out.note(f"  {face.line(words, job.id)}")
-    end(out, f"job {job.id}", face.line("logs", "-f", job.id), data=True)
 
 
 def wait_for(out: Output, launcher: Launcher, job: Submitted, face: Face, *, as_json: bool) -> int:

@@ -194,7 +194,7 @@ _COMPLETION = ("install_completion", "show_completion")  # the whole program's, 
 def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     """A runnable command made of a typer.Typer, a function or a finished command, with the common options added."""
     if isinstance(loaded, typer.Typer):
-        loaded.rich_markup_mode = None
+        _as_ours(loaded)
         command: Any = typer.main.get_command(loaded)
     elif hasattr(loaded, "make_context"):
         command = loaded
@@ -209,6 +209,15 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
     command.short_help = command.short_help or summary
     add_common(command)
     return command
+
+
+def _as_ours(app: typer.Typer) -> None:
+    """Groups of a plugin answer unknown commands as ours do, in plain text, unless they name a class of their own."""
+    app.rich_markup_mode = None
+    app.info.cls = app.info.cls or Group
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _as_ours(group.typer_instance)
 
 
 def command_of(function: Callable[..., Any], *, name: str, cls: type[TyperCommand] = Command, **settings: Any) -> Any:

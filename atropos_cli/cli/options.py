@@ -77,9 +77,7 @@ def all_flags(
         core += settings_flags(by_name[SETTINGS])
     if BACKEND in by_name:
         core += backend_flags(by_name[BACKEND])
-    taken = {"help", *SWITCHES, *SHARED_BACKEND}
-    for parameter in extra.values():
-        taken |= {name.lstrip("-") for name in declared(parameter)}
+    taken = taken_names(extra) | {*SHARED_BACKEND}
     for flag in core:
         taken |= {*flag.names, *(negated(name) for name in flag.names if flag.option.kind == "bool")}
     environment = environment_flags(by_name[ENVIRONMENT], taken) if ENVIRONMENT in by_name else []
@@ -102,6 +100,11 @@ def foreign_flags(buckets: Sequence[Bucket]) -> dict[str, inspect.Parameter]:
         for name in SHARED_BACKEND
         if name not in known
     }
+
+
+def taken_names(extra: Mapping[str, inspect.Parameter]) -> set[str]:
+    """The names that no flag made from a model can have. extra: the command's own parameters."""
+    return {"help", *SWITCHES} | {name.lstrip("-") for parameter in extra.values() for name in declared(parameter)}
 
 
 def declared(parameter: inspect.Parameter) -> list[str]:

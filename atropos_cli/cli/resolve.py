@@ -18,7 +18,7 @@ import typer
 from atropos_cli.cli import habits
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, UsageError
-from atropos_cli.jobs.order import PlannedRun
+from atropos_cli.jobs.order import PlannedRun, is_planner
 from atropos_cli.redaction import looks_secret, names_a_secret
 
 _SET_BY_COMMANDS = ("WORLD_SIZE",)
@@ -45,7 +45,7 @@ class CommandLine:
 
         check False: what is wrong beside the plan (data that is not there yet) does not matter.
         """
-        if not getattr(self.command, "makes_plan", False):
+        if not is_planner(self.command.callback):
             return None
         taken: list[PlannedRun] = []
         self.session.take = taken.append

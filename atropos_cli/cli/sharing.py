@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.dataio import SHARING, RepositoryOptions
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, UsageError
-from atropos_cli.paths import home, shell
+from atropos_cli.paths import home
 
 if TYPE_CHECKING:
-    from atropos_cli.io.hub import HubTarget
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
-
-SHARING = "Passing it on"
-
-
-class RepositoryOptions(CommandOptions):
-    """A repository of the hub."""
-
-    private: bool = option(False, "A new repository is private.", panel=SHARING)
-    revision: str | None = option(None, "Branch to push to.", panel=SHARING, metavar="BRANCH")
-    license: str | None = option(
-        None,
-        "License in the card, as in apache-2.0; default: what stands there, else unknown.",
-        panel=SHARING,
-        metavar="ID",
-    )
+    from atropos_cli.ports.sharing import Share
 
 
 class RecipeOptions(CommandOptions):
@@ -59,27 +45,30 @@ class Sharing:
     """What is to be done with the rows once they are written. failure: what of it did not work."""
 
     recipes: tuple[str, ...] = ()
-    hub: HubTarget | None = None
+    repository: str = ""
+    hub: Share | None = None
     failure: AtroposError | None = None
     url: str | None = None
 
     @classmethod
-    def of(cls, options: RecipeOptions) -> Sharing:
-        """As asked for. Raises UsageError."""
-        from atropos_cli.io.hub import HubTarget
-
+    def of(cls, options: RecipeOptions, session: Session) -> Sharing:
+        """As asked for. Raises UsageError, ComponentNotFound."""
         more = options if isinstance(options, SharingOptions) else SharingOptions()
         if options.push_to_hub is None and (more.private or more.revision or more.license):
             raise UsageError("--private, --revision and --license need --push-to-hub", hint="add --push-to-hub REPO")
-        target = None
+        made = cls(tuple(dict.fromkeys(options.recipes)))
         if options.push_to_hub is not None:
-            target = HubTarget(options.push_to_hub, more.private, more.revision, more.license)
-            target.check()
-        return cls(tuple(dict.fromkeys(options.recipes)), target)
+            from atropos_cli.plugins.sharing import open_share
+            from atropos_cli.ports.sharing import Repository
+
+            made.repository = options.push_to_hub
+            asked = Repository(made.repository, more.private, more.revision, more.license)
+            made.hub = open_share(session.registry, asked)
+        return made
 
     def output(self, given: str | None) -> str | None:
         """The output: what was given, or a file named like the repository."""
-        return f"{self.hub.repo.rpartition('/')[2]}.jsonl" if given is None and self.hub is not None else given
+        return f"{self.repository.rpartition('/')[2]}.jsonl" if given is None and self.hub is not None else given
 
     def form(self, given: str | None, default: str, *, text: bool = False) -> str:
         """The shape of the rows: what was given, or what the recipe's program reads best. text: they will be text."""
@@ -90,7 +79,7 @@ class Sharing:
 
     def check(self, spec: OutputSpec | None, shape: str) -> None:
         """Before the work. Raises AtroposError for what cannot be done afterwards."""
-        from atropos_cli.io import hub, recipes
+        from atropos_cli.io import recipes
         from atropos_cli.io.upload import is_elsewhere, local_name
 
         if spec is None or not (self.recipes or self.hub):
@@ -106,7 +95,7 @@ class Sharing:
             path = Path(home(local_name(spec.target)))
             recipes.check_place(name, path, overwrite=spec.overwrite, validation=bool(spec.validation))
         if self.hub is not None:
-            hub.check(self.hub)
+            self.hub.check()
 
     def share(self, output: DataOutput, card: Mapping[str, Any], session: Session) -> list[str]:
         """Write the recipes, push the rows; returns the recipes' paths. What fails is told by `settle`."""
@@ -138,7 +127,7 @@ class Sharing:
             files.setdefault(split, []).append(path)
         try:
             given = output.spec.target if output.place is None else output.place.url
-            self.url = push_files(self.hub, given, files, card)
+            self.url = self.hub.push(given, files, card)
             session.out.note(f"pushed: {self.url}")
         except AtroposError as error:
             self.failure = error
@@ -147,14 +136,3 @@ class Sharing:
         """Raise what did not work; the rows themselves are there."""
         if self.failure is not None:
             raise self.failure
-
-
-def push_files(
-    target: HubTarget, given: str, files: Mapping[str, Sequence[Path]], card: Mapping[str, Any], name: str | None = None
-) -> str:
-    """Push files under the name of the output that was given; returns the address. Raises AtroposError."""
-    from atropos_cli.io import hub
-
-    again = shell("push", given, target.repo, *target.as_flags(), *(("--name", name) if name is not None else ()))
-    stem = Path(given.rstrip("/")).name.partition(".")[0]
-    return hub.push(target, name or hub.config_name(stem), files, card, again=again)

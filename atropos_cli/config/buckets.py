@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from atropos_cli.config.options import options_of
 from atropos_cli.config.roles import RoleOptions
-from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.config.settings import GenSettings
 from atropos_cli.config.sources import Bucket
 
 SETTINGS = "settings"
@@ -104,22 +104,3 @@ def role_prefix(name: str) -> str:
 def is_role_name(name: str) -> bool:
     """May a role have this name? It is part of flags, keys and variables."""
     return re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is not None
-
-
-def train_bucket(model: type[TrainSettings] = TrainSettings) -> Bucket:
-    """[train]: what to train on, for how long, judged by what. model: with the command's own options besides."""
-    return Bucket(name=TRAIN, label="atropos train", model=model, section="train", prefix="TRAIN__")
-
-
-def trainer_bucket(model: type[BaseModel], names: tuple[str, ...], installed: Collection[str] = ()) -> Bucket:
-    """[trainer] and [trainers.NAME]: hyperparameters."""
-    return Bucket(
-        name=TRAINER,
-        label=f"trainer {names[0]!r}",
-        model=model,
-        section="trainer",
-        table="trainers",
-        prefix="TRAINER__",
-        names=names,
-        installed=installed,
-    )

@@ -121,3 +121,9 @@ def option_at(options: Mapping[tuple[str, ...], Option], loc: tuple[str, ...]) -
         if found is not None:
             return found
     return None
+
+
+def validation_text(error: ValidationError) -> str:
+    """A model's errors in lines of: key, what was expected, what was there."""
+    lines = [f"{'.'.join(path) or error.title}: {text}" for path, text in failures(error, {})]
+    return lines[0] if len(lines) == 1 else "\n".join([f"{error.title} is not valid", *(f"  {line}" for line in lines)])

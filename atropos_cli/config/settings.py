@@ -9,8 +9,7 @@ from pydantic import Field, field_validator
 from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
-from atropos_cli.domain.tracking import RolloutTracking, Tracking
-from atropos_cli.domain.training import HealthRules
+from atropos_cli.domain.tracking import RolloutTracking
 
 
 class GenSettings(Frozen):
@@ -55,33 +54,3 @@ class GenSettings(Frozen):
         if not isinstance(value, str | dict):
             raise ValueError("expected a file of prices, or a section [prices]")
         return read_prices(value)
-
-
-class TrainSettings(Tracking):
-    """What `atropos train` can be told beyond the trainer's own options and those of the rollouts.
-
-    How it is tracked may stand in [tracking] as well, as for `gen`.
-    """
-
-    env: str | None = Field(
-        default=None, description="Environment to roll out while training (grpo); its options are --env.NAME."
-    )
-    data: tuple[str, ...] = Field(
-        default=(), description="Run folder or file to train on, repeatable: rollouts, rows of sft-gen or dpo-gen."
-    )
-    trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
-    steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
-    prompts_per_step: int = Field(
-        default=8, ge=1, description="Groups (grpo) or rows (sft, dpo) that make one optimiser step."
-    )
-    evals: tuple[str, ...] = Field(
-        default=(),
-        description="Suite to evaluate on, as [LABEL=]ENV[:option=value,...]; also split, limit, samples, "
-        "temperature, max_tokens. Always before and after training.",
-    )
-    eval_every: int | None = Field(default=None, ge=1, description="Evaluate every so many steps as well.")
-    save_every: int | None = Field(
-        default=None, ge=1, description="Checkpoint every so many steps; default: ten times in a run."
-    )
-    keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
-    health: HealthRules = Field(default_factory=HealthRules)

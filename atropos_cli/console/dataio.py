@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from atropos_cli.io.sources import Source
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
 
-READING, WRITING = "Reading", "Output"
+READING, WRITING, SHARING = "Reading", "Output", "Passing it on"
 
 Inputs = Annotated[
     list[str],
@@ -234,6 +234,19 @@ def write_cards(output: DataOutput, card: Card, session: Session) -> dict[str, A
     except DataError as error:
         session.out.warning(error.message, error.hint)
     return data
+
+
+class RepositoryOptions(CommandOptions):
+    """A repository of the hub."""
+
+    private: bool = option(False, "A new repository is private.", panel=SHARING)
+    revision: str | None = option(None, "Branch to push to.", panel=SHARING, metavar="BRANCH")
+    license: str | None = option(
+        None,
+        "License in the card, as in apache-2.0; default: what stands there, else unknown.",
+        panel=SHARING,
+        metavar="ID",
+    )
 
 
 class Ticker:

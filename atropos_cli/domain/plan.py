@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import RolloutTracking
 
 AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
@@ -29,6 +28,13 @@ class ComponentRef(Frozen):
     dist: str | None = None
     version: str | None = None
     config: JsonDict = Field(default_factory=dict)
+
+    def served(self, urls: tuple[str, ...]) -> ComponentRef:
+        """A backend's reference with the addresses of servers that were not known when the plan was made."""
+        if not urls or "base_url" not in self.config:
+            return self
+        served: ComponentRef = self.replace(config={**self.config, "base_url": list(urls)})
+        return served
 
 
 class RewardRef(ComponentRef):
@@ -124,7 +130,7 @@ class RoleRef(Frozen):
         return {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
 
 
-class Plan(Frozen):
+class Plan(RunPlan):
     """A resolved run. `digest` covers what is produced, not how fast or where."""
 
     schema_version: int = 1
@@ -170,9 +176,3 @@ class Plan(Frozen):
             ref.pop("version", None)
             ref.pop("access", None)
         return data
-
-    @property
-    def digest(self) -> str:
-        """sha256 over the canonical JSON of the identity, in hex."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Literal
 
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import Tracking
 
 Method = Literal["grpo", "sft", "dpo"]
@@ -41,7 +40,7 @@ class HealthRules(Frozen):
     plateau_gain: float = Field(default=0.01, ge=0, description="Gain in mean reward that counts as better.")
 
 
-class TrainPlan(Frozen):
+class TrainPlan(RunPlan):
     """A resolved training run.
 
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
@@ -90,9 +89,3 @@ class TrainPlan(Frozen):
         if self.rollouts is not None:
             data["rollouts"] = self.rollouts.identity()
         return data
-
-    @property
-    def digest(self) -> str:
-        """sha256 over the canonical JSON of the identity, in hex."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()

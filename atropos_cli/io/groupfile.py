@@ -1,4 +1,4 @@
-"""groups.jsonl (or groups.jsonl.zst): one scored group a line, appended, repaired and indexed.
+"""The writers of scored groups: groups.jsonl (or groups.jsonl.zst), appended, repaired and indexed; standard output.
 
 Recovery after a crash: a torn end, and groups of a task whose final group is missing, go to
 `<name>.torn`; then the file holds whole tasks only, and the run goes on behind them.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from atropos_cli.errors import DataError
 from atropos_cli.io.append import AppendLog, move_tail
 from atropos_cli.io.index import OffsetIndex, checksum
 from atropos_cli.io.jsonvalue import parse
+from atropos_cli.ports.writer import Writer
+from atropos_cli.streams import data_stream
 
 log = logging.getLogger("atropos.run")
 
@@ -240,3 +243,53 @@ class ZstGroupFile(GroupFile):
 
     def _line_number(self, end: int) -> int:
         return sum(1 for _, line_end, _ in self._lines(0) if line_end <= end)
+
+
+class JsonlWriter(Writer):
+    """groups.jsonl in the run folder: one group a line."""
+
+    name = "jsonl"
+    filename = "groups.jsonl"
+    _file_class: type[GroupFile] = GroupFile
+    _file: GroupFile | None = None
+
+    def open(self, folder: Path | None, *, prefix: str, fsync: str = "interval") -> Iterator[int]:
+        if folder is None:
+            raise DataError(f"writer {self.name!r} needs a run folder", hint="give --output a folder")
+        self._file = self._file_class(folder / str(self.filename), prefix=prefix, fsync=fsync)
+        return self._file.recover()
+
+    def write(self, groups: tuple[ScoredGroup, ...]) -> None:
+        assert self._file is not None
+        self._file.write(groups)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class ZstWriter(JsonlWriter):
+    """groups.jsonl.zst: the same lines, one zstd frame a task."""
+
+    name = "jsonl.zst"
+    filename = "groups.jsonl.zst"
+    _file_class = ZstGroupFile
+
+
+class StdoutWriter(Writer):
+    """Groups as JSON lines on standard output, for a pipe. Nothing can be resumed."""
+
+    name = "stdout"
+
+    def open(self, folder: Path | None, *, prefix: str, fsync: str = "interval") -> Iterator[int]:
+        return iter(())
+
+    def write(self, groups: tuple[ScoredGroup, ...]) -> None:
+        # Past the stream's own buffer: a reader that goes away must be seen now, as BrokenPipeError.
+        view = memoryview(b"".join(encode_group(group) + b"\n" for group in groups))
+        fd = data_stream().fileno()
+        while view:
+            view = view[os.write(fd, view) :]
+
+    def close(self) -> None:
+        return None

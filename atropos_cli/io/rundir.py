@@ -8,7 +8,7 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +16,7 @@ from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.run import FailureRecord, RunSummary
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import AppendLog, atomic_write
 from atropos_cli.io.jsonvalue import read_object
@@ -25,15 +26,6 @@ from atropos_cli.paths import real_target
 from atropos_cli.redaction import redacted, redacted_json
 
 P = TypeVar("P", bound=BaseModel)
-
-
-class _Stored(Protocol):
-    """A plan of any command."""
-
-    @property
-    def digest(self) -> str: ...
-    def identity(self) -> JsonDict: ...
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
 def now() -> str:
@@ -56,7 +48,7 @@ class RunDir:
         self._log: AppendLog | None = None
         self.attempt = 1 + _count_starts(folder / "log.jsonl")
 
-    def write_plan(self, plan: _Stored) -> None:
+    def write_plan(self, plan: RunPlan) -> None:
         """plan.json, with the digest beside the plan."""
         data: JsonDict = redacted_json({"digest": plan.digest, **plan.model_dump(mode="json")})
         atomic_write(self.folder / "plan.json", json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
@@ -282,7 +274,7 @@ def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
     check_same_identity(old, new, folder)
 
 
-def check_same_identity(old: _Stored, new: _Stored, folder: Path) -> None:
+def check_same_identity(old: RunPlan, new: RunPlan, folder: Path) -> None:
     """Refuse to go on with a run under another plan. Raises PlanChanged with the differing keys."""
     if old.digest == new.digest:
         return

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atropos_cli.domain.job import Component, Resources
-from atropos_cli.domain.plan import Plan
-from atropos_cli.domain.training import TrainPlan
+from atropos_cli.domain.runplan import RunPlan
+from atropos_cli.ports.serving import Serve
 
 A = TypeVar("A", bound=Callable[..., Any])
 _MARK = "makes_plan"
@@ -24,12 +24,29 @@ class PlannedRun:
     how long running groups may take in the end.
     """
 
-    plan: Plan | TrainPlan
+    plan: RunPlan
     output: Path | None = None
     overwrite: bool = False
     processes: int = 1
     complete: bool = True
     own_drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job is to be, besides its command; see Order. check: refuse a command that cannot run."""
+
+    resources: Resources
+    serve: Serve | None = None
+    check: bool = True
+    name: str | None = None
+    folder: Path | None = None
+    after: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    start_timeout: float = 1800.0
+    max_requeues: int = 10
+    cwd: Path = field(default_factory=Path.cwd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
-from atropos_cli.domain.training import TrainPlan
+from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import write_orders
 from atropos_cli.io.remote import make_folder
@@ -51,7 +51,7 @@ def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
         store_plan(own, place)
 
 
-def store_plan(plan: Plan | TrainPlan, folder: Path) -> None:
+def store_plan(plan: RunPlan, folder: Path) -> None:
     """Write plan.json, which `atropos run` carries out there. Raises ConfigError when a secret would stand in it."""
     make_folder(folder)
     data = {"digest": plan.digest, **plan.model_dump(mode="json")}

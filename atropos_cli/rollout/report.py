@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -100,24 +99,3 @@ class Rolling:
     rollouts_done: int
     requests_in_flight: int
     completion_tokens: int
-
-
-class TrainWatcher(Protocol):
-    """Is told how training goes on. Methods must return quickly and not raise; rolling() comes from another thread."""
-
-    def say(self, text: str) -> None: ...
-    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...
-    def rolling(self, rolling: Rolling) -> None: ...
-
-
-class SilentWatcher:
-    """Says nothing."""
-
-    def say(self, text: str) -> None:
-        return None
-
-    def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None:
-        return None
-
-    def rolling(self, rolling: Rolling) -> None:
-        return None

@@ -20,7 +20,7 @@ from atropos_cli.paths import shell, shell_word
 from atropos_cli.runs.counting import count_groups, metric_ends
 from atropos_cli.runs.find import EVALUATION, PLAN, holds_rollouts, shards
 from atropos_cli.runs.state import SETTLED, State, state_of, written_at
-from atropos_cli.training.records.summary import FILE as TRAIN_FILE
+from atropos_cli.training.summary import FILE as TRAIN_FILE
 
 Kind = Literal["gen", "eval", "train"]
 KINDS: tuple[Kind, ...] = ("gen", "eval", "train")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from atropos_cli.io.sources import GROUPS
-from atropos_cli.training.records.summary import FILE as TRAIN_FILE
+from atropos_cli.training.summary import FILE as TRAIN_FILE
 
 PLAN, EVALUATION, JOB = "plan.json", "eval.json", "job.json"
 

@@ -164,8 +164,7 @@ class RunTracking:
 
     def _samples(self) -> list[JsonDict]:
         """Rollouts of the first groups, in the form that training shows."""
-        from atropos_cli.training.records.samples import MOST_CHARACTERS, plain_cell, spaced
-        from atropos_cli.training.suites import sample_row
+        from atropos_cli.training.samples import MOST_CHARACTERS, plain_cell, sample_row, spaced
 
         most = self.plan.tracking.track_samples
         assert self.folder is not None
@@ -286,7 +285,7 @@ def summary_values(summary: RunSummary, group_size: int) -> dict[str, float | st
 
 def evaluation_values(found: Evaluation) -> dict[str, float]:
     """The results of an evaluation under the names that training gives to those of its suites."""
-    from atropos_cli.training.suites import plain_name
+    from atropos_cli.training.summary import plain_name
 
     values = found.headline()
     estimates = {f"pass@{k}": value for k, value in found.pass_at.items() if k != "1"}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from atropos_cli.evaluation.evaluation import Evaluation, evaluate, read_evaluation
+from atropos_cli.evaluation.evidence import Evidence
+from atropos_cli.evaluation.report import cell, estimate
 from atropos_cli.evaluation.success import NO_VERDICT, TOLERANCE, SuccessRule, one_verdict, parse_threshold, told_by
+from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.analyzer import AnalysisTable, AnalyzedGroup, AnalyzedRollout, Analyzer, Cell
 from atropos_cli.stats.charts import Chart, Line, histogram
 from atropos_cli.stats.estimators import ZERO_SPREAD, CountError, Threshold, expected_best_of_k, pass_at_k, pass_hat_k
@@ -24,14 +28,20 @@ __all__ = [
     "Chart",
     "Correlation",
     "CountError",
+    "Evaluation",
+    "Evidence",
     "Line",
+    "LostTask",
     "Moments",
     "Series",
     "SuccessRule",
     "Threshold",
+    "cell",
     "chart_document",
     "chart_page",
     "escape",
+    "estimate",
+    "evaluate",
     "expected_best_of_k",
     "figure",
     "finite",
@@ -40,5 +50,6 @@ __all__ = [
     "parse_threshold",
     "pass_at_k",
     "pass_hat_k",
+    "read_evaluation",
     "told_by",
 ]

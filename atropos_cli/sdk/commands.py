@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.config.pairs import put_once, variable
+from atropos_cli.config.pairs import json_once, put_once, variable
 from atropos_cli.console.command import Command
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.dataio import (
@@ -25,7 +25,7 @@ from atropos_cli.console.dataio import (
     write_rejects,
 )
 from atropos_cli.console.ending import again, counted, end, shell
-from atropos_cli.console.names import safe_name
+from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.console.output import Output
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import ExitCode
@@ -51,8 +51,10 @@ __all__ = [
     "counted",
     "data_fd",
     "data_stream",
+    "default_run_folder",
     "end",
     "give_back_stdout",
+    "json_once",
     "keep_inputs",
     "option",
     "put_once",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from atropos_cli.datasets.convert.tokenizers import load_tokenizer
 from atropos_cli.domain.base import is_finite, is_value
-from atropos_cli.io.append import atomic_write
+from atropos_cli.io.append import atomic_write, write_orders
 from atropos_cli.io.formats import FORMATS, Format, RowError, detect, read_as
 from atropos_cli.io.grouping import joined
-from atropos_cli.io.jsonvalue import NotJson, kind_of
+from atropos_cli.io.jsonvalue import NotJson, kind_of, read_object
 from atropos_cli.io.jsonvalue import dump as dump_json
 from atropos_cli.io.jsonvalue import parse as parse_json
 from atropos_cli.io.lock import file_lock
 from atropos_cli.io.lost import LostGroups
 from atropos_cli.io.prompting import PROMPT_PARTS, whole_prompt
-from atropos_cli.io.readers import pick_format, read_records
+from atropos_cli.io.readers import ReadLog, ReadOptions, pick_format, read_objects, read_records
 from atropos_cli.io.records import Message as StoredMessage
 from atropos_cli.io.records import Record, StoredRollout, TokenSeq, text_of
 from atropos_cli.io.remote import is_remote, local_copy, make_folder
@@ -30,6 +30,8 @@ __all__ = [
     "Format",
     "LostGroups",
     "NotJson",
+    "ReadLog",
+    "ReadOptions",
     "Record",
     "RowError",
     "Source",
@@ -55,6 +57,8 @@ __all__ = [
     "parse_json",
     "pick_format",
     "read_as",
+    "read_object",
+    "read_objects",
     "read_records",
     "read_values",
     "real_target",
@@ -64,4 +68,5 @@ __all__ = [
     "text_of",
     "thinking_of",
     "whole_prompt",
+    "write_orders",
 ]

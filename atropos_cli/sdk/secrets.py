@@ -13,6 +13,7 @@ from atropos_cli.redaction import (
     names_a_secret,
     redacted,
     redacted_bytes,
+    redacted_json,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "names_a_secret",
     "redacted",
     "redacted_bytes",
+    "redacted_json",
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from atropos_cli.domain.finish import finish_in
 from atropos_cli.domain.tokendata import is_binary
-from atropos_cli.domain.training import EvalSuite, TrainPlan
+from atropos_cli.domain.training import EvalSuite, HealthRules, Method, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 
 __all__ = [
     "EvalSuite",
+    "HealthRules",
+    "Method",
+    "Rule",
     "TrainContext",
     "TrainPlan",
     "TrainResult",

@@ -1,4 +1,7 @@
-"""What every trainer must do, as tests. Subclass TrainerContract and give the class; needs torch and transformers."""
+"""What every trainer must do, as tests. Subclass TrainerContract and give the class.
+
+Needs torch and transformers, and atropos-training: the tests train by the command `atropos train`.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from atropos_cli.config.settings import GenSettings, TrainSettings
-from atropos_cli.domain.plan import Sampling
-from atropos_cli.domain.training import TrainPlan
+from atropos_cli.cli.app import run
+from atropos_cli.cli.resolve import planned
+from atropos_cli.errors import ExitCode
 from atropos_cli.plugins.checks import check_component
 from atropos_cli.plugins.discovery import load_registry
-from atropos_cli.ports.trainer import Trainer, TrainResult
-from atropos_cli.training.build import build_train_plan
-from atropos_cli.training.run import run_train
 
 DIGITS = f"{Path(__file__).with_name('digits.py')}:Digits"
 
@@ -40,10 +40,15 @@ class TrainerContract:
         cls = load_registry().find("trainer", self.target).load()
         check_component("trainer", cls.name, cls, origin="the tests")
 
-    def test_it_checks_a_plan_without_loading_the_model(self, model: str) -> None:
+    def test_it_checks_a_plan_without_loading_the_model(self, model: str, tmp_path: Path) -> None:
         for weights in Path(model).glob("*.safetensors"):
             weights.unlink()
-        plan, trainer = self._plan(model, steps=2)
+        words = self._words(model, tmp_path / "run", 2, None)
+        resolved = planned(words, {}, Path.cwd())
+        assert resolved is not None
+        plan: Any = resolved.plan
+        cls = load_registry().find("trainer", self.target).load()
+        trainer = cls(cls.Config.model_validate(plan.trainer.config))
         began = time.process_time()
         found = trainer.check(plan)
         json.dumps(found)  # shown by --dry-run --json
@@ -52,7 +57,7 @@ class TrainerContract:
     def test_it_learns(self, model: str, tmp_path: Path) -> None:
         """The reward of the last steps is higher than that of the first ones: digits instead of any bytes."""
         result = self._train(model, tmp_path / "run", self.steps)
-        assert result.steps == self.steps
+        assert result["step"] == self.steps
         means = _reward_means(tmp_path / "run", self.steps)
         third = max(1, len(means) // 3)
         assert sum(means[-third:]) / third > sum(means[:third]) / third + 0.05, means
@@ -60,8 +65,8 @@ class TrainerContract:
     def test_the_weights_can_be_loaded(self, model: str, tmp_path: Path) -> None:
         from transformers import AutoModelForCausalLM
 
-        result = self._train(model, tmp_path / "run", 2)
-        AutoModelForCausalLM.from_pretrained(result.output)
+        self._train(model, tmp_path / "run", 2)
+        AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
 
     def test_sigterm_leaves_a_state_to_go_on_from(self, model: str, tmp_path: Path) -> None:
         """The signal comes while the third of six steps rolls; the same numbers come out as without a break."""
@@ -69,27 +74,35 @@ class TrainerContract:
         run, marker = tmp_path / "broken", tmp_path / "interrupted"
         stopped = self._train(model, run, 6, interrupt=marker)
         assert marker.exists()
-        assert stopped.stopped == "interrupted"
-        assert stopped.steps < 6
+        assert stopped["state"] == "interrupted"
+        assert stopped["step"] < 6
         self._train(model, run, 6, interrupt=marker, resume=True)
         assert _losses(run) == pytest.approx(_losses(tmp_path / "whole"), rel=1e-3, abs=1e-5)
 
-    def _plan(self, model: str, *, steps: int, interrupt: Path | None = None) -> tuple[TrainPlan, Trainer]:
-        settings = GenSettings(
-            model=model,
-            backend_options={"chat_template": "plain"},
-            group_size=4,
-            sampling=Sampling(max_tokens=4),
-        )
-        train = TrainSettings(env=DIGITS, trainer=self.target, steps=steps, prompts_per_step=2, save_every=1)
-        options = {"trainer": self.options, "env": {} if interrupt is None else {"interrupt": str(interrupt)}}
-        return build_train_plan("grpo", settings, train, options, load_registry())
+    def _words(self, model: str, folder: Path, steps: int, interrupt: Path | None) -> list[str]:
+        """The command line: everything but the folder is in a file of settings, in which values keep their types."""
+        settings: dict[str, Any] = {
+            "model": model,
+            "group_size": 4,
+            "sampling": {"max_tokens": 4},
+            "backend_options": {"chat_template": "plain"},
+            "train": {"env": DIGITS, "trainer": self.target, "steps": steps, "prompts_per_step": 2, "save_every": 1},
+            "trainer": self.options,
+            "env": {} if interrupt is None else {"interrupt": str(interrupt)},
+        }
+        file = folder.with_name(f"{folder.name}.json")
+        file.write_text(json.dumps(settings))
+        return ["train", "grpo", "--config", str(file), "--output", str(folder)]
 
     def _train(
         self, model: str, folder: Path, steps: int, *, interrupt: Path | None = None, resume: bool = False
-    ) -> TrainResult:
-        plan, trainer = self._plan(model, steps=steps, interrupt=interrupt)
-        return run_train(plan, trainer, folder=folder, registry=load_registry(), begin="resume" if resume else "new")
+    ) -> dict[str, Any]:
+        """Train by `atropos train`, which has to end well or be interrupted; the run's train.json."""
+        words = self._words(model, folder, steps, interrupt)
+        code = run([*words, *(["--resume"] if resume else [])])
+        state: dict[str, Any] = json.loads((folder / "train.json").read_text())
+        assert (code, state["state"]) in ((ExitCode.OK, "finished"), (ExitCode.INTERRUPTED, "interrupted"))
+        return state
 
 
 def tiny_model(folder: Path) -> Path:

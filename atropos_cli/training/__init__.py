@@ -1,7 +1,7 @@
-"""Everything around the optimiser, for every trainer.
+"""The records of trainings, whatever trainer made them: read here, written by the plugin that trains.
 
-build, data     the plan of a training and the rows or rollouts it learns from
-session, live   what a trainer plugin is given: groups, evaluation, checkpoints, stopping
-run, processes  one training from start to end, on one process or several
-records         metrics, samples, health and summary of a training
+metrics, steplog   numbers of each step
+samples            some completions of a step, as they are shown
+curves             charts of the metrics
+summary            the plan of a training, its state, its checkpoints
 """

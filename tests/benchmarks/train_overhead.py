@@ -92,6 +92,7 @@ def bare(steps: int) -> list[float]:
 
 def ours(steps: int) -> list[float]:
     """CPU seconds between the records of a run, evaluation and checkpoints left out (there are none)."""
+    from atropos_training.run import run_train
     from atropos_trl.loop import LoopMixin
     from atropos_trl.trainer import TrlTrainer
 
@@ -99,7 +100,6 @@ def ours(steps: int) -> list[float]:
     from atropos_cli.sdk.backends import Sampling
     from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
     from atropos_cli.sdk.training import TrainPlan
-    from atropos_cli.training.run import run_train
 
     marks: list[float] = []
     begin, after = LoopMixin.begin, LoopMixin._after

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 
 from atropos_cli.cli.app import COMMANDS
-from atropos_cli.cli.trainprogress import no_spread_in_training, train_headline
 from atropos_cli.console.ending import again, command_name, no_spread, reward_headline, shell
-from atropos_cli.domain.plan import ComponentRef, Plan
 from atropos_cli.domain.run import RunSummary
-from atropos_cli.domain.training import EvalSuite, TrainPlan
 
 SCRIPTED = ("--backend", "scripted", "--group-size", "2", "--count", "4")
 MIXED = ("--backend.replies", "0", "--backend.replies", "2")
@@ -249,42 +246,6 @@ def test_headlines_of_runs() -> None:
     assert "harder tasks" in str(no_spread(equal, temperature=None))
     assert "--temperature 1" in str(no_spread(equal, temperature=0.0))
     assert no_spread(summary(reward_mean=1.0), temperature=0.0) is None  # groups of one rollout
-
-
-def train_plan(*suites: str) -> TrainPlan:
-    plan = Plan(atropos_version="0", environment=ComponentRef(name="sums"), backend=ComponentRef(name="scripted"))
-    return TrainPlan(
-        atropos_version="0",
-        method="grpo",
-        trainer=ComponentRef(name="stub"),
-        model="m",
-        suites=tuple(EvalSuite(name=name, plan=plan) for name in suites),
-    )
-
-
-def metrics(rows: list[dict[str, float]]) -> Path:
-    folder = Path("trained")
-    folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"step": step, "time": "t", "kind": "train", **row}) for step, row in enumerate(rows)]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def test_headlines_of_training(isolation: Path) -> None:
-    folder = metrics([{"eval/a/accuracy": 0.525}, {"reward": 0.5, "loss": 1.0}, {"eval/a/accuracy": 0.925}])
-    assert train_headline(train_plan("a"), folder) == "accuracy 0.525 -> 0.925"
-    folder = metrics(
-        [{"eval/a/accuracy": 0.5, "eval/b/accuracy": 0.1}, {"eval/a/accuracy": 0.6, "eval/b/accuracy": 0.2}]
-    )
-    assert train_headline(train_plan("a", "b"), folder) == "accuracy a 0.500 -> 0.600; b 0.100 -> 0.200"
-    folder = metrics([{"reward": step / 10} for step in range(11)])
-    assert train_headline(train_plan(), folder) == "reward 0.200 -> 0.800 (mean of 5 steps each)"
-    assert train_headline(train_plan(), metrics([{"loss": 2.0}, {"loss": 1.0}])) == "loss 2.000 -> 1.000"
-    assert train_headline(train_plan(), metrics([{"loss": 2.0}])) == "loss 2.000"
-    assert train_headline(train_plan(), metrics([{}])) == "no step was made"
-    equal = metrics([{"frac_reward_zero_std": 1.0, "reward": 0.0}])
-    assert "take easier tasks" in str(no_spread_in_training(equal))
-    assert no_spread_in_training(metrics([{"frac_reward_zero_std": 0.5}])) is None
 
 
 @pytest.mark.parametrize(

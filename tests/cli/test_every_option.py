@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import typer
+from atropos_training.options import TrainOptions
+from atropos_training.settings import train_bucket
 
 from atropos_cli.cli.app import COMMANDS
 from atropos_cli.cli.commands import eval as evaluate
@@ -20,8 +22,7 @@ from atropos_cli.cli.commands import gen
 from atropos_cli.cli.environments import EnvironmentGroup
 from atropos_cli.cli.lazy import _common, command_of, owners
 from atropos_cli.cli.options import ALIASES
-from atropos_cli.cli.training import TrainOptions
-from atropos_cli.config.buckets import settings_bucket, train_bucket
+from atropos_cli.config.buckets import settings_bucket
 from atropos_cli.config.options import Option
 from atropos_cli.config.sections import COMMANDS as SECTIONS
 from atropos_cli.config.sections import is_section

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,3 +199,94 @@ def atropos_register_environments():
     assert "p2/math" in got.stderr
     assert cli("gen", "p2/math", "--help").code == 0
     assert {line.split()[0] for line in cli("env", "list").stdout.splitlines()} >= {"p1/math", "p2/math"}
+
+
+@pytest.mark.parametrize(
+    ("dist", "args"),
+    [
+        ("atropos-hub", ("push", "rows.jsonl", "me/rows")),
+        ("atropos-hub", ("sft-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "me/rows")),
+        ("atropos-hub", ("prompt-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "me/rows")),
+        ("atropos-pipeline", ("pipeline", "run", "flow.toml")),
+        ("atropos-pipeline", ("job", "submit", "--on", "tmux", "flow.toml")),
+        ("atropos-tracking", ("journal",)),
+        ("atropos-tracking", ("reevaluate", "runs/a")),
+    ],
+)
+def test_a_missing_plugin_of_ours_is_named_before_any_work(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, dist: str, args: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", dist)
+    Path("rows.jsonl").write_text('{"prompt": "1+1?", "completion": "2", "reward": 1.0}\n')
+    Path("flow.toml").write_text('[steps.a]\ncommand = ["runs"]\n')
+    done = cli(*args)
+    assert (done.code, f"pip install {dist}" in done.stderr) == (4, True), done.stderr
+    assert {path.name for path in Path().iterdir()} == {"rows.jsonl", "flow.toml"}
+    assert args[0] in ("sft-gen", "prompt-gen", "job") or f"  {args[0]} " not in cli("--help").stdout
+
+
+BOX = """
+import json
+from pathlib import Path
+
+from atropos_cli.sdk import UsageError, hookimpl
+from atropos_cli.sdk.sharing import Share
+
+
+class Box(Share):
+    def __init__(self, repository):
+        self.folder = Path(repository.name.removeprefix("box:"))
+
+    def check(self):
+        if self.folder.exists():
+            raise UsageError(f"{self.folder} is there already")
+
+    def push(self, given, files, card):
+        self.folder.mkdir()
+        for paths in files.values():
+            for path in paths:
+                (self.folder / path.name).write_bytes(path.read_bytes())
+        (self.folder / "card.json").write_text(json.dumps(card["rows"]))
+        return f"box at {self.folder}"
+
+
+@hookimpl
+def atropos_share(repository):
+    return Box(repository) if repository.name.startswith("box:") else None
+
+
+@hookimpl
+def atropos_submit_file(path, launcher, dry_run, session):
+    if path.suffix != ".yml":
+        return None
+    session.out.data(f"{path.name} for {launcher.name}, dry: {dry_run}")
+    return 0
+"""
+
+
+def test_plugins_share_rows_and_submit_files_of_their_own(
+    cli: Any, install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("box", {"box_plugin_x.py": BOX}, {"atropos": {"box": "box_plugin_x"}})
+    Path("rows.jsonl").write_text('{"prompt": "1+1?", "completion": "2", "reward": 1.0}\n')
+    done = cli("sft-gen", "rows.jsonl", "-o", "sft.jsonl", "--push-to-hub", "box:kept")
+    assert (done.code, "pushed: box at kept" in done.stderr) == (0, True), done.stderr
+    assert Path("kept/sft.jsonl").read_bytes() == Path("sft.jsonl").read_bytes()
+    assert Path("kept/card.json").read_text() == '{"train": 1}'
+    again = cli("sft-gen", "rows.jsonl", "-o", "more.jsonl", "--push-to-hub", "box:kept")
+    assert (again.code, "is there already" in again.stderr, Path("more.jsonl").exists()) == (2, True, False)
+    other = cli("sft-gen", "rows.jsonl", "-o", "more.jsonl", "--push-to-hub", "nowhere:x")
+    assert (other.code, "no installed plugin pushes rows to 'nowhere:x'" in other.stderr) == (4, True)
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-pipeline")
+    Path("jobs.yml").write_text("a: 1\n")
+    done = cli("job", "submit", "--on", "tmux", "--dry-run", "jobs.yml")
+    assert (done.code, done.stdout) == (0, "jobs.yml for tmux, dry: True\n"), done.stderr
+
+
+def test_a_plugins_group_names_what_it_offers(cli: Any, install: Any) -> None:
+    install("grouped", {"grouped_x.py": TYPER}, {"atropos.commands": {"extra": "grouped_x:app"}})
+    wrong = cli("extra", "on")
+    assert wrong.code == 2
+    assert wrong.stderr.splitlines() == ["error: atropos extra has no command 'on'", "hint: did you mean one?"]
+    alone = cli("extra")
+    assert (alone.code, "one" in alone.stderr, "two" in alone.stderr) == (2, True, True)

@@ -1,4 +1,4 @@
-"""Progress that moves: on terminals of any width, in log files, and for training; -q, -v and --log-level."""
+"""Progress that moves: on terminals of any width and in log files; -q, -v and --log-level."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ import pytest
 from screen import Screen
 
 from atropos_cli.cli.progress import PlainReporter, Speed, plain_line, progress_parts
-from atropos_cli.cli.trainprogress import TrainReporter
-from atropos_cli.console.output import NORMAL, QUIET, VERBOSE, Output
 from atropos_cli.console.statusline import StatusLine, fitted
 from atropos_cli.domain.plan import ComponentRef, Plan
-from atropos_cli.rollout.report import Rolling, Snapshot
+from atropos_cli.rollout.report import Snapshot
 
 PROGRAM = [sys.executable, "-c", "from atropos_cli.cli.app import main; main()"]
 SLOW = ("--backend", "scripted", "--backend.replies", "4", "--backend.delay-s", "0.5", "--workers", "2")
@@ -241,40 +239,6 @@ def test_lines_of_a_long_run_come_less_often() -> None:
         reporter.progress(snapshot(seconds=now, requests_done=step))
     lines = stream.getvalue().splitlines()
     assert 200 < len(lines) < 400
-
-
-def training(out: Output) -> list[str]:
-    now, stream = 0.0, io.StringIO()
-    reporter = TrainReporter(out, 100, stream, clock=lambda: now)
-    reporter.say("warning: something")
-    for step in range(1, 101):
-        for done in range(4):
-            now += 2.0
-            tokens = (step * 4 + done) * 100
-            reporter.rolling(Rolling(step - 1, None, done, 4, done * 8, 8, tokens))
-        reporter.step(step, 100, {"loss": 0.5, "reward": step / 100, "odd": 1.0, "frac_reward_zero_std": 0.25})
-    reporter.close()
-    return stream.getvalue().splitlines()
-
-
-def test_training_tells_of_steps_and_of_the_rollouts_between() -> None:
-    lines = training(Output(NORMAL))
-    assert lines[:2] == ["warning: something", "step 1/100: loss 0.5, reward 0.01"]
-    assert lines[-1] == "step 100/100: loss 0.5, reward 1"
-    between = [line for line in lines if "rolling" in line]
-    assert len(between) >= 40
-    assert re.fullmatch(
-        r"50/100 steps, rolling \d/4 groups, \d+ rollouts, 8 in flight, reward 0.500, 25% equal groups, "
-        r"50 tokens/s, 6m4\ds, ETA 6m4\ds",
-        next(line for line in between if line.startswith("50/100")),
-    )
-
-
-def test_training_is_silent_or_tells_all() -> None:
-    assert training(Output(QUIET)) == []
-    lines = training(Output(VERBOSE))
-    assert len([line for line in lines if line.startswith("step ")]) == 100
-    assert lines[-1] == "step 100/100: loss 0.5, reward 1, odd 1, frac_reward_zero_std 0.25"
 
 
 # -q, -v, --log-level --------------------------------------------------------------------------------------------------

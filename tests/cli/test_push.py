@@ -237,23 +237,3 @@ def test_files_that_are_no_data_set(cli: CLI, root: Path, rows: str) -> None:
     Path("rows.jsonl.card.json").write_text('{"outputs": 3}')
     done = cli("push", rows, "me/x")
     assert (done.code, "is not a card" in done.stderr) == (6, True)
-
-
-@pytest.mark.parametrize(
-    ("old", "license_id"),
-    [
-        ("\ufeff---\r\nlicense: mit\r\n---\r\n# Mine\r\n\r\nWords.\r\n", "mit"),
-        ("# Mine\n\n<!-- atropos: sft -->\nA section whose end is gone.\n\nWords.\n", "unknown"),
-    ],
-)
-def test_what_people_wrote_stays(old: str, license_id: str) -> None:
-    from atropos_cli.io.datasetcard import Part, merged, split_header
-
-    empty: dict[str, Any] = {"sources": [], "steps": [], "outputs": [], "rows": {}, "lineage": "", "notes": []}
-    card = {**empty, "command": "sft-gen", "atropos_version": "0", "created": "now"}
-    part = Part("sft", "me/sums", {"train": ["data/sft/x.jsonl"]}, card)
-    made = merged(merged(old, part), part)
-    header, body = split_header(made)
-    assert header["license"] == license_id
-    assert body.count("Words.") == body.count("<!-- atropos: sft -->") == 1
-    assert "\ufeff" not in made

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from atropos_tracking import reevaluations
+from atropos_training import health
 
 from atropos_cli.domain.training import HealthRules
-from atropos_cli.runs import reevaluations
 from atropos_cli.tracking import services
-from atropos_cli.training.records import curves, health, metrics, samples, summary
+from atropos_cli.training import curves, metrics, samples, summary
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "training-run.md").read_text(encoding="utf-8")
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-MOST = {"atropos gen": 11, "atropos train grpo": 12, "atropos slurm submit": 9}
+MOST = {"atropos gen": 10, "atropos train grpo": 12, "atropos slurm submit": 9}
 
 
 def walks() -> dict[str, list[tuple[str, str]]]:

@@ -127,6 +127,17 @@ def _check_core(here: Bare) -> None:
     for name in ("scored", "good", "sft", "pairs"):
         assert (here.work / f"{name}.jsonl").read_text(encoding="utf-8").count("\n") >= 1, name
     assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
+    assert "pip install atropos-hub" in here.atropos(
+        "sft-gen", "runs/parity", "-o", "pushed.jsonl", "--push-to-hub", "me/sums", code=4
+    )
+    assert not (here.work / "pushed.jsonl").exists()
+    for name, plugin in (
+        ("push", "hub"),
+        ("pipeline", "pipeline"),
+        ("journal", "tracking"),
+        ("reevaluate", "tracking"),
+    ):
+        assert f"pip install atropos-{plugin}" in here.atropos(name, "x", "y", code=4)
     assert "pip install atropos-textworld" in here.atropos("gen", "textworld", "--backend", "scripted", code=4)
     assert "atropos-tracking" in here.atropos(
         "gen", env, *SCRIPTED, "--limit", "1", "--track", "tensorboard", "--output", "runs/t", code=4

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
-from atropos_cli.cli.commands.train import METHODS, TrainMethods
 from atropos_cli.cli.environments import (
     Chosen,
     EnvironmentGroup,
@@ -20,7 +19,6 @@ from atropos_cli.cli.environments import (
     settle,
 )
 from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
-from atropos_cli.cli.training import TrainChosen
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.console.commands import ConfigOption, JsonOption, bucket_of, command_with
 from atropos_cli.console.ending import counted, end
@@ -40,8 +38,17 @@ def show_environment(chosen: Chosen, *, as_json: JsonOption = False, config: Con
     print_rows(rows(chosen.resolved), chosen.session, as_json=as_json)
 
 
-def show_training(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """What `atropos train METHOD` would use."""
+class _Resolved(Protocol):
+    """What any command with settings was called with."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def resolved(self) -> Resolved: ...
+
+
+def show_resolved(chosen: _Resolved, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """What a command with methods would use."""
     from atropos_cli.config.show import rows
 
     print_rows(rows(chosen.resolved), chosen.session, as_json=as_json)
@@ -68,8 +75,16 @@ _OF_SECTION = {"launch": "launch-vllm"}
 """A section that commands share, and one of them."""
 
 
+_LISTED = frozenset({"train"})
+"""Commands of our plugins that have methods: listed in the help where they are installed."""
+
+
 class _ShowGroup(Group):
     """`config show COMMAND`, for the commands below and every other that has options."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        root = ctx.find_root()
+        return [*super().list_commands(ctx), *_LISTED & {*root.command.list_commands(root)}]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -77,6 +92,11 @@ class _ShowGroup(Group):
             return found
         name = _OF_SECTION.get(cmd_name, cmd_name)
         command = ctx.find_root().command.get_command(ctx.find_root(), name)
+        if (showing := getattr(command, "showing", None)) is not None:
+            made = showing(show_resolved)
+            made.name = cmd_name
+            add_common(made)
+            return made
         members = getattr(command, "commands", {})
         if not members:
             return _shower(command, cmd_name)
@@ -125,17 +145,6 @@ def _shower(command: Any, name: str) -> Any:
     made = command_of(command_with(show_options, bucket), name=name, cls=type(command))
     add_common(made)
     return made
-
-
-class _ShowTraining(TrainMethods):
-    """Without a method, that of `train` with nothing but a method: grpo."""
-
-    action = staticmethod(show_training)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = any(word in METHODS or word in ("--help", "-h") for word in args)
-        start = [] if named or (args and not args[0].startswith("-")) else ["grpo"]
-        return super().parse_args(ctx, [*start, *args])
 
 
 def print_rows(settings: Sequence[Row], session: Session, *, as_json: bool) -> None:
@@ -190,13 +199,4 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
 for _name, _own in (("gen", gen.OWN), ("eval", evaluate.OWN)):
     _use = Use(show_environment, _own, looks=True)
     show.add_typer(environment_app(_use, f"What `atropos {_name} ENV` would use."), name=_name)
-_training = new_app(cls=_ShowTraining, subcommand_metavar="[METHOD] [OPTIONS]")
-
-
-@_training.callback()
-def _show_training() -> None:
-    """What `atropos train METHOD` would use; METHOD is grpo where none is given."""
-
-
-show.add_typer(_training, name="train")
 app.add_typer(show, name="show")

@@ -40,7 +40,7 @@ def dpo_gen(inputs: dataio.Inputs, *, options: DpoGenOptions, session: Session, 
     """
     from atropos_cli.datasets.convert.dpo import PairConverter
 
-    passing = sharing.Sharing.of(options)
+    passing = sharing.Sharing.of(options, session)
     output = passing.output(options.output)
     options = options.replace(format=passing.form(options.format, "messages", text=options.text))
     _check(session, options)

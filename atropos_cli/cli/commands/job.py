@@ -16,9 +16,8 @@ import typer
 
 from atropos_cli.cli.jobdefault import described_command
 from atropos_cli.cli.joboptions import ListOptions, LogsOptions, ProfileOptions, SubmitOptions, WhichOptions
-from atropos_cli.cli.joborders import Wanted, make_order
-from atropos_cli.cli.jobs import Face, print_status, print_submitted, wait_for
-from atropos_cli.cli.launchers import native_options, variables
+from atropos_cli.cli.joborders import make_order
+from atropos_cli.cli.jobs import print_status, wait_for
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.config.commands import command_bucket
 from atropos_cli.config.launchers import FILE_KEYS, profile_variable
@@ -30,7 +29,9 @@ from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
 from atropos_cli.jobs.dryrun import show
-from atropos_cli.jobs.launchers import make_launcher, stored_name
+from atropos_cli.jobs.face import Face, print_submitted
+from atropos_cli.jobs.launchers import make_launcher, native_options, stored_name, variables
+from atropos_cli.jobs.order import Wanted
 from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
@@ -79,11 +80,11 @@ def submit(
         session.out.note(f"submitting what this folder describes: {shlex.join(command)}")
     launcher = make_launcher(session, options.on, options.on_option, options.profile, config)
     if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
-        from atropos_cli.cli.commands.pipeline import submit_file
+        from atropos_cli.plugins.jobfiles import submit_file
 
         _refuse_options(resolved)
-        file, folder = Path(command[0]), options.folder
-        return submit_file(session, file, folder, launcher, dry_run=options.dry_run, as_json=as_json)
+        asked = {"path": Path(command[0]), "launcher": launcher, "folder": options.folder}
+        return submit_file({**asked, "session": session, "dry_run": options.dry_run, "as_json": as_json})
     wanted = _wanted(options, command, launcher)
     order = make_order(session, command, wanted, example=face.line("submit", "--time", "2h", "--", *_EXAMPLE))
     prepared = prepare(order, launcher)

@@ -42,7 +42,7 @@ def prompt_gen(
     from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
 
-    passing = sharing.Sharing.of(options)
+    passing = sharing.Sharing.of(options, session)
     output = passing.output(options.output)
     dataio.check_one_stdout(output, as_json=as_json and not options.dry_run)
     reading = dataio.read_inputs(session, inputs, options, options.input_format)
@@ -80,7 +80,7 @@ def tasks(chosen: Chosen, *, options: TasksOptions, as_json: JsonOption = False,
     from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
 
-    passing = sharing.Sharing.of(options)
+    passing = sharing.Sharing.of(options, chosen.session)
     output = passing.output(options.output)
     dataio.check_one_stdout(output, as_json=as_json)
     files = {"shard_size": options.shard_size, "validation": options.validation}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +13,11 @@ from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.commands import JsonOption, with_flags
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, DataError, UsageError
+from atropos_cli.ports.plans import StoredRun
 from atropos_cli.redaction import MARK
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import ComponentRef, Plan
-    from atropos_cli.training.run import Begin
 
 
 class RunOptions(CommandOptions):
@@ -45,7 +43,8 @@ def run(
     as_json: JsonOption = False,
 ) -> int:
     """Carry out a plan.json in its folder, or a job.json; an unfinished run there is resumed."""
-    from atropos_cli.io.rundir import read_plan
+    from atropos_cli.io.rundir import read_plan, stored_command
+    from atropos_cli.plugins.storedplans import plan_runner
 
     overwrite, dry_run, path = options.overwrite, options.dry_run, plan
     if plan.is_dir():
@@ -56,10 +55,19 @@ def run(
         if overwrite:
             raise UsageError("--overwrite is for runs; a job begins anew by itself")
         return carry_out_job(path, session, on=options.on.value, dry_run=dry_run, as_json=as_json)
-    if command_of_plan(path) == "train":
+    command = stored_command(path) or "gen"  # what cannot be read: its reader says why
+    if command != "gen":
         how: Any = options.begin or ("overwrite" if overwrite else "resume")
-        place = _Place(options.output or path.parent, options.base_url, options.processes, how)
-        return _train(path, session, place, dry_run=dry_run, as_json=as_json)
+        stored = StoredRun(
+            path,
+            options.output or path.parent,
+            urls=options.base_url,
+            processes=options.processes,
+            begin=how,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+        return plan_runner(session.registry, command).run(stored, session)
     found = read_plan(path)
     if MARK in found.model_dump_json():
         raise DataError(
@@ -67,65 +75,11 @@ def run(
             hint="give the first command again, with --resume",
         )
     warn_of_other_versions(found, session)
-    found = found.replace(backend=_served(found.backend, options.base_url))
+    found = found.replace(backend=found.backend.served(options.base_url))
     if dry_run:
         print_plan(found, session.out, as_json=as_json)
         return 0
     return carry_out(found, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite)
-
-
-def command_of_plan(path: Path) -> str:
-    """Which command a plan file is for; "gen" for what cannot be read, whose reader then says why."""
-    from atropos_cli.io.rundir import stored_command
-
-    return stored_command(path) or "gen"
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where and how a training is carried out."""
-
-    folder: Path
-    urls: tuple[str, ...]
-    processes: int
-    begin: Begin
-
-
-def _train(path: Path, session: Session, place: _Place, *, dry_run: bool, as_json: bool) -> int:
-    from atropos_cli.cli.commands.train import carry_out_training, on_processes, print_train_plan
-    from atropos_cli.training.build import derived, make_trainer
-    from atropos_cli.training.processes import World
-    from atropos_cli.training.run import read_train_plan
-
-    plan = read_train_plan(path)
-    if plan.rollouts is not None:
-        plan = plan.replace(
-            rollouts=plan.rollouts.replace(backend=_served(plan.rollouts.backend, place.urls)),
-            suites=tuple(
-                suite.replace(plan=suite.plan.replace(backend=_served(suite.plan.backend, place.urls)))
-                for suite in plan.suites
-            ),
-        )
-    _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)
-    if dry_run:
-        print_train_plan(plan, derived(trainer, plan), session, as_json=as_json)
-        return 0
-    world = World.here(place.processes)
-    if path.parent != place.folder:  # one of several processes: the folder is where the run is resumed
-        processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        session.args = ("run", str(place.folder), *(("--processes", processes) if processes != "1" else ()))
-    if world.size > 1:
-        os.environ["WORLD_SIZE"] = str(world.size)
-        return on_processes(plan, trainer, place.folder, session, world, place.begin, as_json=as_json)
-    return carry_out_training(plan, trainer, place.folder, session, as_json=as_json, begin=place.begin)
-
-
-def _served(backend: ComponentRef, urls: tuple[str, ...]) -> ComponentRef:
-    """The backend with the addresses of servers that were not known when the plan was made."""
-    if not urls or "base_url" not in backend.config:
-        return backend
-    served: ComponentRef = backend.replace(config={**backend.config, "base_url": list(urls)})
-    return served
 
 
 def warn_of_other_versions(plan: Plan, session: Session) -> None:

@@ -39,7 +39,7 @@ def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, 
     """
     if options.check:
         return _check_rows(session, dataio.read_inputs(session, inputs, options), options.tokenizer, as_json=as_json)
-    passing = sharing.Sharing.of(options)
+    passing = sharing.Sharing.of(options, session)
     output = passing.output(options.output)
     options = options.replace(format=passing.form(options.format, "messages"))
     _check(options)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from vllm_support import byte_tokenizer, logprobs_by_torch, small_llama
 
+from atropos_cli.cli.app import run
 from atropos_cli.testing.trainers import DIGITS
 
 for _package in ("vllm", "torch", "trl", "peft"):
@@ -21,25 +22,25 @@ STEPS, PROMPTS, SAMPLES = 3, 2, 4
 
 
 def train(folder: Path, model: Path, **options: Any) -> None:
-    from atropos_cli.config.settings import GenSettings, TrainSettings
-    from atropos_cli.domain.plan import Sampling
-    from atropos_cli.plugins.discovery import load_registry
-    from atropos_cli.training.build import build_train_plan
-    from atropos_cli.training.run import run_train
-
-    settings = GenSettings(
-        model=str(model),
-        backend="vllm",
-        backend_options={"chat_template": "plain", "enforce_eager": True, "max_num_seqs": 16},
-        group_size=SAMPLES,
-        sampling=Sampling(max_tokens=6, temperature=0.9),
-    )
-    train = TrainSettings(
-        env=DIGITS, trainer="trl", steps=STEPS, prompts_per_step=PROMPTS, save_every=1, keep_checkpoints=STEPS
-    )
-    given = {"trainer": {"learning_rate": 1e-2, **options}, "env": {}}
-    plan, trainer = build_train_plan("grpo", settings, train, given, load_registry())
-    run_train(plan, trainer, folder=folder, registry=load_registry(), begin="new")
+    settings = {
+        "model": str(model),
+        "backend": "vllm",
+        "backend_options": {"chat_template": "plain", "enforce_eager": True, "max_num_seqs": 16},
+        "group_size": SAMPLES,
+        "sampling": {"max_tokens": 6, "temperature": 0.9},
+        "train": {
+            "env": DIGITS,
+            "trainer": "trl",
+            "steps": STEPS,
+            "prompts_per_step": PROMPTS,
+            "save_every": 1,
+            "keep_checkpoints": STEPS,
+        },
+        "trainer": {"learning_rate": 1e-2, **options},
+    }
+    file = folder.with_name("settings.json")
+    file.write_text(json.dumps(settings))
+    assert run(["train", "grpo", "--config", str(file), "--output", str(folder)]) == 0
 
 
 def weights_after(step: int, run: Path, model: Path) -> Any:
@@ -94,17 +95,17 @@ def test_each_step_samples_from_the_weights_that_the_one_before_left(
 
 
 def test_two_processes_have_an_engine_each_with_the_weights_of_both(model: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    folder = tmp_path / "run"
     words = (
         f"train grpo --env {DIGITS} --model {model} --backend vllm --backend.chat-template plain "
         "--backend.enforce-eager --backend.max-num-seqs 16 --max-tokens 6 --temperature 0.9 --learning-rate 1e-2 "
         f"--group-size {SAMPLES} --prompts-per-step {2 * PROMPTS} --steps {STEPS} --save-every 1 "
-        f"--keep-checkpoints {STEPS} --processes 2 --output {run}"
+        f"--keep-checkpoints {STEPS} --processes 2 --output {folder}"
     )
     command = [sys.executable, "-m", "atropos_cli", *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr[-4000:]
-    for folder in (run, run / "ranks" / "1"):
-        groups = groups_of(folder)
+    for part in (folder, folder / "ranks" / "1"):
+        groups = groups_of(part)
         assert len(groups) == STEPS * PROMPTS
-        compare(groups, run, model)
+        compare(groups, folder, model)

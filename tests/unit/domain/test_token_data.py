@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from atropos_cli.builtin.openai.answer import read_answer
+from atropos_cli.datasets.trainrows import own_row
 from atropos_cli.domain.messages import TokenSpan
 from atropos_cli.domain.rollout import TokenSequence
 from atropos_cli.domain.tokendata import ids_fault, logprobs_fault
@@ -17,7 +18,6 @@ from atropos_cli.errors import BackendError
 from atropos_cli.io.formats import RowError, detect, read_as
 from atropos_cli.ports.backend import Generation
 from atropos_cli.rollout.tokens import checked_ids, checked_logprobs
-from atropos_cli.training.trainrows import own_row
 
 NO_IDS: list[Any] = [
     "104", "०१", "token_id:7", True, False, -1, -100, 104.0, 1e3, float("nan"), None, 2**31, 2**32, 2**64, 10**30,

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.builtin.writers import JsonlWriter, StdoutWriter, ZstWriter
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.plan import Execution, Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.io.groupfile import JsonlWriter, StdoutWriter, ZstWriter
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.rollout.runner import run_gen
 from atropos_cli.sdk import Environment, Episode, Message, Rollout, Task, TaskStream, TokenSpan, reward, user

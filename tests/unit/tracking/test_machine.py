@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from atropos_training.settings import TrainSettings
 
-from atropos_cli.config.settings import TrainSettings
 from atropos_cli.domain.plan import ComponentRef
 from atropos_cli.domain.tracking import RolloutTracking
 from atropos_cli.domain.training import TrainPlan

@@ -25,7 +25,7 @@ from atropos_cli.domain.training import TrainPlan
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.tracking import services as trackers
 from atropos_cli.tracking.services import About, Trackers, read_ids
-from atropos_cli.training.records.samples import Samples, read_samples
+from atropos_cli.training.samples import Samples, read_samples
 
 COLUMNS = ["step", "prompt", "completion", "extracted", "expected", "reward", "correct"]
 

@@ -15,7 +15,7 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.sdk import Reward, group_reward, reward, user
 from atropos_cli.testing.helpers import make_rollout
-from atropos_cli.training.suites import MOST_EXTRACTED, sample_row
+from atropos_cli.training.samples import MOST_EXTRACTED, sample_row
 
 TASK = Task(id="t", prompt=(user("What is 1 + 2?"),), answer=3)
 

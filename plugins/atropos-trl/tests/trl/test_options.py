@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_training.build import build_train_plan
+from atropos_training.settings import TrainSettings
 from atropos_trl.config import TrlConfig
 from atropos_trl.options import completion_limit, generations, temperature
 from atropos_trl.sizes import batch_sizes
 from trl_support import make_plan, make_trainer
 
-from atropos_cli.config.settings import GenSettings, TrainSettings
+from atropos_cli.config.settings import GenSettings
 from atropos_cli.console.session import Session
 from atropos_cli.sdk import AtroposError, ConfigError
 from atropos_cli.sdk.training import TrainPlan
-from atropos_cli.training.build import build_train_plan
 
 ENV = "arithmetic"
 

@@ -16,8 +16,8 @@ from test_resume import wait_for_step
 from trl_support import make_tiny, metrics, run
 
 from atropos_cli.jobs.processes import descendants
+from atropos_cli.sdk.records import read_train_plan
 from atropos_cli.testing.mock_server import MockServer
-from atropos_cli.training.run import read_train_plan
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -28,7 +28,7 @@ PROGRAM = """
 import hashlib, os, sys
 from pathlib import Path
 from atropos_cli.cli.app import run
-from atropos_cli.training.session import TrainSession
+from atropos_training.session import TrainSession
 
 models, adopt = [], TrainSession.adopt
 

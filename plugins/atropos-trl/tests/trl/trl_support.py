@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.rollout.report import SilentWatcher
+from atropos_training.watching import SilentWatcher
+
 from atropos_cli.sdk.backends import Sampling
 from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
 from atropos_cli.sdk.training import TrainPlan
@@ -128,8 +129,9 @@ def make_trainer(plan: TrainPlan) -> Any:
 
 def run(plan: TrainPlan, folder: Path, *, resume: bool = False, said: list[str] | None = None) -> Any:
     """Train by the real engine."""
+    from atropos_training.run import run_train
+
     from atropos_cli.console.session import Session
-    from atropos_cli.training.run import run_train
 
     registry = Session().registry
     watcher = Told([] if said is None else said)

@@ -1,1 +1,0 @@
-"""Pipelines: which steps are done, one step, all steps here, or each as a job."""

@@ -1,0 +1,1 @@
+"""`atropos journal` and `atropos reevaluate`."""

@@ -1,0 +1,267 @@
+"""From settings to a frozen TrainPlan: which trainer, on what, judged by which suites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+import atropos_cli
+from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.commands import json_once, put_once
+from atropos_cli.sdk.data import home, is_remote
+from atropos_cli.sdk.engine import (
+    LOCAL_BACKEND,
+    SERVER_BACKEND,
+    GenSettings,
+    Registry,
+    RolloutTracking,
+    build_plan,
+    find_rewards,
+    make_config,
+    names_a_file,
+    public_options,
+)
+from atropos_cli.sdk.records import check_data, plain_name, suite_file
+from atropos_cli.sdk.runs import ComponentRef, Plan
+from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
+from atropos_training.settings import TrainSettings
+
+_SUITE_SETTINGS = ("split", "limit", "samples", "temperature", "max_tokens", "seed")
+
+
+def build_train_plan(
+    method: Method,
+    settings: GenSettings,
+    train: TrainSettings,
+    options: Mapping[str, Mapping[str, Any]],
+    registry: Registry,
+) -> tuple[TrainPlan, Trainer]:
+    """Resolve a training run. Raises AtroposError; reads no data and loads no model.
+
+    options: the given ones of "env" and "trainer", by option name.
+    """
+    if settings.model is None:
+        raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
+    trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
+    if method not in trainer.methods:
+        raise UsageError(
+            f"trainer {trainer_ref.name!r} does not do {method}", hint=f"it does: {', '.join(trainer.methods)}"
+        )
+    _check_sources(method, settings, train)
+    settings, train, own = _proposed(trainer, method, settings, train)
+    if own:
+        trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
+    tracking = train.over(settings.tracking)
+    for name in tracking.trackers:
+        registry.find("tracker", name)
+    settings = _in_process(settings)
+    rollouts = _rollouts(settings, train, options.get("env", {}), registry)
+    plan = TrainPlan(
+        atropos_version=atropos_cli.__version__,
+        method=method,
+        trainer=trainer_ref,
+        model=settings.model or "",
+        data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
+        rollouts=rollouts,
+        rewards=find_rewards(settings.rewards, (), registry, settings.reward_options)
+        if train.data and method == "grpo"
+        else (),
+        seed=settings.seed,
+        steps=train.steps,
+        prompts_per_step=train.prompts_per_step,
+        suites=_suites(settings, train, options.get("env", {}), registry),
+        eval_every=train.eval_every,
+        save_every=train.save_every,
+        keep_checkpoints=train.keep_checkpoints,
+        health=train.health,
+        **tracking.model_dump(),
+    )
+    return plan, trainer
+
+
+def make_trainer(name: str, options: Mapping[str, Any], registry: Registry) -> tuple[ComponentRef, Trainer]:
+    """A trainer with its options checked, and the reference that a plan keeps of it."""
+    registration = registry.find("trainer", name)
+    cls = registration.load()
+    config = make_config(cls.Config, options, owner=f"trainer {registration.name!r}", env_prefix="ATROPOS_TRAINER__")
+    reference = ComponentRef(
+        name=registration.name,
+        dist=registration.dist,
+        version=registration.version,
+        config=public_options(config),
+    )
+    trainer: Trainer = cls(config)
+    return reference, trainer
+
+
+def _proposed(
+    trainer: Trainer, method: Method, settings: GenSettings, train: TrainSettings
+) -> tuple[GenSettings, TrainSettings, Mapping[str, Any]]:
+    """Values derived from a trainer's options (a preset, say) unless another was given; its own options too.
+
+    A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
+    given: what was given of group_size, prompts_per_step and the sampling parameters. run: values for some of those
+    that were not; options: values for options of its own.
+    """
+    propose = getattr(trainer, "propose", None)
+    if propose is None:
+        return settings, train, {}
+    sampling = settings.sampling
+    places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
+    places |= {"group_size": settings, "prompts_per_step": train}
+    given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
+    run, options = propose(method, given, live=train.env is not None)
+    run = {name: value for name, value in run.items() if name not in given}
+    if "prompts_per_step" in run:
+        train = train.model_copy(update={"prompts_per_step": run.pop("prompts_per_step")})
+    size = {"group_size": run.pop("group_size")} if "group_size" in run else {}
+    if run or size:
+        settings = settings.model_copy(update={**size, "sampling": sampling.model_copy(update=run)})
+    return settings, train, options
+
+
+def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) -> None:
+    how = settings.execution
+    if how.cache or how.cache_dir is not None:
+        raise UsageError(
+            "train takes no cached replies: they would not be the trained weights' own",
+            hint="leave out --cache and --cache-dir; gen and eval take them",
+        )
+    if how.max_cost is not None:
+        raise UsageError(
+            "train has no --max-cost: it samples from the weights it trains", hint="bound the run with --steps"
+        )
+    if train.eval_every is not None and not train.evals:
+        raise UsageError(
+            f"--eval-every {train.eval_every}: there is no suite to evaluate on", hint="--eval ENV, or leave it out"
+        )
+    if method == "grpo":
+        if train.env is None and not train.data:
+            raise UsageError(
+                "train grpo needs an environment or data", hint="--env NAME, or --data FILE with --reward NAME"
+            )
+        if train.env is not None and train.data:
+            raise UsageError("--env and --data exclude each other", hint="train on one of them")
+        return
+    if train.env is not None:
+        raise UsageError(
+            f"train {method} learns from stored data, not from an environment",
+            hint=f"atropos gen {train.env} first, then --data RUN; or train grpo --env {train.env}",
+        )
+    if not train.data:
+        raise UsageError(f"train {method} needs data", hint="--data RUN or FILE")
+
+
+def _in_process(settings: GenSettings) -> GenSettings:
+    """Sample from the weights in this process, unless a server is named; log-probabilities as trainers compute them."""
+    backend = settings.backend
+    if backend == "auto":
+        backend = SERVER_BACKEND if "base_url" in settings.backend_options else LOCAL_BACKEND
+    given = dict(settings.backend_options)
+    if backend == LOCAL_BACKEND:
+        given.setdefault("logprobs", "tempered")
+    alone = {"tracking": RolloutTracking()}  # the rollouts are the training run's
+    return settings.model_copy(update={"backend": backend, "backend_options": given, **alone})
+
+
+def _rollouts(
+    settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
+) -> Plan | None:
+    """The plan of live rollouts; for grpo on data one whose rewards score the completions."""
+    if train.env is not None:
+        if settings.group_size < 2:
+            raise ConfigError(
+                f"--group-size {settings.group_size}: a group of one has nothing to be compared with",
+                hint="--group-size 2 or more",
+            )
+        wanted = {"logprobs": "require"} if "logprobs" not in settings.model_fields_set else {}
+        return build_plan(settings.model_copy(update=wanted), train.env, environment, registry)
+    return None
+
+
+def _suites(
+    settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
+) -> tuple[EvalSuite, ...]:
+    suites: dict[str, EvalSuite] = {}
+    for text in train.evals:
+        suite = _suite(text, settings, train, environment, registry)
+        if (other := suites.get(suite_file(suite.name))) is not None:
+            raise UsageError(
+                f"two suites are called {suite.name!r}"
+                if other.name == suite.name
+                else f"the suites {other.name!r} and {suite.name!r} differ in signs only that files cannot have",
+                hint="write a name in front of one: --eval LABEL=ENV",
+            )
+        suites[suite_file(suite.name)] = suite
+    return tuple(suites.values())
+
+
+def _suite(
+    text: str, settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
+) -> EvalSuite:
+    """[LABEL=]ENV[:option=value,...]: greedy, on held-out tasks where the environment has some."""
+    head, _, tail = text.partition(":")
+    if head.endswith(".py"):  # ./file.py:Name
+        attribute, _, tail = tail.partition(":")
+        head = f"{head}:{attribute}"
+    label, _, name = head.rpartition("=")
+    options: dict[str, Any] = {}
+    for part in filter(None, tail.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"--eval {text!r}: {part!r} is not option=value", hint="--eval arithmetic:few_shot=2")
+        put_once(options, key.strip().replace("-", "_"), _value(value.strip()), f"--eval {text!r}")
+    own = {key: options.pop(key) for key in _SUITE_SETTINGS if key in options}
+    registration = registry.find("environment", name)
+    cls = registration.load()
+    if train.env is not None and registry.find("environment", train.env) == registration:
+        options = {**environment, **options}
+    samples = own.get("samples", 1)
+    default = 0.0 if samples == 1 else settings.sampling.temperature
+    sampling = {
+        "temperature": own.get("temperature", default),
+        "max_tokens": own.get("max_tokens", settings.sampling.max_tokens),
+    }
+    held_out = next((split for split in ("test", "valid") if split in cls.splits), cls.splits[0])
+    changes = {
+        "group_size": samples,
+        "limit": own.get("limit"),
+        "split": own.get("split", held_out),
+        "seed": own.get("seed", settings.seed),
+        "rewards": (),
+        "advantage": "none",
+        "logprobs": "off",
+    }
+    try:
+        merged = GenSettings.model_validate(
+            {
+                **settings.model_dump(),
+                **changes,
+                "sampling": {**settings.sampling.model_dump(), **sampling},
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    known = plain_name(name) if names_a_file(name) else registration.name
+    return EvalSuite(name=label or known, plan=build_plan(merged, name, options, registry))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json_once(text, "--eval")
+    except ValueError:
+        return text
+
+
+def derived(trainer: Trainer, plan: TrainPlan) -> dict[str, Any]:
+    """What the trainer derives from the plan, after checking it and the data.
+
+    Raises ConfigError or DataError for what cannot work.
+    """
+    check_data(plan)
+    found = trainer.check(plan)
+    return {key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in found.items()}

@@ -1,0 +1,213 @@
+"""The command of one training method: its flags are made from five models, as those of `gen` are from three.
+
+run options (TrainSettings)   rollouts (GenSettings)   --env.NAME   --backend.NAME   the trainer's own
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.sdk.commands import Session, option
+from atropos_cli.sdk.planning import (
+    SETTINGS,
+    gen_buckets,
+    gen_settings,
+    is_planner,
+    makes_plan,
+    named,
+    pick_backend,
+    reward_buckets,
+    reward_flags,
+    role_buckets,
+    role_flags,
+    settings_bucket,
+    settings_command,
+    settle,
+)
+from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk.engine import GenSettings
+    from atropos_cli.sdk.planning import Bucket, Flag, Resolved
+
+_LIVE_ONLY = frozenset({"roles", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+"""Settings of rollouts that mean nothing to sft and dpo."""
+_STORED_ONLY = frozenset({"num-generations"})
+_SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
+OUTPUT = "Output"
+PRESET = Path(__file__).with_name("laptop.toml")
+"""The settings of a training that names neither model, environment nor data."""
+FOOTER = (
+    "Everything can be set in ./atropos.toml as well, in the sections [train], [trainer], [env] and [sampling], "
+    "and by ATROPOS_TRAIN__*, ATROPOS_TRAINER__* and ATROPOS_ENV__* variables."
+)
+
+
+class TrainOptions(TrainSettings):
+    """The settings of a training, where its run goes, and how many processes carry it out."""
+
+    output: Path | None = option(
+        None, "Run folder; default: runs/METHOD-DATE-TIME.", panel=OUTPUT, short="o", metavar="RUN"
+    )
+    resume: bool = option(False, "Go on from the newest checkpoint.", panel=OUTPUT)
+    overwrite: bool = option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
+    dry_run: bool = option(False, "Check everything that needs no model, print the plan, stop.", panel=OUTPUT)
+    processes: int = option(
+        1, "Processes on this host, each with the whole model and a GPU.", panel="Several GPUs", metavar="N", ge=1
+    )
+
+
+@dataclass(frozen=True)
+class TrainChosen:
+    """What a training command was called with, and everything that was configured."""
+
+    session: Session
+    method: str
+    resolved: Resolved
+
+    @property
+    def settings(self) -> GenSettings:
+        """How rollouts are made, with the backend's options filled in."""
+        return gen_settings(self.resolved)
+
+    @property
+    def train(self) -> TrainOptions:
+        """What to train on, for how long, judged by what, and where the run goes."""
+        settings: Any = self.resolved.models["train"]
+        result: TrainOptions = settings
+        return result
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """The options given for the environment and the trainer."""
+        return {name: self.resolved.given.get(name, {}) for name in ("env", "trainer")}
+
+
+TrainAction = Callable[..., int | None]
+"""action(chosen, *, own options...) -> exit code."""
+
+
+def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
+    """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
+    from atropos_cli.sdk.planning import entries_of, signature_of
+
+    train = train_bucket(TrainOptions)
+    said = _glanced(args, train)
+    preset = _preset(method, args, said)
+    if preset is not None:
+        said = _glanced(args, train, preset)
+    buckets = _buckets(session, args, train, said)
+    extra = signature_of(action)
+    flags = _flags(buckets, extra, method, stored="data" in said or method != "grpo")
+
+    def call(**given: Any) -> int | None:
+        own = {key: given[key] for key in extra}
+        resolved = settle(buckets, given.get("config"), entries_of(flags, given), preset)
+        if preset is not None:
+            session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
+        return action(TrainChosen(session, method, resolved), **own)
+
+    if is_planner(action):
+        makes_plan(call)
+    return settings_command(
+        call,
+        [*extra.values(), *(flag.as_parameter() for flag in flags)],
+        name=method,
+        doc=doc,
+        short=doc.split("\n", 1)[0],
+        epilog=FOOTER,
+    )
+
+
+def _preset(method: str, args: Sequence[str], said: Mapping[str, str]) -> Path | None:
+    """PRESET for a `train grpo` that names neither model, environment nor data."""
+    wanted = method == "grpo" and not {"--help", "-h"} & set(args)
+    return PRESET if wanted and said.keys().isdisjoint(("env", "data", "model")) else None
+
+
+def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping[str, str]) -> list[Bucket]:
+
+    registry = session.registry
+    name = said.get("env")
+    registration = registry.find("environment", name) if name else None
+    environment = registration.load() if registration is not None else None
+    given_backend = any(word.startswith(("--base-url", "--backend")) for word in args)
+    picked = pick_backend(registry, args, lenient=True) if given_backend else None
+    backend = None if picked is None else picked.backend
+    if backend is None:
+        known = [item for item in registry.registrations("backend") if item.name == "local"]
+        if known:
+            backend = known[0]
+        elif (picked := pick_backend(registry, args, lenient=True)) is not None:
+            backend = picked.backend
+    buckets = gen_buckets(registry, registration, environment, backend)
+    lenient = bool({"--help", "-h"} & set(args))
+    buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
+    buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
+    installed = {item.name for item in registry.registrations("trainer")}
+    if not installed and lenient:
+        return [*buckets, train]  # help is there before a trainer is
+    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+    names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
+    return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
+
+
+_OWNERS = {"env": TRAIN, "data": TRAIN, "model": SETTINGS, "trainer": TRAIN}
+
+
+def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
+    """Those of _OWNERS that flags, variables and files name, before anything is parsed."""
+    return named(args, [settings_bucket(), train], _OWNERS, preset)
+
+
+def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool) -> list[Flag]:
+    """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
+
+    stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
+    """
+    from atropos_cli.sdk.engine import Tracking
+    from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
+
+    by_name = {bucket.name: bucket for bucket in buckets}
+    taken = taken_names(extra)
+    flags: list[Flag] = []
+
+    def add(flag: Flag, long: str | None = None) -> None:
+        names = tuple(name for name in flag.names if name not in taken)
+        names = (*names, long) if long is not None else names
+        if names:
+            taken.update(names)
+            taken.update(f"no-{name}" for name in names if flag.option.kind == "bool")
+            flags.append(replace(flag, names=names))
+
+    for number, setting in enumerate(by_name["train"].options):
+        if method != "grpo" and setting.path == ("env",):
+            continue
+        panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
+        panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
+        add(Flag("train", setting, (_SINGULAR.get(setting.key, setting.flag),), panel, f"train_{number}"))
+    for flag in settings_flags(by_name["settings"]):
+        if flag.option.path[0] == "tracking":
+            continue  # those of [train] are the command's
+        if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
+            add(flag)
+    trainer = by_name.get("trainer")
+    for number, setting in enumerate(trainer.options if trainer is not None else ()):
+        if trainer is not None and not setting.secret:
+            long = f"trainer.{setting.flag}"
+            short = () if setting.flag in _STORED_ONLY and not stored else (setting.flag,)
+            add(Flag("trainer", setting, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
+    for flag in backend_flags(by_name["backend"]):
+        add(flag)
+    for flag in [*reward_flags(buckets), *role_flags(buckets)] if method == "grpo" else ():
+        add(flag)
+    environment = by_name["env"]
+    for number, setting in enumerate(environment.options if method == "grpo" else ()):
+        if not setting.secret:
+            panel = f"Options of {environment.label}"
+            add(Flag("env", setting, (f"env.{setting.flag}",), panel, f"env_{number}"))
+    return flags

@@ -1,0 +1,389 @@
+"""The TrainContext: the engine as a trainer sees it, made of players, stored data and records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from atropos_cli.sdk import ConfigError, JsonDict, RolloutFailure, ScoredGroup, Task
+from atropos_cli.sdk.backends import BackendError, InferenceBackend
+from atropos_cli.sdk.data import atomic_write
+from atropos_cli.sdk.engine import (
+    Abort,
+    LoopThread,
+    OnFailure,
+    Player,
+    Registry,
+    backend_of,
+    close_part,
+    component_rewards,
+    make_group_id,
+    open_backend,
+)
+from atropos_cli.sdk.outputs import Writer
+from atropos_cli.sdk.records import PER_STEP, check_data, prompt_rows, sample_row, spaced, stored_groups, stored_rows
+from atropos_cli.sdk.runs import Plan, RunDir
+from atropos_cli.sdk.training import TrainerError, TrainPlan
+from atropos_training.answers import Answers, Failures
+from atropos_training.order import TaskOrder, held_out_digests
+from atropos_training.overlap import HeldOut
+from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
+from atropos_training.recording import Recording
+from atropos_training.suites import SuiteResults
+
+_TELL_EVERY = 0.5
+
+
+class TrainSession:
+    """See ports.trainer.TrainContext. Made and closed by `run_train`. A RankDir makes it that of a rank that helps."""
+
+    def __init__(
+        self,
+        plan: TrainPlan,
+        run_dir: RunDir,
+        registry: Registry,
+        recording: Recording | RankRecording,
+        *,
+        resume: bool,
+    ) -> None:
+        self.plan = plan
+        self._helps = isinstance(run_dir, RankDir)
+        self._own = run_dir.folder
+        self.folder = run_dir.run if isinstance(run_dir, RankDir) else run_dir.folder
+        self.resume = resume
+        self.tasks: int | None = None
+        self.recording = recording
+        self.results = SuiteResults(self.folder, [suite.name for suite in plan.suites])
+        self._run_dir = run_dir
+        self._registry = registry
+        self._stop = threading.Event()
+        self._loop: LoopThread | None = None
+        self._backend: InferenceBackend | None = None
+        self._in_process = False
+        self._model: Any = None
+        self._tokenizer: Any = None
+        self._pushed: int | None = None
+        self._player: Player | None = None
+        self._suites: dict[str, Player] = {}
+        self._order: TaskOrder | None = None
+        self._writer: Writer | None = None
+        self._make_writer: Callable[[Plan], Writer] | None = None
+        self._written: set[int] = set()
+        self._answers: Answers | None = None
+        self._scoring = asyncio.Runner()
+        self._held_out = HeldOut(frozenset(), self.warn)
+        self._told_skipped = False
+        self._located = not resume
+        self._evaluated: dict[int, dict[str, float]] = {}
+        self._warned_suites: set[str] = set()
+        self._spent = 0.0
+
+    # What the trainer calls -------------------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        """See TrainContext."""
+        return self._stop.is_set()
+
+    def adopt(self, model: Any, tokenizer: Any) -> None:
+        """See TrainContext. Opens the backend, the environment and the suites."""
+        if self._backend is not None:
+            raise TrainerError("adopt() was called twice")
+        self._model, self._tokenizer = model, tokenizer
+        if self._helps:
+            self._own.mkdir(parents=True, exist_ok=True)
+            self._open_writer()
+        source = self.plan.rollouts or (self.plan.suites[0].plan if self.plan.suites else None)
+        if source is None:
+            return
+        self._loop = LoopThread()
+        self._backend = backend_of(source, self._registry)
+        with contextlib.suppress(BackendError):
+            self._backend.adopt(model, tokenizer)
+            self._in_process = True
+        with self._evaluating():
+            self._loop.call(self._open(source, self._backend))
+        if not self._in_process and not self._backend.capabilities.weight_sync:
+            raise ConfigError(
+                f"backend {self._backend.name!r} cannot take new weights while it runs",
+                hint="leave out --base-url to sample in process, or start the server with weight updates",
+            )
+
+    def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
+        """See TrainContext. Every group is written to the run's groups file once."""
+        if self._player is None or self._order is None or self._loop is None:
+            raise TrainerError("roll() needs an environment in the plan and adopt() first")
+        self._locate(step)
+        tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
+        found = self._sample(self._player, tasks, self._on_failure, step)
+        assert found is not None, "nothing stops it"
+        for place in tasks:
+            self._write(place, found[place])
+        self._show(step, [group for place in tasks for group in found[place]])
+        if self._order.skipped and not self._told_skipped:
+            self._told_skipped = True
+            self.warn("a training task is also a task of an evaluation: such tasks are left out")
+        return [found[place] for place in places]
+
+    def groups(self) -> Iterator[ScoredGroup]:
+        """See TrainContext."""
+        return self._held_out.groups(stored_groups(self.plan.data, self.warn))
+
+    def rows(self) -> Iterator[JsonDict]:
+        """See TrainContext. For grpo: rows with a prompt."""
+        data, method = self.plan.data, self.plan.method
+        return self._held_out.rows(
+            prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
+        )
+
+    def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
+        """See TrainContext."""
+        if self._answers is None:
+            raise TrainerError("there is no reward to score completions with", hint="--reward NAME")
+        # In the trainer's thread, which is the main one: a reward may want signals for its time limit.
+        return self._scoring.run(self._answers.score(rows, completions))
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See TrainContext."""
+        self._locate(step - 1)
+        self.recording.step(step, {**metrics, **self._paid()})
+
+    def _paid(self) -> dict[str, float]:
+        """What this process paid to servers with a price since the last step, judges and evaluations too."""
+        players = (self._player, *self._suites.values())
+        ledgers = [player.ledger for player in players if player is not None and player.ledger is not None]
+        if not any(ledger.priced for ledger in ledgers):
+            return {}
+        spent = sum(ledger.spent for ledger in ledgers)
+        before, self._spent = self._spent, spent
+        return {"cost": spent - before}
+
+    def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """See TrainContext."""
+        self.recording.samples(step, rows)
+
+    def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
+        """See TrainContext. Another rank than 0 has nothing to do."""
+        if not self._suites or self._backend is None or self._helps:
+            return {}
+        if step in self._evaluated:  # the last step may be one that was due anyway
+            return self._evaluated[step]
+        self._locate(step, evaluated=False)
+        values: dict[str, float] = {}
+        for name, player in self._suites.items():
+            tasks = self.results.tasks_of(name, player)
+            failures = Failures(player.plan.group_size)
+            found = self._sample(player, tasks, failures, step, unless=lambda: self.stopping)
+            if found is None:
+                self.warn(f"step {step}: evaluation {name!r} is broken off, --resume makes it again")
+                return {}
+            self._judge_failures(name, step, failures, len(tasks) * player.plan.group_size)
+            evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.by_place)
+            values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
+            self.recording.samples(step, rows, suite=name)
+        self.results.settle(step, values)
+        self.recording.evaluation(step, values)
+        self._evaluated[step] = values
+        return values
+
+    def _judge_failures(self, suite: str, step: int, failures: Failures, rollouts: int) -> None:
+        """Say once why rollouts of a suite fail. Raises ConfigError when all do before anything was learnt."""
+        if not failures.total:
+            return
+        what = f"evaluation {suite!r}: {failures.total} of {rollouts} rollouts failed"
+        if failures.total >= rollouts and step == 0:
+            raise ConfigError(
+                f"{what} before training: {failures.commonest}",
+                hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",
+            )
+        if suite not in self._warned_suites:
+            self._warned_suites.add(suite)
+            self.warn(f"{what} at step {step}; they count as wrong. Most often: {failures.commonest}")
+
+    def should_evaluate(self, step: int) -> bool:
+        """See TrainContext."""
+        every = self.plan.eval_every
+        return bool(self._suites) and every is not None and step > 0 and step % every == 0
+
+    def is_best(self, step: int) -> bool:
+        """See TrainContext."""
+        return self.results.best_step == step
+
+    def warn(self, message: str) -> None:
+        """See TrainContext."""
+        self.recording.warn(message)
+
+    # What the engine calls --------------------------------------------------------------------------------------------
+
+    def prepare(self, open_writer: Callable[[Plan], Writer]) -> None:
+        """Find what needs no model: data, tasks, overlap with the suites, rewards. Raises ConfigError, DataError."""
+        check_data(self.plan)
+        self._forget_weights()
+        self._make_writer = open_writer
+        plan = self.plan.rollouts
+        self._suites = {suite.name: Player(suite.plan, self._registry, self._event) for suite in self.plan.suites}
+        held_out: frozenset[bytes] = frozenset()
+        for name, player in self._suites.items():
+            held_out |= held_out_digests(self.results.tasks_of(name, player).values())
+        self._held_out = HeldOut(held_out, self.warn)
+        if self.plan.rewards:
+            rewards = component_rewards(self.plan.rewards, {}, self._registry)
+            self._answers = Answers(rewards, self.plan.digest, self._run_dir.failure, self.warn)
+        if plan is None:
+            return
+        self._player = Player(plan, self._registry, self._event)
+        self._order = TaskOrder(self._player.environment, plan.split, plan.limit, seed=plan.seed, held_out=held_out)
+        self.tasks = self._order.length
+        if self._order.skipped:
+            self._told_skipped = True
+            self.warn(f"{self._order.skipped} training tasks are also tasks of an evaluation: they are left out")
+        if not self._helps:  # another rank's folder is made when all have met
+            self._open_writer()
+
+    def _open_writer(self) -> None:
+        plan = self.plan.rollouts
+        if plan is not None and self._make_writer is not None:
+            self._writer = self._make_writer(plan)
+            self._written = set(self._writer.open(self._own, prefix=plan.digest[:10], fsync=plan.execution.fsync))
+
+    def account(self) -> None:
+        """The run is over: report the counts."""
+        if self._order is not None and self._order.length is None and self._order.skipped:
+            self.warn(f"{self._order.skipped} training tasks were also tasks of an evaluation: they were left out")
+
+    def stop(self) -> None:
+        """Ask the trainer to save and return."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Close environments, backend and the groups file; safe to call twice."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            with contextlib.suppress(Exception):
+                loop.call(self._close())
+            loop.close()
+        if self._answers is not None:
+            with contextlib.suppress(Exception):
+                self._scoring.run(self._answers.close())
+            self._answers = None
+        self._scoring.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._forget_weights()
+
+    def _forget_weights(self) -> None:
+        if not self._helps:
+            shutil.rmtree(self.folder / "sync", ignore_errors=True)
+
+    async def _open(self, plan: Plan, backend: InferenceBackend) -> None:
+        try:
+            await open_backend(backend, plan, self._event, asyncio.Event())
+        except Abort as abort:
+            raise abort.error from abort
+        for player in (self._player, *(() if self._helps else self._suites.values())):
+            if player is not None:
+                await player.open(backend)
+
+    async def _close(self) -> None:
+        for player in (self._player, *self._suites.values()):
+            if player is not None:
+                await player.close()
+        if self._backend is not None:
+            await close_part(self._backend)
+
+    def _locate(self, step: int, *, evaluated: bool = True) -> None:
+        """After a resume, the first call gives the step at which the run continues: later steps are made again."""
+        if not self._located:
+            self._located = True
+            if self._helps:
+                return
+            self.results.recover(step if evaluated else step - 1)
+            self.recording.resumed(step, evaluated=evaluated)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Dropout and the like are off while the engine samples; the module's own mode comes back afterwards."""
+        training = bool(getattr(self._model, "training", False))
+        if training:
+            self._model.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self._model.train()
+
+    def _sample(
+        self,
+        player: Player,
+        tasks: Mapping[int, Task],
+        on_failure: OnFailure,
+        step: int,
+        *,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> dict[int, list[ScoredGroup]] | None:
+        """Roll with the weights as they are now. In process nothing of them is kept behind it, and no memory.
+
+        None when `unless` became true meanwhile.
+        """
+        assert self._backend is not None
+        assert self._loop is not None
+        if not self._in_process and self._pushed != step:
+            self._push(self._backend, self._loop, step)
+        with self._evaluating():
+            told = 0.0
+
+            def tick() -> None:
+                nonlocal told
+                if (moment := time.monotonic()) - told >= _TELL_EVERY:
+                    told = moment
+                    self.recording.rolling(player.progress(step, self._suite_of(player), len(tasks)))
+
+            found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
+            if self._in_process:
+                self._loop.call(self._backend.update_weights(None, version=step))
+        return found
+
+    def _suite_of(self, player: Player) -> str | None:
+        return next((name for name, one in self._suites.items() if one is player), None)
+
+    def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
+        """Give a server the weights, in two folders in turn: it may still be reading the last one.
+
+        Rank 0 does so, and says when; no rank comes to the next step before all have rolled this one.
+        """
+        folder, loaded = self.folder / "sync" / str(step % 2), self.folder / "sync" / LOADED
+        if self._helps:
+            wait_for(loaded, str(step))
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._model.save_pretrained(folder)
+            self._tokenizer.save_pretrained(folder)
+        loop.call(backend.update_weights(str(folder.resolve()), version=step, loaded=self._helps))
+        if not self._helps:
+            atomic_write(loaded, str(step).encode())
+        self._pushed = step
+
+    def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
+        if groups and self._writer is not None and place not in self._written:
+            self._writer.write(tuple(groups))
+            self._written.add(place)
+
+    def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
+        alive = [(group, one) for group in groups for one in group.rollouts if one.failure is None]
+        rewards = () if self._player is None else self._player.rewards
+        rows = [sample_row(group.task, one, rewards) for group, one in spaced(alive, PER_STEP)]
+        if rows:
+            self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
+
+    def _on_failure(self, place: int, task: Task, reason: RolloutFailure, rollout: str | None) -> None:
+        assert self.plan.rollouts is not None
+        self._run_dir.failure(make_group_id(self.plan.rollouts.digest, place), task.id, reason, rollout)
+
+    def _event(self, kind: str, message: str) -> None:
+        self.warn(message)
