@@ -10,7 +10,7 @@ from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import RolloutTracking
 
-AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
+AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "role_mean", "rae", "none"]
 
 
 def parse_shard(text: str) -> tuple[int, int]:

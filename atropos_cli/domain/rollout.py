@@ -54,11 +54,13 @@ class Rollout(Frozen):
 
     rewards: each reward's raw value by name. reward: their weighted sum, None when failed.
     metrics: values worth reporting that train nothing. info: what the episode reports at its end.
+    role: whose side it is, in a game of several players.
     parse_failures: calls of tools that could not be read or do not fit their schemas, by kind; None for none.
     """
 
     id: str
     task_id: str
+    role: str | None = None
     messages: tuple[Message, ...]
     rewards: dict[str, float] = Field(default_factory=dict)
     reward: float | None = None

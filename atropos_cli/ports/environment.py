@@ -222,11 +222,15 @@ class GroupContext(Protocol):
         episode_id: str | None = None,
         turn: int | None = None,
         last: bool = True,
+        advantages: Sequence[float | None] | None = None,
     ) -> ScoredGroup:
-        """A group with advantages computed as the plan says. All groups but the task's final one need last=False."""
+        """A group with these advantages, or such as the plan says. All but the task's final one need last=False."""
 
     def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
         """The default: group_size independent episodes, one group."""
+
+    def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """group_size games; one group with a rollout for each seat of each game that the policy plays."""
 
 
 class Environment(ABC):
@@ -285,3 +289,56 @@ class Environment(ABC):
     def validate(self, task: Task) -> MaybeAwaitable[bool | None]:
         """Does the task's gold answer earn full marks? None when there is nothing to check. Needs no model."""
         return None
+
+
+class Game(ABC):
+    """One game of several players, each of whom sees messages of their own. Methods may be plain or async.
+
+    Each player's side becomes a rollout: the replies in it are that player's, all else is not trained on. A player with
+    a model of its own (--role.NAME.model) is not trained and makes no rollout.
+    """
+
+    players: Sequence[str]
+    """The roles, in order of their seats."""
+
+    stop_reason: StopReason | None = None
+    """Set to "step_limit" before returning None from step() when the game was cut off."""
+
+    @abstractmethod
+    def reset(self) -> MaybeAwaitable[Mapping[str, Sequence[Message]]]:
+        """The first messages for each player."""
+
+    @abstractmethod
+    def turn(self) -> str:
+        """Who replies next."""
+
+    @abstractmethod
+    def step(self, player: str, reply: Message) -> MaybeAwaitable[Mapping[str, Sequence[Message]] | None]:
+        """Take a player's reply; return what each player sees next (who is left out, nothing), or None at the end.
+
+        The next player must see something before the reply, unless it is the first.
+        """
+
+    def result(self, player: str) -> JsonDict:
+        """What rewards should know of the finished game; becomes `rollout.info`."""
+        return {}
+
+    def metrics(self, player: str) -> dict[str, float]:
+        """Numbers worth reporting; becomes `rollout.metrics`."""
+        return {}
+
+    def close(self) -> MaybeAwaitable[None]:
+        """Free what the game holds. Called exactly once, whatever happened before."""
+        return None
+
+
+class GameEnvironment(Environment):
+    """An environment of games: the policy plays against itself, or against models of other roles."""
+
+    @abstractmethod
+    def game(self, task: Task) -> Game:
+        """A fresh game of the task."""
+
+    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """group_size games."""
+        return context.roll_games(self, task)

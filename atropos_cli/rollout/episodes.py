@@ -32,8 +32,9 @@ def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None
 class EpisodeState:
     """One rollout while it is played."""
 
-    def __init__(self, number: int, episode: Episode) -> None:
+    def __init__(self, number: int, episode: Episode, *, role: str | None = None) -> None:
         self.number = number
+        self.role = role
         self.episode = episode
         self.messages: list[Message] = []
         self.trail = TokenTrail()
@@ -99,6 +100,7 @@ class EpisodeState:
         return Rollout(
             id=f"{group_id}/{self.number}",
             task_id=task.id,
+            role=self.role,
             messages=tuple(self.messages),
             info=info,
             metrics=metrics,

@@ -21,12 +21,13 @@ from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
-from atropos_cli.ports.environment import Environment, RoleModel, SingleTurn
+from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
-from atropos_cli.rollout.advantages import advantages
+from atropos_cli.rollout.advantages import advantages as advantages_of
 from atropos_cli.rollout.asking import exactly, together
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.rollout.episodes import EpisodeState, with_tools
+from atropos_cli.rollout.games import play_games
 from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
 from atropos_cli.rollout.roles import Role, RoleModels
@@ -62,7 +63,7 @@ class GroupRoller:
         self.seed = random.Random(f"{plan.seed}/{index}").getrandbits(31)
         self.rng = random.Random(self.seed)
         self.budget: GroupBudget = run.dispatcher.budget()
-        self.models: Mapping[str, RoleModel] = self._models("group")
+        self.models: Mapping[str, RoleModel] = self.models_of("group")
         self._dispatcher = run.dispatcher
         self._scorer = run.scorer
         self._samples = 0
@@ -105,6 +106,7 @@ class GroupRoller:
         episode_id: str | None = None,
         turn: int | None = None,
         last: bool = True,
+        advantages: Sequence[float | None] | None = None,
     ) -> ScoredGroup:
         """A group with advantages; see GroupContext."""
         return ScoredGroup(
@@ -113,12 +115,25 @@ class GroupRoller:
             env=self._run.env_name,
             task=task,
             rollouts=tuple(rollouts),
-            advantages=advantages(self.plan.advantage, [rollout.reward for rollout in rollouts]),
+            advantages=self._advantages(rollouts) if advantages is None else tuple(advantages),
             model=redacted(self.plan.model or ""),
             seed=self.seed,
             episode_id=episode_id,
             turn=turn,
         )
+
+    def _advantages(self, rollouts: Sequence[Rollout]) -> tuple[float | None, ...] | None:
+        rewards, roles = [rollout.reward for rollout in rollouts], [rollout.role for rollout in rollouts]
+        return advantages_of(self.plan.advantage, rewards, roles)
+
+    def opponents(self) -> Sequence[str]:
+        """The roles that models of their own play."""
+        return [name for name, role in self._run.roles.items() if role.dispatcher is not None]
+
+    async def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """group_size games; see GroupContext."""
+        rollouts = await play_games(self, environment, task)
+        yield self.group(task, await self.score(task, rollouts))
 
     async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
         """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
@@ -151,7 +166,7 @@ class GroupRoller:
                 states.append(state)
         return states
 
-    def _models(self, asker: int | str) -> RoleModels:
+    def models_of(self, asker: int | str) -> RoleModels:
         """The models by role, for the group or one of its rollouts."""
         run = self._run
         return RoleModels(run.roles, run.dispatcher, self.budget, run.plan.sampling, f"{self.seed}/{asker}")
@@ -160,10 +175,10 @@ class GroupRoller:
         if state.over:
             return
         try:
-            state.episode.models = self._models(state.number)
+            state.episode.models = self.models_of(state.number)
             messages = state.episode.reset()
             if inspect.isawaitable(messages):
-                messages = await self._in_time(messages)
+                messages = await self.in_time(messages)
             state.messages = messages_of(state.episode, "reset", messages)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("reset", error, state.episode.reset)
@@ -245,7 +260,7 @@ class GroupRoller:
             episode = state.episode
             result = episode.step(read.message) if read.fault is None else episode.malformed(read.message, read.fault)
             if inspect.isawaitable(result):
-                result = await self._in_time(result)
+                result = await self.in_time(result)
             if result:
                 result = messages_of(state.episode, method, result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
@@ -260,7 +275,7 @@ class GroupRoller:
         else:
             state.messages.extend(result)
 
-    async def _in_time(self, awaitable: Awaitable[T]) -> T:
+    async def in_time(self, awaitable: Awaitable[T]) -> T:
         """Await a plugin's answer no longer than the group has time left."""
         try:
             async with asyncio.timeout(max(0.0, self.budget.deadline - self._dispatcher.active_time())) as scope:

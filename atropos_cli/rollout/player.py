@@ -20,6 +20,7 @@ from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.backends import close_part
+from atropos_cli.rollout.baselines import Baselines
 from atropos_cli.rollout.components import make_environment
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
@@ -45,6 +46,7 @@ class Player:
         own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
         self.rewards = component_rewards(plan.rewards, own, registry)
         self._tell = tell
+        self.baselines = Baselines()
         self._registry = registry
         self._roles = contextlib.AsyncExitStack()
         self._run: Run | None = None
@@ -133,4 +135,9 @@ class Player:
                 if rollout.failure is not None:
                     on_failure(place, task, rollout.failure, rollout.id)
             self._failures.look(group.rollouts)
-        return list(groups) if alive else []
+        if not alive:
+            return []
+        groups = self.baselines.judged(groups, self.plan.advantage)
+        for group in groups:
+            self.baselines.add(group)
+        return list(groups)

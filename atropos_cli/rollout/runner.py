@@ -248,6 +248,7 @@ class Runner:
             self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
             self.failures.look(rollout for group in groups for rollout in group.rollouts)
             return
+        groups = self.totals.baselines.judged(groups, self.plan.advantage)
         self._parts.writer.write(groups)
         self.done.add(index)
         self.totals.write(index, groups)

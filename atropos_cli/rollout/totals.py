@@ -11,6 +11,7 @@ from atropos_cli.domain.finish import is_known
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.rollout.advantages import ZERO_SPREAD, spread
+from atropos_cli.rollout.baselines import Baselines
 from atropos_cli.stats.streaming import Moments
 
 Lost = tuple[tuple[str, int], ...]
@@ -52,6 +53,7 @@ class Totals:
         self.reward = Moments()
         self.rewards: dict[str, Moments] = {}
         self.metrics: dict[str, Moments] = {}
+        self.baselines = Baselines()
         self.lost: dict[int, Lost] = {}
         self._lost_rollouts = 0
         self._kinds: dict[Lost, Lost] = {}
@@ -78,6 +80,7 @@ class Totals:
         if group.last:
             self.tasks += 1
         self.written_rollouts += len(group.rollouts)
+        self.baselines.add(group)
         rewards = []
         for rollout in group.rollouts:
             usage = rollout.usage
@@ -167,7 +170,7 @@ class Totals:
         named = {"reward": {"": self.reward}, "rewards": self.rewards, "metrics": self.metrics}
         for kind, moments in named.items():
             numbers[kind] = {name: one.state() for name, one in moments.items() if one.n}  # type: ignore[misc]
-        return numbers
+        return numbers | {"baselines": dict(self.baselines.values)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Totals:
@@ -179,6 +182,7 @@ class Totals:
             getattr(totals, name).update({str(key): int(count) for key, count in state[name].items()})
         for name in _LATER_COUNTERS:
             getattr(totals, name).update({str(key): int(count) for key, count in state.get(name, {}).items()})
+        totals.baselines = Baselines({str(key): float(one) for key, one in state.get("baselines", {}).items()})
         read = {kind: {str(name): Moments.from_state(row) for name, row in state[kind].items()} for kind in _MEANS}
         totals.reward = read["reward"].get("", totals.reward)
         totals.rewards, totals.metrics = read["rewards"], read["metrics"]
