@@ -51,12 +51,3 @@ def atropos_register_rewards() -> Iterator[ComponentSpec]:
     }
     for name, summary in summaries.items():
         yield ComponentSpec("reward", name, f"atropos_cli.builtin.rewards:{name}", summary=summary)
-
-
-@hookimpl
-def atropos_register_templates() -> Iterator[ComponentSpec]:
-    from atropos_cli import resources
-
-    for folder in sorted(resources.folder("templates").iterdir()):
-        if folder.is_dir():
-            yield ComponentSpec("template", folder.name, folder, summary=f"A distribution with one {folder.name}.")

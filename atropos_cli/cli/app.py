@@ -56,10 +56,16 @@ COMMANDS: dict[str, LazyCommand] = {
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),
     "pipeline": LazyCommand("", "Carry out steps that depend on each other.", JOBS, "atropos-pipeline"),
     "env": LazyCommand(f"{_COMMANDS}.env:app", "List, describe and check environments.", COMPONENTS),
+    "env check": LazyCommand(
+        "", "Check an environment without a model: tasks, gold answers, episodes.", COMPONENTS, "atropos-authoring"
+    ),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),
-    "new": LazyCommand(f"{_COMMANDS}.new:new", "Start a plugin from a template.", COMPONENTS),
+    "plugins check": LazyCommand(
+        "", "Import every component for real, in a child process.", COMPONENTS, "atropos-authoring"
+    ),
+    "new": LazyCommand("", "Start a plugin from a template.", COMPONENTS, "atropos-authoring"),
     "config": LazyCommand(f"{_COMMANDS}.config:app", "Show each setting and where it comes from.", SETUP),
     "prefetch": LazyCommand(
         f"{_COMMANDS}.prefetch:prefetch", "Fetch models and data, for jobs without a network.", SETUP

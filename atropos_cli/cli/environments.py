@@ -19,6 +19,7 @@ from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.cli.roles import role_buckets, role_options
 from atropos_cli.console.command import Command
 from atropos_cli.console.commands import entries_of, set_signature
+from atropos_cli.console.environments import ChosenEnvironment, EnvironmentCommands
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.jobs.order import is_planner, makes_plan
@@ -41,24 +42,13 @@ FOOTER = (
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The environment a command was called with, and everything that was configured."""
-
-    session: Session
-    registration: Registration
-    environment: Any
-    resolved: Resolved
-    given_name: str
+class Chosen(ChosenEnvironment):
+    """With the settings of a run, for the commands that roll out."""
 
     @property
     def settings(self) -> GenSettings:
         """The run's settings, with the backend's options filled in."""
         return gen_settings(self.resolved)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The environment's options that were given; its own defaults are left to it."""
-        return self.resolved.given["env"]
 
 
 def gen_settings(resolved: Resolved) -> GenSettings:
@@ -133,6 +123,14 @@ def environment_app(use: Use, doc: str) -> typer.Typer:
 
     app.callback(help=doc)(group)
     return app
+
+
+def declared_group(commands: EnvironmentCommands) -> Any:
+    """The group that a plugin's EnvironmentCommands ask for."""
+    from atropos_cli.config.commands import command_bucket
+
+    use = Use(commands.action, command_bucket(commands.section, commands.options), full=False)
+    return typer.main.get_command(environment_app(use, commands.help))
 
 
 def build_command(session: Session, name: str, args: Sequence[str], use: Use) -> Any:

@@ -47,6 +47,8 @@ def report(error: BaseException, session: Session) -> int:
         out.note("interrupted")
         return ExitCode.INTERRUPTED
     code, message, hint = _explain(error)
+    if code == ExitCode.USAGE and not hint:
+        hint = f"{session.command} --help"
     out.error(message, hint)
     if session.debug or code == ExitCode.BUG:
         out.trace("".join(traceback.format_exception(error)))

@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from atropos_cli.cli.peernames import COMMAND_HINTS, COMMANDS, IGNORED, OPTION_HINTS, OPTIONS, Words
 from atropos_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.cli.peernames import Words
 
 
 def spellings(option: str) -> frozenset[str]:
     """What other tools call an option of ours that is looked for before anything is parsed, e.g. --model."""
+    from atropos_cli.cli.peernames import OPTIONS
+
     return frozenset(
         name for family in ("gen", "eval", "train") for name, words in OPTIONS[family].items() if words == (option,)
     )
@@ -39,6 +43,8 @@ def glance(args: Sequence[str], name: str) -> list[str]:
 
 def command_words(path: str, name: str) -> Words | None:
     """The words of ours that a foreign name stands for in the group at `path`."""
+    from atropos_cli.cli.peernames import COMMANDS
+
     return COMMANDS.get(path, {}).get(_dashed(name))
 
 
@@ -51,6 +57,8 @@ def close_names(name: str, known: Sequence[str]) -> list[str]:
 
 def next_step(path: str, name: str, known: Sequence[str]) -> str | None:
     """What to type instead of a name that the group at `path` has not, and that stands for none of ours."""
+    from atropos_cli.cli.peernames import COMMAND_HINTS
+
     word = _dashed(name)
     if word in known:
         return f"did you mean {word}?"
@@ -103,9 +111,13 @@ def translated(ctx: Any, args: Sequence[str]) -> list[str]:
     A name that the command has itself is its own, and so is whatever stands for a value or behind two dashes.
     """
     path = ctx.command_path.split()
-    family = path[1] if len(path) > 1 else ""
+    if len(path) < 2 or ctx.resilient_parsing:
+        return list(args)
+    from atropos_cli.cli.peernames import OPTIONS
+
+    family = path[1]
     family = next((word for word in path[2:] if word in OPTIONS), family) if family == "config" else family
-    if family not in OPTIONS or ctx.resilient_parsing:
+    if family not in OPTIONS:
         return list(args)
     walk = _Walk(ctx, family)
     done = list(walk.words(iter(args)))
@@ -119,6 +131,8 @@ class _Walk:
     """Goes over the arguments of one command, value by value."""
 
     def __init__(self, ctx: Any, family: str) -> None:
+        from atropos_cli.cli.peernames import IGNORED, OPTION_HINTS, OPTIONS
+
         self.ctx = ctx
         self.known = {name: param for param in ctx.command.get_params(ctx) for name in _names(param)}
         self.table = OPTIONS[family]

@@ -7,27 +7,33 @@ listed from the metadata of the installed distributions, without importing them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.cli import habits
 from atropos_cli.cli.examples import write_examples
+from atropos_cli.cli.parameters import expand_homes, refuse_repeats
 from atropos_cli.console.command import Command
 from atropos_cli.console.output import QUIET, VERBOSE
-from atropos_cli.errors import ComponentNotFound, PluginError, UsageError
-from atropos_cli.paths import home
+from atropos_cli.errors import AtroposError, ComponentNotFound, PluginError, UsageError
 from atropos_cli.streams import stdout_to_stderr
 
 PLUGIN_SECTION = "Commands of plugins"
 SWITCHES = ("debug", "strict-plugins", "quiet", "verbose", "log-level")
 """Flags of every command whose names an option made from a model cannot have."""
+_DECLARED = {
+    "LauncherCommands": "atropos_cli.cli.commands.job:launcher_group",
+    "EnvironmentCommands": "atropos_cli.cli.environments:declared_group",
+}
+"""What the entry point of a command may name besides an application or a function, and what makes commands of it."""
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,23 @@ class Group(TyperGroup):
 
     first = ""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys((*super().list_commands(ctx), *added(ctx))))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        return own if own is not None else added_command(_table(ctx), _full_name(ctx, cmd_name))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """What plugins add is described by the table and by metadata: help imports none of it."""
+        own = {name: super(Group, self).get_command(ctx, name) for name in super().list_commands(ctx)}
+        more = {name: text for name, text in added(ctx).items() if name not in own}
+        width = formatter.width - 6 - max(map(len, (*own, *more)), default=0)
+        rows = [(name, found.get_short_help_str(width)) for name, found in own.items() if found and not found.hidden]
+        if rows := [*rows, *more.items()]:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             raise Help(ctx.get_help())
@@ -71,12 +94,14 @@ class Group(TyperGroup):
 
     def known_commands(self, ctx: Any) -> list[str]:
         """The names that a misspelt one is compared with."""
-        return self.list_commands(ctx)
+        return list(dict.fromkeys((*self.list_commands(ctx), *below(_table(ctx), _full_name(ctx)))))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         command = self.get_command(ctx, name)
         if command is not None:
+            if (session := ctx.find_root().obj) is not None:
+                session.command = f"{ctx.command_path} {name}"
             return name, command, args[1:]
         if name.startswith("-"):
             raise UsageError(f"{name!r} is not an option of {ctx.command_path}", hint=f"{ctx.command_path} --help")
@@ -89,65 +114,129 @@ class Group(TyperGroup):
 
 
 class LazyGroup(Group):
-    """The top of the command line. Subclasses give `table`."""
+    """The top of the command line. Subclasses give `table`; "env check" in it is a command of the group `env`."""
 
     table: dict[str, LazyCommand] = {}  # noqa: RUF012 (replaced, never changed)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        installed = plugin_commands(self.table)
-        ours = [name for name, command in self.table.items() if not command.dist or name in installed]
-        return [*ours, *(name for name in installed if name not in self.table)]
+        installed = below(plugin_commands(self.table), "")
+        ours = [name for name, row in below(self.table, "").items() if not row.dist or name in installed]
+        return list(dict.fromkeys((*ours, *installed)))
 
     def known_commands(self, ctx: Any) -> list[str]:
-        return list(dict.fromkeys((*self.table, *plugin_commands(self.table))))
+        return list(dict.fromkeys((*below(self.table, ""), *below(plugin_commands(self.table), ""))))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = self.table.get(cmd_name)
         if known is not None and not known.dist:
             return _guarded(as_command(load_target(known.target), cmd_name, known.summary))
-        from atropos_cli.plugins.commands import command_clashes, load_command
-
-        if cmd_name in plugin_commands(self.table):
-            loaded = load_command(cmd_name, built_in=owners(self.table))
-            if known is not None:
-                return _guarded(as_command(loaded, cmd_name, known.summary))
-            return _plugin_command(cmd_name, loaded)
-        if known is not None:
-            from atropos_cli.plugins.firstparty import pip_install
-
-            raise ComponentNotFound(
-                f"{ctx.command_path} {cmd_name} comes with {known.dist}, which is not installed",
-                hint=pip_install(known.dist),
-            )
-        return load_command(cmd_name) if cmd_name in command_clashes() else None
+        return added_command(self.table, cmd_name) if " " not in cmd_name else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
-        installed = plugin_commands(self.table)
-        for name, command in self.table.items():
-            if not command.dist or name in installed:
-                sections.setdefault(command.section, []).append((name, command.summary))
+        installed = below(plugin_commands(self.table), "")
+        for name, row in below(self.table, "").items():
+            if not row.dist or name in installed:
+                sections.setdefault(row.section, []).append((name, row.summary))
         for name, dist in installed.items():
-            if name in self.table:
-                continue
-            short = name.rpartition("/")[2]
-            hidden = f"; {short!r} alone is the built-in command" if short in self.table else ""
-            sections.setdefault(PLUGIN_SECTION, []).append((name, f"from {dist}{hidden}"))
+            if name not in self.table:
+                sections.setdefault(PLUGIN_SECTION, []).append((name, _from(name, dist, self.table)))
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
 
-def owners(table: Mapping[str, LazyCommand]) -> dict[str, str]:
-    """The distribution of ours that brings each command; "" for the core."""
-    return {name: command.dist for name, command in table.items()}
+def below(rows: Mapping[str, Item], path: str) -> dict[str, Item]:
+    """The rows of the group of that path, by the last word of their names."""
+    found = ((name.rpartition(" "), row) for name, row in rows.items())
+    return {last: row for (parent, _, last), row in found if parent == path}
+
+
+def _table(ctx: Any) -> Mapping[str, LazyCommand]:
+    table: Mapping[str, LazyCommand] = getattr(ctx.find_root().command, "table", {})
+    return table
+
+
+def _full_name(ctx: Any, name: str = "") -> str:
+    """The words after `atropos`: of a group, or of a command in it."""
+    return " ".join((*ctx.command_path.split()[1:], name)).strip()
+
+
+def added(ctx: Any) -> dict[str, str]:
+    """The installed commands that plugins add to a group, and what help says of each. Reads metadata only."""
+    table, path = _table(ctx), _full_name(ctx)
+    rows = below(table, path)
+    return {
+        name: rows[name].summary if name in rows else _from(name, dist, owners(table), path)
+        for name, dist in below(plugin_commands(table), path).items()
+    }
+
+
+def added_command(table: Mapping[str, LazyCommand], name: str) -> Any:
+    """A command of a plugin by the words after `atropos`; None when there is none.
+
+    Raises ComponentNotFound with the line that installs it for one of our own distributions.
+    """
+    from atropos_cli.plugins.commands import command_clashes, command_entry_points, load_command, offered_commands
+
+    known, last = table.get(name), name.rpartition(" ")[2]
+    offered = offered_commands()
+    built_in = owners(table, offered)
+    if name in command_entry_points(built_in=built_in, offered=offered):
+        loaded = load_command(name, built_in=built_in, offered=offered)
+        if known is not None:
+            return _guarded(as_command(loaded, last, known.summary))
+        return _plugin_command(name, loaded)
+    if known is not None:
+        from atropos_cli.plugins.firstparty import pip_install
+
+        raise ComponentNotFound(
+            f"atropos {name} comes with {known.dist}, which is not installed", hint=pip_install(known.dist)
+        )
+    return load_command(name) if name in command_clashes() else None
+
+
+def members(table: Mapping[str, LazyCommand], command: Any, path: str) -> dict[str, Any]:
+    """The commands of a group by name, those of plugins as well; one that cannot be loaded is left out."""
+    found = dict(getattr(command, "commands", {}))
+    if isinstance(command, Group):
+        for name in below(plugin_commands(table), path).keys() - found.keys():
+            with contextlib.suppress(AtroposError):
+                found[name] = added_command(table, f"{path} {name}")
+    return found
+
+
+def _from(name: str, dist: str, taken: Container[str], path: str = "") -> str:
+    short = name.rpartition("/")[2]
+    hidden = short != name and f"{path} {short}".strip() in taken
+    return f"from {dist}; {short!r} alone is the built-in command" if hidden else f"from {dist}"
+
+
+def owners(table: Mapping[str, LazyCommand], offered: Collection[str] | None = None) -> dict[str, str]:
+    """The distribution of ours that brings each command; "" for the core.
+
+    The commands inside a group of ours are among them when a plugin adds to that group. offered: what plugins call
+    their commands, where that was asked before.
+    """
+    from atropos_cli.plugins.commands import offered_commands
+
+    known = {name: row.dist for name, row in table.items()}
+    for parent in {
+        name.rpartition(" ")[0] for name in (offered_commands() if offered is None else offered) if name not in known
+    }:
+        if (row := table.get(parent)) is not None and row.target:
+            group = as_command(load_target(row.target), parent, None)
+            known |= {f"{parent} {name}": "" for name in getattr(group, "commands", {})}
+    return known
 
 
 def plugin_commands(table: Mapping[str, LazyCommand]) -> dict[str, str]:
     """Names under which the commands of plugins run, and their distributions. Reads metadata only."""
-    from atropos_cli.plugins.commands import command_entry_points
+    from atropos_cli.plugins.commands import command_entry_points, offered_commands
 
-    return {name: dist for name, (dist, _) in command_entry_points(built_in=owners(table)).items()}
+    offered = offered_commands()
+    points = command_entry_points(built_in=owners(table, offered), offered=offered)
+    return {name: dist for name, (dist, _) in points.items()}
 
 
 def load_target(target: str) -> Any:
@@ -173,7 +262,7 @@ def _guarded(command: Any) -> Any:
 
 def _plugin_command(name: str, loaded: Any) -> Any:
     try:
-        return as_command(loaded, name, None)
+        return as_command(loaded, name.rpartition(" ")[2], None)
     except Exception as error:
         raise PluginError(
             f"command {name!r} of a plugin cannot be used: {type(error).__name__}: {error}",
@@ -198,8 +287,8 @@ def as_command(loaded: Any, name: str, summary: str | None) -> Any:
         command: Any = typer.main.get_command(loaded)
     elif hasattr(loaded, "make_context"):
         command = loaded
-    elif hasattr(loaded, "launcher"):
-        command = load_target("atropos_cli.cli.commands.job:launcher_group")(loaded.launcher, loaded.help)
+    elif type(loaded).__name__ in _DECLARED:
+        command = load_target(_DECLARED[type(loaded).__name__])(loaded)
     elif callable(loaded):
         command = _plain_command(loaded, name=name, cls=getattr(loaded, "command_class", Command))
     else:
@@ -297,68 +386,6 @@ def _common(
     """Switches that every command takes; Session reads the first ones from the arguments."""
 
 
-def refuse_repeats(command: Any) -> None:
-    """Let an option with one value be given once: of two values the parser would take the last without a word.
-
-    Names that other tools have for an option are understood before.
-    """
-    make_parser = command.make_parser
-
-    def strict_parser(ctx: Any) -> Any:
-        parser = make_parser(ctx)
-        parse_args = parser.parse_args
-
-        def parse_once(args: list[str]) -> Any:
-            words = habits.translated(ctx, args)
-            parsed = parse_args(args=list(words))
-            if not ctx.resilient_parsing:
-                _check_once(parsed[2], words, ctx.command_path)
-            return parsed
-
-        parser.parse_args = parse_once
-        return parser
-
-    command.make_parser = strict_parser
-
-
-def _check_once(order: Sequence[Any], words: Sequence[str], path: str) -> None:
-    """order: the parameters as they came. A switch may be repeated, but not turned on and off."""
-    seen = set()
-    for param in order:
-        one_valued = param.param_type_name == "option" and not (param.multiple or getattr(param, "count", False))
-        if not one_valued or (param.is_flag and {*words}.isdisjoint(param.secondary_opts)):
-            continue
-        if param.is_flag and {*words}.isdisjoint(param.opts):
-            continue
-        if param.name in seen:
-            name = " / ".join(map(_long_name, filter(None, (param.opts, param.secondary_opts))))
-            raise UsageError(f"{name} is given twice, and it takes one value", hint=f"give it once; {path} --help")
-        seen.add(param.name)
-
-
-def _long_name(names: Sequence[str]) -> str:
-    return next((name for name in names if name.startswith("--")), names[0])
-
-
-# What the metavar of an option says when its value is a path of this machine.
-_PATH_WORDS = frozenset({"PATH", "FILE", "DIR", "FOLDER", "RUN", "OTHER", "INPUT", "PLAN"})
-_REMOTE = frozenset({"--cwd", "--remote-python"})  # may be a path of another machine
-
-
-def _expand_homes(command: Any) -> None:
-    """A `~` that the shell has left (--output=~/run) is the home folder, wherever an option or argument is a path."""
-    for param in command.params:
-        words = re.findall(r"[A-Z]+", param.metavar or "")
-        if _REMOTE.isdisjoint(param.opts) and not _PATH_WORDS.isdisjoint(words):
-            param.process_value = functools.partial(_process_path, param.process_value)
-
-
-def _process_path(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return process(ctx, type(value)(home(item) if isinstance(item, str) else item for item in value))
-    return process(ctx, home(value) if isinstance(value, str) else value)
-
-
 def _epilog(own: Callable[[Any, Any], None], ctx: Any, formatter: Any) -> None:
     write_examples(ctx, formatter)
     own(ctx, formatter)
@@ -373,7 +400,7 @@ def add_common(command: Any) -> None:
     command.format_epilog = functools.partial(_epilog, command.format_epilog)
     for sub in getattr(command, "commands", {}).values():
         add_common(sub)
-    _expand_homes(command)
+    expand_homes(command)
     taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     for param in command_of(_common, name="common").params:
         param.opts = [name for name in param.opts if name not in taken]

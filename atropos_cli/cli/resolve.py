@@ -119,9 +119,9 @@ def first_mistake(words: Sequence[str], env: Mapping[str, str]) -> str | None:
 def all_commands() -> list[str]:
     """The names of all commands, those of plugins last."""
     from atropos_cli.cli.app import COMMANDS
-    from atropos_cli.cli.lazy import plugin_commands
+    from atropos_cli.cli.lazy import below, plugin_commands
 
-    return list(dict.fromkeys((*COMMANDS, *plugin_commands(COMMANDS))))
+    return list(dict.fromkeys((*below(COMMANDS, ""), *below(plugin_commands(COMMANDS), ""))))
 
 
 def check_known(name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING
 from atropos_cli.cli.runs import resuming
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import ExitCode, LaunchError, UsageError
+from atropos_cli.errors import AtroposError, ExitCode, LaunchError, UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.domain.plan import Plan
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+
+_SILENT_S = 60.0
+"""Seconds for which a launcher may fail to answer while its shards run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,17 @@ def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | No
     reader = threading.Thread(target=_show, args=(session, launcher, job_id), daemon=True)
     try:
         reader.start()
-        while (status := launcher.status(job_id)).state in ("running", "pending"):
+        answered = time.monotonic()
+        while True:
+            try:
+                status = launcher.status(job_id)
+            except LaunchError as error:  # the shards run on while it does not answer
+                if time.monotonic() - answered > _SILENT_S:
+                    raise LaunchError(f"{error.message}; the shards were not stopped", hint=error.hint) from error
+            else:
+                answered = time.monotonic()
+                if status.state not in ("running", "pending"):
+                    break
             if stop.wait(0.2):
                 session.out.note("stopping the shards; they save their groups")
                 launcher.cancel(job_id)
@@ -103,8 +117,11 @@ def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | No
 
 
 def _show(session: Session, launcher: Launcher, job_id: str) -> None:
-    for line in launcher.logs(job_id, follow=True):
-        session.out.note(line)
+    try:
+        for line in launcher.logs(job_id, follow=True):
+            session.out.note(line)
+    except AtroposError as error:
+        session.out.warning(f"its lines are not shown: {error.message}", error.hint)
 
 
 def _failure(name: str, status: JobStatus, again: str) -> LaunchError:

@@ -22,7 +22,7 @@ def is_section(name: str) -> bool:
     """Does a command have this section, one of ours or of an installed plugin?"""
     if name in COMMANDS or name in SHARED:
         return True
-    points = {point.name for point in metadata.entry_points(group=_GROUP)} - _TOGETHER
+    points = {point.name.replace(".", "-") for point in metadata.entry_points(group=_GROUP)} - _TOGETHER
     return any(name == point or name.startswith(f"{point}-") for point in points)
 
 

@@ -27,6 +27,7 @@ class Session:
     """One per call of main(); hangs on the context as `ctx.obj`.
 
     check_command: raises UsageError for the name of a command that atropos does not have.
+    command: the command that was found in the words, such as "atropos job submit", for hints.
     take: where the plan of a run goes when it is not to be carried out here; None: the command carries it out.
     """
 
@@ -34,6 +35,7 @@ class Session:
         # These switches are wanted before the options of the innermost command are parsed, which may be made from
         # a plugin: so they are looked for here, wherever they stand.
         self.args = tuple(args)
+        self.command = "atropos"
         words = args[: args.index("--")] if "--" in args else args
         self.debug = "--debug" in words or truthy("ATROPOS_DEBUG")
         self.strict = "--strict-plugins" in words or truthy("ATROPOS_STRICT_PLUGINS")

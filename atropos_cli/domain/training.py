@@ -46,6 +46,7 @@ class TrainPlan(RunPlan):
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
+    group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
     """
 
@@ -59,6 +60,7 @@ class TrainPlan(RunPlan):
     rollouts: Plan | None = None
     rewards: tuple[RewardRef, ...] = ()
     seed: int = 0
+    group_timeout: float = Field(default=3600.0, gt=0)
     steps: int | None = Field(default=None, ge=1)
     prompts_per_step: int = Field(default=8, ge=1)
     suites: tuple[EvalSuite, ...] = ()
@@ -81,7 +83,7 @@ class TrainPlan(RunPlan):
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"steps", "rollouts", *Tracking.model_fields}
+        beside |= {"steps", "rollouts", "group_timeout", *Tracking.model_fields}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from atropos_cli.config.pairs import put_once, variable
 from atropos_cli.console.session import Session
-from atropos_cli.errors import UsageError
+from atropos_cli.errors import AtroposError, LaunchError, UsageError
+from atropos_cli.jobs.guarded import guarded
+from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.ports.launcher import Launcher
 from atropos_cli.redaction import looks_secret
 
@@ -33,17 +35,28 @@ def make_launcher(
             raise UsageError(f"--on-option {text!r} is not KEY=VALUE")
         put_once(said, key, value, "--on-option")
     made = make_config(cls.Config, {**options, **said}, owner=owner, env_prefix=f"ATROPOS_{cls.name.upper()}__")
-    launcher: Launcher = cls(made)
+    try:
+        launcher: Launcher = cls(made)
+    except AtroposError:
+        raise
+    except Exception as error:
+        raise LaunchError(
+            f"launcher {cls.name!r}: its __init__ raised {describe_error(error)}",
+            hint=f"atropos plugins list says where {cls.name!r} comes from",
+        ) from error
     if registration.file is not None:
         launcher.source = registration.name
-    return launcher
+    return guarded(launcher)
 
 
 def stored_name(session: Session, name: str | None) -> str | None:
     """What the list of jobs calls the launcher of this name: of one in a file, the whole path."""
     from atropos_cli.plugins.files import names_a_file
 
-    return session.registry.find("launcher", name).name if name is not None and names_a_file(name) else name
+    if name is None:
+        return None
+    found = session.registry.find("launcher", name).name
+    return found if names_a_file(name) else name
 
 
 def variables(given: Sequence[str]) -> dict[str, str]:

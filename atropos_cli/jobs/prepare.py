@@ -250,6 +250,7 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
             )
     fresh = not (folder / "plan.json").exists()
     launcher.render(prepared.spec)
+    launcher.call(prepared.spec)  # what is wrong with it is said before the job is started, not after
     store(prepared)
     write_job(prepared.plan, folder)
     try:

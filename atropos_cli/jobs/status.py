@@ -9,7 +9,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import LaunchError
+from atropos_cli.errors import LaunchError, PluginError
 from atropos_cli.jobs.folder import attempts, read_job, read_record
 from atropos_cli.jobs.store import Submitted
 from atropos_cli.ports.launcher import JobStatus, Launcher
@@ -25,27 +25,33 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
     count = plan.resources.array if plan is not None else None
     found: dict[str, Any] = {"id": job.id, "name": job.name, "folder": str(job.folder)}
     if count is None:
-        return found | _one(job.folder, _told(job, launcher))
-    known: dict[int, JobStatus] = {}
-    with contextlib.suppress(LaunchError):
-        known = dict(launcher.tasks(job.id, count))
-    shards = [_one(job.folder / "shards" / str(index), known.get(index)) for index in range(count)]
+        return found | _one(job.folder, *_told(job, launcher))
+    known, silent = _told_of_tasks(job, launcher, count)
+    shards = [_one(job.folder / "shards" / str(index), known.get(index), silent) for index in range(count)]
     found |= _together(shards)
     found["shards"] = [{"shard": index, **shard} for index, shard in enumerate(shards)]
     found["merged"] = (job.folder / "summary.json").exists()
     return found
 
 
-def _told(job: Submitted, launcher: Launcher) -> JobStatus | None:
-    """What the launcher says; None when it is not on this machine, does not answer, or does not know the job."""
-    with contextlib.suppress(LaunchError):
+def _told(job: Submitted, launcher: Launcher) -> tuple[JobStatus | None, str | None]:
+    """What the launcher says, None where it does not know the job; and why it does not answer, where it does not."""
+    try:
         status = launcher.status(job.id)
-        return None if status.state == "unknown" and not status.detail else status
-    return None
+    except (LaunchError, PluginError) as error:
+        return None, error.message
+    return (None if status.state == "unknown" and not status.detail else status), None
 
 
-def _one(folder: Path, told: JobStatus | None) -> dict[str, Any]:
-    """One job, or one shard."""
+def _told_of_tasks(job: Submitted, launcher: Launcher, count: int) -> tuple[dict[int, JobStatus], str | None]:
+    try:
+        return dict(launcher.tasks(job.id, count)), None
+    except (LaunchError, PluginError) as error:
+        return {}, error.message
+
+
+def _one(folder: Path, told: JobStatus | None, silent: str | None = None) -> dict[str, Any]:
+    """One job, or one shard. silent: why its launcher does not answer."""
     ended = read_record(folder / "exit.json")
     numbers = attempts(folder)
     found: dict[str, Any] = {"state": "unknown", "exit_code": None, "reason": None, "attempt": max(numbers, default=0)}
@@ -60,6 +66,8 @@ def _one(folder: Path, told: JobStatus | None) -> dict[str, Any]:
             found["exit_code"] = told.exit_code
         if told.hopeless:
             found["hopeless"] = True
+    elif silent is not None:
+        found["reason"] = silent
     elif ended is not None:
         found |= {"state": "unknown", "reason": "was to be queued again, and its launcher does not know it"}
     elif numbers:

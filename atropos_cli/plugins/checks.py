@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.errors import PluginError
-from atropos_cli.plugins.errortext import found
+from atropos_cli.plugins.errortext import bare_signature, found
 from atropos_cli.plugins.spec import ComponentSpec, Kind
 
 # Modules are named, not imported: reading the manifests of plugins must not cost an import of pydantic.
@@ -58,9 +58,13 @@ def check_component(kind: Kind, name: str, component: Any, *, origin: str) -> An
             raise PluginError(f"template {name!r} of {origin}: there is no folder {component}")
         return component
     if inspect.isabstract(component):
-        missing = ", ".join(f"{method}()" for method in sorted(component.__abstractmethods__))
-        raise PluginError(f"{kind} {name!r} of {origin}: class {component.__name__} does not define {missing}")
-    if not isinstance(getattr(component, "name", None), str):
+        missing = sorted(component.__abstractmethods__)
+        methods = ", ".join(f"{method}()" for method in missing)
+        raise PluginError(
+            f"{kind} {name!r} of {origin}: class {component.__name__} does not define {methods}",
+            hint=f"def {missing[0]}{bare_signature(getattr(component, missing[0]))}: ...",
+        )
+    if not isinstance(getattr(component, "name", None), str) or not component.name:
         raise PluginError(
             f"{kind} {name!r} of {origin}: class {component.__name__} has no name",
             hint=f"add name = {_suggested_name(name, component)!r} to the class",
@@ -79,8 +83,9 @@ def _problems(kind: Kind, component: Any) -> Iterator[tuple[str, str | None]]:
         yield from shapes.reward_problems(component)
         return
     yield from shapes.config_problems(component)
-    if kind == "environment":
+    if kind in ("environment", "launcher"):
         yield from shapes.constructor_problems(component)
+    if kind == "environment":
         yield from shapes.environment_problems(component)
 
 

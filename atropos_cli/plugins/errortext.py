@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from typing import Any
 
@@ -28,6 +29,8 @@ def trace_of(error: BaseException) -> str:
 
 def found(value: Any) -> str:
     """A short description of a value for messages: its type and, where it has one, its name."""
+    if value is None:
+        return "None"
     if isinstance(value, type):
         return f"class {value.__name__}"
     name = getattr(value, "__name__", None)
@@ -38,3 +41,10 @@ def found(value: Any) -> str:
     except Exception:  # noqa: BLE001 - the value is a plugin's and may do anything
         text = "?"
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def bare_signature(function: Any) -> str:
+    """(self, job_id, *, follow=False): without types."""
+    signature = inspect.signature(function)
+    bare = [item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))

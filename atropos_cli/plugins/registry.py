@@ -82,6 +82,14 @@ class Registry:
         """All components of a kind, sorted by name; a name may occur once per distribution."""
         return list(self._by_kind[kind])
 
+    def by_plugin(self) -> dict[tuple[str | None, str | None], list[Registration]]:
+        """All components by (entry point, distribution)."""
+        found: dict[tuple[str | None, str | None], list[Registration]] = {}
+        for kind in KINDS:
+            for item in self._by_kind[kind]:
+                found.setdefault((item.entry_point, item.dist), []).append(item)
+        return found
+
     def find(self, kind: Kind, name: str, *, dist: str | None = None) -> Registration:
         """The component called `name`: "name", "dist/name", "dist:name" or "./file.py:Attr".
 

@@ -5,6 +5,7 @@ runner, components      open what the plan names; which group comes next; stop, 
 groups, prefill, tokens one group: episodes, requests, token spans
 dispatch, stopping      requests in flight, retries, back-pressure, limits
 costs, replycache       money, and replies that are known already
+player                  tasks of the caller's choice, rolled out with a backend of its own: how trainings sample
 scoring, workers        rewards, in this process or in ones that can be killed; advantages
 sessions, totals        what all sessions of a run counted
 """

@@ -6,13 +6,18 @@ b becomes 0.95 b + 0.05 R (SPIRAL, arXiv 2506.24119). The rollouts of a group co
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.task import TASK_NAME
 
 DECAY = 0.95
 KIND = "rae"
+FILE = "baselines.jsonl"
+"""Of a training: the averages after the rollouts of each step, since a checkpoint may be older than the groups."""
 
 
 class Baselines:
@@ -44,3 +49,20 @@ class Baselines:
             values = trial.add(group)
             made.append(group if group.advantages is not None else group.model_copy(update={"advantages": values}))
         return tuple(made)
+
+    def keep(self, folder: Path, step: int) -> None:
+        """Append them as those after a step's rollouts."""
+        with (folder / FILE).open("a") as file:
+            file.write(json.dumps({"step": step, "values": self.values}) + "\n")
+
+    @classmethod
+    def before(cls, folder: Path, step: int) -> Baselines:
+        """Those that a training had before a step: of the last attempt at the step before it."""
+        found = cls()
+        with contextlib.suppress(FileNotFoundError):
+            for line in (folder / FILE).read_text().splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                    data = json.loads(line)
+                    if int(data["step"]) < step:
+                        found = cls({str(key): float(value) for key, value in data["values"].items()})
+        return found

@@ -20,6 +20,7 @@ from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.roles import Role, open_roles
+from atropos_cli.rollout.stopping import ended_by
 
 
 @dataclass(slots=True)
@@ -45,7 +46,8 @@ async def open_parts(
     *,
     to_stdout: bool = False,
 ) -> AsyncIterator[Parts]:
-    """Make and open backend and environment, make the writer. Raises AtroposError; closes what it opened."""
+    """Make and open backend and environment, make the writer. Raises AtroposError, and Draining
+    when it is stopped meanwhile; closes what it opened."""
     environment = make_environment(plan, registry)
     own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
     rewards = component_rewards(plan.rewards, own, registry)
@@ -58,14 +60,15 @@ async def open_parts(
         stack.callback(ledger.close)
         stack.callback(current.reset, current.set(ledger))
         stack.push_async_callback(close_part, backend)
-        await open_backend(backend, plan, on_event, stop)
-        ledger.check(backend)
-        roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
-        for reward in rewards:
-            stack.push_async_callback(close_part, reward)
-            await reward.open()
-        stack.push_async_callback(close_part, environment)
-        await environment.open(workers=plan.execution.workers, seed=plan.seed)
+        async with ended_by(stop):
+            await open_backend(backend, plan, on_event, stop)
+            ledger.check(backend)
+            roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
+            for reward in rewards:
+                stack.push_async_callback(close_part, reward)
+                await reward.open()
+            stack.push_async_callback(close_part, environment)
+            await environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, on_event)
         stack.push_async_callback(dispatcher.close)
         dispatcher.ledger = ledger

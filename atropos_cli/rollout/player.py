@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
@@ -20,6 +21,7 @@ from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.backends import close_part
+from atropos_cli.rollout.baselines import KIND as RAE
 from atropos_cli.rollout.baselines import Baselines
 from atropos_cli.rollout.components import make_environment
 from atropos_cli.rollout.costs import Ledger
@@ -92,6 +94,16 @@ class Player:
         await close_part(self.environment)
         for reward in self.rewards:
             await close_part(reward)
+
+    def recall(self, folder: Path, step: int) -> None:
+        """Before the first roll() of a resumed training: continue with what it had learnt of rewards by then."""
+        if self.plan.advantage == RAE:
+            self.baselines = Baselines.before(folder, step)
+
+    def keep(self, folder: Path, step: int) -> None:
+        """After a step's rollouts: keep what is needed to continue after it."""
+        if self.plan.advantage == RAE:
+            self.baselines.keep(folder, step)
 
     async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
         """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""

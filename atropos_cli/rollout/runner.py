@@ -54,16 +54,15 @@ def run_gen(
 ) -> RunSummary:
     """Generate the plan's groups into a run folder (None: to standard output) and return the summary.
 
-    Raises AtroposError for what ends the whole run; the folder then holds every finished group and can be
-    resumed. The summary's state is "interrupted" after Ctrl-C or SIGTERM, and "failed" when more rollouts
-    failed than the plan allows or none succeeded.
+    Raises AtroposError for what ends the whole run; it can then be resumed. The summary's state is "interrupted"
+    after Ctrl-C or SIGTERM, and "failed" when more rollouts failed than the plan allows or none succeeded.
     """
     run_dir = None if folder is None else open_run(folder, resume=resume, overwrite=overwrite)
     loop = LoopThread()
     try:
         runner = Runner(plan, run_dir, registry, reporter or SilentReporter())
         loop.on_stuck = runner.give_up
-        with stopped_by_signals(lambda: loop.soon(runner.on_signal), drain=plan.execution.drain):
+        with stopped_by_signals(lambda: loop.soon(runner.on_signal), lambda: runner.drain):
             return loop.call(runner.run())
     finally:
         loop.close()
@@ -107,9 +106,14 @@ class Runner:
             async with parts_of as parts:
                 if await self._begin(parts):
                     await self._roll_all(parts)
-        except Abort as abort:
-            self._error = abort.error
+        except (Abort, Draining) as end:  # Draining: a signal came before the parts were open
+            self._error = end.error if isinstance(end, Abort) else None
         return self._end()
+
+    @property
+    def drain(self) -> float:
+        """Seconds that groups get to end after a signal; none are running while models are loaded."""
+        return 0.0 if self._run is None else self.plan.execution.drain
 
     async def _begin(self, parts: Parts) -> bool:
         """Fix the model in the plan, find what is done, and only then write anything. False: stopped meanwhile."""
@@ -297,8 +301,8 @@ class Runner:
         """Stop; at once when it is the second time."""
         self._signals += 1
         if self._signals == 1:
-            seconds = f"{self.plan.execution.drain:.0f} s"
-            self._event("stopping", f"stopping: running groups get {seconds}; again to stop now")
+            waits = f"running groups get {self.drain:.0f} s; again to stop now"
+            self._event("stopping", "stopping: no group has started" if self._run is None else f"stopping: {waits}")
         self._stop.set()
         if self.dispatcher is not None:
             self.dispatcher.draining = True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import FrameType
 
 from atropos_cli.errors import AtroposError, ExitCode
@@ -33,8 +34,31 @@ class Abort(BaseException):
         self.error = error
 
 
+@contextlib.asynccontextmanager
+async def ended_by(stop: asyncio.Event) -> AsyncIterator[None]:
+    """What is awaited within is cancelled when `stop` is set, and Draining is raised: a model may load for minutes."""
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled = False
+
+    async def cancel() -> None:
+        nonlocal cancelled
+        await stop.wait()
+        cancelled = task.cancel()
+
+    watcher = asyncio.create_task(cancel())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not cancelled or task.uncancel():
+            raise
+        raise Draining from None
+    finally:
+        watcher.cancel()
+
+
 @contextlib.contextmanager
-def stopped_by_signals(stop: Callable[[], object], drain: float) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], object], drain: Callable[[], float]) -> Iterator[None]:
     """SIGINT and SIGTERM call `stop`; in the main thread only.
 
     What keeps the run from ending ends with the program: 10 s after `drain`, 3 s after a second signal, by a third.
@@ -45,7 +69,7 @@ def stopped_by_signals(stop: Callable[[], object], drain: float) -> Iterator[Non
     timers: list[threading.Timer] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        patience = (drain + _LEAST_S, _AT_ONCE_S, 0.0)[min(len(timers), 2)]
+        patience = (drain() + _LEAST_S, _AT_ONCE_S, 0.0)[min(len(timers), 2)]
         timers.append(threading.Timer(patience, leave, [ExitCode.INTERRUPTED, "something kept the run from ending"]))
         timers[-1].daemon = True
         timers[-1].start()

@@ -19,6 +19,7 @@ from atropos_cli.errors import (
 from atropos_cli.network import place_of, proxy_for, tls_context
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
+from atropos_cli.text.bytetokens import encode_prompt, encode_reply, token_logprobs
 from atropos_cli.text.overflow import too_much
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
     "ServerUnavailable",
     "TokenUsage",
     "TransientBackendError",
+    "encode_prompt",
+    "encode_reply",
     "finish_of",
     "from_dotenv",
     "ids_fault",
@@ -46,5 +49,6 @@ __all__ = [
     "place_of",
     "proxy_for",
     "tls_context",
+    "token_logprobs",
     "too_much",
 ]

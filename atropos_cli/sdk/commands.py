@@ -5,7 +5,7 @@ from __future__ import annotations
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.config.pairs import json_once, put_once, variable
 from atropos_cli.console.command import Command
-from atropos_cli.console.commands import JsonOption, with_flags
+from atropos_cli.console.commands import ConfigOption, JsonOption, with_flags
 from atropos_cli.console.dataio import (
     FORMAT,
     READING,
@@ -25,6 +25,7 @@ from atropos_cli.console.dataio import (
     write_rejects,
 )
 from atropos_cli.console.ending import again, counted, end, shell
+from atropos_cli.console.environments import ChosenEnvironment, EnvironmentCommands
 from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.console.output import Output
 from atropos_cli.console.session import Session, session_of
@@ -35,8 +36,11 @@ __all__ = [
     "FORMAT",
     "READING",
     "WRITING",
+    "ChosenEnvironment",
     "Command",
     "CommandOptions",
+    "ConfigOption",
+    "EnvironmentCommands",
     "ExitCode",
     "FormatOptions",
     "InputOptions",

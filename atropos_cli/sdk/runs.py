@@ -16,6 +16,7 @@ from atropos_cli.io.rundir import (
     holds_training,
     now,
     open_run,
+    read_stored,
     where_it_stands,
 )
 from atropos_cli.runs.entry import RunEntry, RunReader, first_start, object_in
@@ -58,6 +59,7 @@ __all__ = [
     "object_in",
     "open_run",
     "read_metrics",
+    "read_stored",
     "run_progress",
     "run_result",
     "run_subject",

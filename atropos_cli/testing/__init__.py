@@ -1,53 +1,20 @@
-"""For the tests of plugins: contract suites to subclass, helpers, and (as a pytest plugin) fixtures.
-
-    from atropos_cli.testing import EnvironmentContract
-
-    class TestMaze(EnvironmentContract):
-        environment = Maze
-        replies = ("north", "take the key")
-
-pytest loads this package in every test session, so names are imported when they are used.
-"""
+"""The old name of `atropos_authoring`, which has the contract suites, helpers and the mock server now."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import Any
 
-if TYPE_CHECKING:
-    from atropos_cli.testing.backends import BackendContract
-    from atropos_cli.testing.environments import EnvironmentContract
-    from atropos_cli.testing.helpers import STRANGE_REPLIES, make_rollout, run_environment
-    from atropos_cli.testing.launchers import LauncherContract
-    from atropos_cli.testing.rewards import RewardContract
-    from atropos_cli.testing.trainers import TrainerContract, tiny_model
-
-__all__ = [
-    "STRANGE_REPLIES",
-    "BackendContract",
-    "EnvironmentContract",
-    "LauncherContract",
-    "RewardContract",
-    "TrainerContract",
-    "make_rollout",
-    "run_environment",
-    "tiny_model",
-]
-
-_HOMES = {
-    "BackendContract": "backends",
-    "EnvironmentContract": "environments",
-    "LauncherContract": "launchers",
-    "RewardContract": "rewards",
-    "STRANGE_REPLIES": "helpers",
-    "TrainerContract": "trainers",
-    "make_rollout": "helpers",
-    "run_environment": "helpers",
-    "tiny_model": "trainers",
-}
+try:
+    _now = importlib.import_module("atropos_authoring")
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "atropos_cli.testing is now atropos_authoring: pip install atropos-authoring", name="atropos_authoring"
+    ) from error
+warnings.warn("atropos_cli.testing is now atropos_authoring", DeprecationWarning, stacklevel=2)
+__path__ = list(_now.__path__)  # for atropos_cli.testing.mock_server and the like
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(_now, name)

@@ -25,7 +25,9 @@ A distribution can also add a command, by an entry point in the group `atropos.c
 ```toml
 [project.entry-points."atropos.commands"]
 maze = "atropos_maze.cli:app"
-```"""
+```
+
+A dot puts the command into a group: `"env.draw"` is `atropos env draw`."""
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -59,10 +59,16 @@ def signature(function: Any) -> str:
         if annotated:
             text += f": {annotation_text(parameter.annotation)}"
         if parameter.default is not parameter.empty:
-            text += f" = {parameter.default!r}" if annotated else f"={parameter.default!r}"
+            default = _default_text(parameter.default)
+            text += f" = {default}" if annotated else f"={default}"
         shown.append(text)
     result = "" if found.return_annotation is found.empty else f" -> {annotation_text(found.return_annotation)}"
     return f"({', '.join(shown)}){result}"
+
+
+def _default_text(default: Any) -> str:
+    # The repr of a function holds its address, which differs in each process.
+    return "..." if inspect.isroutine(default) else repr(default)
 
 
 def annotation_text(annotation: Any) -> str:

@@ -14,8 +14,8 @@ from atropos_cli import sdk
 
 INTRO = """\
 Plugins import `atropos_cli.sdk` and its modules. Their names are public and kept stable: one that goes away is
-announced in the change log and kept for a minor version. Everything else in the package may change at any time,
-except `atropos_cli.testing`, which holds what the tests of plugins need."""
+announced in the change log and kept for a minor version. Everything else in the package may change at any time.
+What the tests of plugins need is in the package `atropos_authoring` (`pip install atropos-authoring`)."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -73,6 +73,11 @@ OTHERS = {
     "FORMATS": "The formats of stored rollouts, by name.",
     "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
+    "Begin": "How a folder that holds a run is treated: `new` (an error), `resume` or `overwrite`: a `Literal`.",
+    "Method": "`grpo`, `sft` or `dpo`: a `Literal`.",
+    "Rule": "A rule that watches a training: non-finite, zero-std, truncated, kl, entropy, plateau; a `Literal`.",
+    "OnFailure": "A function told of each failed rollout: place, task, failure, and the rollout's id or None.",
+    "ROLES": "The roles that a message may have.",
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "Engine": "The engine of a server: `sglang` or `vllm`.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",

@@ -17,6 +17,8 @@ import atropos_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+FOR_TESTS = "atropos_authoring"
+"""What the tests of every plugin may use, and its extra `test` then names."""
 OURS = {package.name for plugin in ROOT.glob("plugins/*") for package in plugin.glob("src/*") if package.is_dir()}
 
 
@@ -26,7 +28,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            if node.module in ("atropos_cli", "atropos_cli.testing"):
+            if node.module == "atropos_cli":
                 yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
             else:
                 yield node.lineno, node.module
@@ -86,9 +88,19 @@ def test_a_plugins_tests_use_no_other_plugin(plugin: Path) -> None:
         f"{name}:{line} imports {module}"
         for name, path in files(plugin, "tests")
         for line, module in imports(path)
-        if module.partition(".")[0] in OURS - own
+        if module.partition(".")[0] in OURS - own - {FOR_TESTS}
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_the_extra_of_its_tests_names_what_they_use(plugin: Path) -> None:
+    used = any(
+        module.partition(".")[0] == FOR_TESTS for _, path in files(plugin, "tests") for _, module in imports(path)
+    )
+    extras = tomllib.loads((plugin / "pyproject.toml").read_text())["project"].get("optional-dependencies", {})
+    named = any(requirement.startswith("atropos-authoring") for requirement in extras.get("test", ()))
+    assert named == (used and plugin.name != "atropos-authoring")
 
 
 def test_the_core_imports_no_plugin() -> None:

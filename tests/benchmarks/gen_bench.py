@@ -168,7 +168,7 @@ def main() -> None:
         certificate = make_certificate(Path(folder))
         os.environ["SSL_CERT_FILE"] = str(certificate)
         for name in ("openai", "vllm", "https"):
-            command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--reply", ANSWER]
+            command = [sys.executable, "-m", "atropos_authoring.mock_server", "--port", "0", "--reply", ANSWER]
             command += ["--certificate", str(certificate)] if name == "https" else ["--flavor", name]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert server.stdout is not None

@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=2000)
     args = parser.parse_args()
-    command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--flavor", "vllm"]
+    command = [sys.executable, "-m", "atropos_authoring.mock_server", "--port", "0", "--flavor", "vllm"]
     with subprocess.Popen([*command, "--reply", ANSWER], stdout=subprocess.PIPE, text=True, env=os.environ) as server:
         assert server.stdout is not None
         try:

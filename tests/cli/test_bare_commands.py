@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.cli.backends import seen_at
 from atropos_cli.serving.record import ServerRecord
 from atropos_cli.serving.state import STATE_FILE, all_servers, held, server_folder, write_record
-from atropos_cli.testing.mock_server import MockServer
 
 DIGITS = "./digits.py:Digits"
 
 
 @pytest.fixture(autouse=True)
 def digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    Path("digits.py").write_text("from atropos_authoring.digits import Digits\n")
     monkeypatch.setenv("XDG_STATE_HOME", str(Path.cwd() / "state"))
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 PRICES = 'currency = "EUR"\n["mock-*"]\ninput = 0\noutput = 1000\n'
 MANY = """

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.config import dotenv
-from atropos_cli.testing.mock_server import MockServer
 
 DIGITS = "./digits.py:Digits"
 KEY = "sk-of-the-environment-1234"
@@ -18,7 +18,7 @@ FILE_KEY = "sk-of-the-file-56789"
 
 @pytest.fixture(autouse=True)
 def digits(monkeypatch: pytest.MonkeyPatch, isolation: Path) -> None:
-    Path("digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    Path("digits.py").write_text("from atropos_authoring.digits import Digits\n")
     monkeypatch.setenv("XDG_STATE_HOME", str(isolation / "state"))
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer, RecordedRequest
+from atropos_authoring.mock_server import MockServer, RecordedRequest
 
 ENVIRONMENT = '''
 from atropos_cli.sdk import Config, Environment, Rollout, Task, reward, user

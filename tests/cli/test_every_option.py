@@ -20,7 +20,7 @@ from atropos_cli.cli.app import COMMANDS
 from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
 from atropos_cli.cli.environments import EnvironmentGroup
-from atropos_cli.cli.lazy import _common, command_of, owners
+from atropos_cli.cli.lazy import _common, as_command, command_of, owners
 from atropos_cli.cli.options import ALIASES
 from atropos_cli.config.buckets import settings_bucket
 from atropos_cli.config.options import Option
@@ -53,8 +53,8 @@ def leaves() -> Iterator[tuple[tuple[str, ...], Any]]:
         if isinstance(loaded, typer.Typer):
             loaded = typer.main.get_command(loaded)
         elif not hasattr(loaded, "make_context"):
-            loaded = command_of(loaded, name=name)
-        yield from walk((name,), loaded)
+            loaded = as_command(loaded, name, None)
+        yield from walk(tuple(name.split()), loaded)
 
 
 OWNERS = owners(COMMANDS)

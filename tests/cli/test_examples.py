@@ -16,7 +16,7 @@ from atropos_cli.errors import AtroposError
 
 @pytest.fixture(autouse=True)
 def files(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("my_env.py").write_text("from atropos_cli.testing.digits import Digits as MyEnv\n")
+    Path("my_env.py").write_text("from atropos_authoring.digits import Digits as MyEnv\n")
     Path("my_reward.py").write_text(
         "from atropos_cli.sdk import reward\n@reward\ndef mine(task, rollout):\n    return 1.0\n"
     )

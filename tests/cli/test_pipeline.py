@@ -265,7 +265,7 @@ def test_two_at_once_are_refused(cli: Callable[..., Any], flow: Path) -> None:
 
 def test_servers_of_a_job_reach_the_steps_command(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a SLURM job with `serve` calls: the first start fails for want of a server, the second has one."""
-    from atropos_cli.testing.mock_server import MockServer
+    from atropos_authoring.mock_server import MockServer
 
     step = {"command": ["gen", "arithmetic", "--limit", "2", "--max-wait", "0.1", "-o", "{output}"]}
     Path("flow.yaml").write_text(json.dumps({"steps": {"gen": step}}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,74 @@ def test_a_command_that_a_built_in_hides_is_told_with_the_name_under_which_it_ru
     assert {"name": f"taker/{name}", "dist": "taker", "module": f"{module}:run", "hidden_by": name} in commands
 
 
+def test_a_plugin_adds_a_command_to_a_group_of_ours(cli: Any, install: Any) -> None:
+    code = "def count(n: int = 1):\n    'Count.'\n    print('counted', n)\n"
+    install("counter", {"counter_x.py": code}, {"atropos.commands": {"env.count": "counter_x:count"}})
+    assert "  count  from counter\n" in cli("env", "--help").stdout
+    assert cli("env", "count", "--n", "3").stdout == "counted 3\n"
+    assert "Usage: atropos env count" in cli("env", "count", "--help").stdout
+    assert cli("env", "cout").stderr.splitlines()[1] == "hint: did you mean count?"
+    assert "count" not in cli("--help").stdout
+    assert cli("env count").code == cli("count").code == 2
+    assert cli("reward", "count").code == 2
+    assert {"name": "env count", "dist": "counter", "module": "counter_x:count", "hidden_by": None} in cli(
+        "plugins", "list", "--json"
+    ).json["commands"]
+
+
+def test_a_command_in_a_group_that_a_built_in_hides(cli: Any, install: Any) -> None:
+    code = "def run():\n    print('taken')\n"
+    for word in ("list", "check"):  # one of the core, one of a distribution of ours
+        install(f"taker-{word}", {f"take_{word}.py": code}, {"atropos.commands": {f"env.{word}": f"take_{word}:run"}})
+        assert "taken" not in cli("env", word, "--help").stdout
+        assert cli("env", f"taker-{word}/{word}").stdout == "taken\n"
+        told = f"from taker-{word}; {word!r} alone is the built-in command"
+        assert told in " ".join(cli("env", "--help").stdout.split())
+        listed = cli("plugins", "list", "--json").json["commands"]
+        assert {
+            "name": f"env taker-{word}/{word}",
+            "dist": f"taker-{word}",
+            "module": f"take_{word}:run",
+            "hidden_by": f"env {word}",
+        } in listed
+
+
+def test_two_plugins_with_one_command_in_a_group(cli: Any, install: Any) -> None:
+    for dist, module in (("in-a", "in_a_x"), ("in-b", "in_b_x")):
+        install(
+            dist,
+            {f"{module}.py": f"def run():\n    print({dist!r})\n"},
+            {"atropos.commands": {"env.same": f"{module}:run"}},
+        )
+    got = cli("env", "same")
+    assert got.code == 4
+    assert "env in-a/same" in got.stderr
+    assert cli("env", "in-b/same").stdout == "in-b\n"
+
+
+def test_a_broken_command_in_a_group_harms_nothing_else(cli: Any, install: Any) -> None:
+    install("bad-sub", {"bad_sub_x.py": "import no_such_lib"}, {"atropos.commands": {"env.bad": "bad_sub_x:app"}})
+    assert "bad" in cli("env", "--help").stdout
+    assert cli("env", "list").code == 0
+    assert cli("config", "show", "env", "tasks", "arithmetic").code == 0
+    got = cli("env", "bad")
+    assert got.code == 4
+    assert got.stderr.startswith("error: command 'env bad' of bad-sub")
+
+
+def test_a_missing_command_of_ours_in_a_group_is_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-authoring")
+    for words in (("env", "check"), ("plugins", "check"), ("new",)):
+        got = cli(*words)
+        assert got.code == 4
+        assert got.stderr == (
+            f"error: atropos {' '.join(words)} comes with atropos-authoring, which is not installed\n"
+            "hint: pip install atropos-authoring\n"
+        )
+    assert "check" not in cli("plugins", "--help").stdout.partition("Commands:")[2].partition("Examples:")[0]
+    assert "did you mean check?" in cli("env", "chekc").stderr
+
+
 @pytest.fixture
 def broken(install: Any) -> None:
     install("broken-dist", {"broken_manifest.py": "import no_such_lib"}, {"atropos": {"broken": "broken_manifest"}})
@@ -199,6 +268,70 @@ def atropos_register_environments():
     assert "p2/math" in got.stderr
     assert cli("gen", "p2/math", "--help").code == 0
     assert {line.split()[0] for line in cli("env", "list").stdout.splitlines()} >= {"p1/math", "p2/math"}
+
+
+SIMMER = """
+import typer
+
+from atropos_cli.sdk import hookimpl
+from atropos_cli.sdk.commands import session_of
+from atropos_cli.sdk.planning import PlannedRun, PlanRunner, RunPlan, makes_plan
+from atropos_cli.sdk.runs import read_stored
+
+
+class SimmerPlan(RunPlan):
+    command: str = "simmer"
+    hours: int = 1
+
+
+class Runner(PlanRunner):
+    def run(self, stored, session):
+        plan = read_stored(stored.path, SimmerPlan, what="a plan of simmer", hint="atropos simmer makes one")
+        session.out.json({"hours": plan.hours, "where": stored.folder.name, "processes": stored.processes})
+        return 0
+
+
+@makes_plan
+def simmer(ctx: typer.Context, hours: int = 1):
+    session, plan = session_of(ctx), SimmerPlan(hours=hours)
+    if session.take is not None:
+        session.take(PlannedRun(plan))
+        return
+    print(f"simmers {plan.hours} hours here")
+
+
+@hookimpl
+def atropos_open_plan(command):
+    return Runner() if command == "simmer" else None
+"""
+
+
+def test_a_plugins_command_is_resolved_for_a_job_and_executed_as_it_was_stored(cli: Any, install: Any) -> None:
+    points = {"atropos": {"simmer": "simmer_x"}, "atropos.commands": {"simmer": "simmer_x:simmer"}}
+    install("atropos-simmer", {"simmer_x.py": SIMMER}, points)
+    assert cli("simmer", "--hours", "2").stdout == "simmers 2 hours here\n"
+    submit = ("job", "submit", "--on", "slurm", "--dry-run", "--json", "--folder", "runs/soup")
+    found = cli(*submit, "--", "simmer", "--hours", "3").json
+    assert {key: found["run"][key] for key in ("command", "hours")} == {"command": "simmer", "hours": 3}
+    main = found["plan"]["components"][0]["argv"]
+    assert main[main.index("run") :] == ["run", "{run}"]
+    folder = Path("runs/soup")
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(found["run"]))
+    done = cli("run", "runs/soup", "--processes", "2")
+    assert done.json == {"hours": 3, "where": "soup", "processes": 2}
+
+
+def test_a_stored_plan_of_a_plugin_that_is_not_there(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("plan.json").write_text(json.dumps({"command": "simmer", "hours": 3}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert "error: no installed plugin executes plans of 'simmer'" in got.stderr.splitlines()
+    monkeypatch.setenv("ATROPOS_DISABLE_PLUGINS", "atropos-training")
+    Path("plan.json").write_text(json.dumps({"command": "train"}))
+    got = cli("run", "plan.json")
+    assert got.code == 4
+    assert got.stderr.splitlines()[-1] == "hint: pip install atropos-training"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli import redaction
-from atropos_cli.testing.mock_server import MockServer
 
 SHAPED = "sk-" + "a" * 24  # in the form of a key
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from cli_parse import leaf, option_names, parse
 from atropos_cli.cli import peernames
 from atropos_cli.plugins import entrypoints
 
-DIGITS = "from atropos_cli.testing.digits import Digits\n"
+DIGITS = "from atropos_authoring.digits import Digits\n"
 SCRIPTED = "--backend scripted --backend.replies 7"
 # line -> exit code, words of the answer
 WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
+    # whatever is wrong with a line, its command shows its options
+    "job submit --on": (2, ("requires an argument", "hint: atropos job submit --help")),
+    f"gen arithmetic {SCRIPTED} --limit 0": (2, ("expected at least 1, got 0", "hint: atropos gen --help")),
+    "slurm submit --dry-run -- job list": (2, ("is no command for a batch job", "hint: atropos slurm submit --help")),
     # verbs of other tools
     "init": (2, ("init is new environment here", "missing argument 'NAME'", "atropos new --help")),
     "scaffold my-env": (2, ("atropos new environment NAME",)),
@@ -279,7 +284,7 @@ def test_words_that_stand_for_two(cli: Callable[..., Any]) -> None:
 
 def test_an_environments_own_option_wins(cli: Callable[..., Any]) -> None:
     Path("own.py").write_text(
-        "from atropos_cli.sdk import Config, Field\nfrom atropos_cli.testing.digits import Digits as Base\n"
+        "from atropos_cli.sdk import Config, Field\nfrom atropos_authoring.digits import Digits as Base\n"
         "class C(Base.Config):\n    num_examples: int = Field(default=1, description='x')\n"
         "class Digits(Base):\n    Config = C\n"
     )
@@ -372,6 +377,21 @@ def test_every_name_means_an_option_or_a_command_that_is_there(known: Callable[[
             assert not missing - {"--env", "--backend", "--output"}, (family, name, missing)
 
 
+def test_each_name_has_one_row() -> None:
+    """Sections of several commands may not say two things of one name."""
+    text = (Path(peernames.__file__).with_name("othertools.toml")).read_text(encoding="utf-8")
+    seen: set[tuple[str, ...]] = set()
+    for kind, sections in tomllib.loads(text).items():
+        tables = {f"{kind} {name}": rows for name, rows in sections.items()} if kind == "ignored" else {kind: sections}
+        for name, table in tables.items():
+            for section, rows in table.items():
+                for command in [section] if "command" in name else section.split():
+                    for word in " ".join(rows).split():
+                        assert (name, command, word) not in seen, f"{word} of {command} is twice in {name}"
+                        seen.add((name, command, word))
+    assert len(seen) > 300
+
+
 def commands_in(hint: str) -> list[str]:
     found = re.findall(r"atropos [^;,()]*?(?=$|[;,()]| evaluates| shows| describes| lists| makes|, or)", hint)
     return [" ".join(STAND_INS.get(word, word) for word in line.split()) for line in found]
@@ -398,6 +418,7 @@ def test_every_word_stands_for_a_command_and_is_none_itself(monkeypatch: pytest.
         context = group.make_context("atropos", ["doctor"], obj=Session())
         for name in path.split()[1:]:
             group = group.get_command(context, name)
+            context = group.make_context(name, [], parent=context, resilient_parsing=True)
         ours = set(group.list_commands(context))
         assert ours.isdisjoint({*words, *peernames.COMMAND_HINTS.get(path, {})}), path
         for name, replaced in words.items():

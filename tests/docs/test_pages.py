@@ -6,8 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 from .pages import Reader, Step, matches, mock_replies, mock_servers, steps_of
 

@@ -29,13 +29,13 @@ port = words[words.index("--port") + 1]
 model = words[words.index("--model-path") + 1] if "--model-path" in words else words[1]
 host = words[words.index("--host") + 1]
 if mode == "dead":
-    from atropos_cli.testing.mock_server import MockServer
+    from atropos_authoring.mock_server import MockServer
     first = dict(path="/health", status=200, json=dict(), times=1)
     later = dict(path="/health", status=503, json=dict(), times=-1)
     with MockServer([first, later, dict(reply="ok", times=-1)], flavor="FLAVOR", models=(model,), port=int(port)):
         time.sleep(600)
 options = ["--host", host, "--port", port, "--flavor", "FLAVOR", "--model", model]
-os.execv(sys.executable, [sys.executable, "-m", "atropos_cli.testing.mock_server", *options])
+os.execv(sys.executable, [sys.executable, "-m", "atropos_authoring.mock_server", *options])
 """
 
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 from case_tables import field_case as row
-
-from atropos_cli.testing.mock_server import MockServer
 
 ATROPOS = Path(sys.executable).with_name("atropos")
 

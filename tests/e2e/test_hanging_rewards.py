@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 ATROPOS = Path(sys.executable).with_name("atropos")
 KINDS = ("loops", "sleeps", "sleeps_async", "stubborn", "matches")

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 KILLS = int(os.environ.get("ATROPOS_KILLS", "30"))
 SEED = int(os.environ.get("ATROPOS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

@@ -74,10 +74,12 @@ class Bare:
         assert done.returncode == code, f"{' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
-    def commands(self) -> set[str]:
+    def commands(self, *group: str) -> set[str]:
         """The rows of the help that list commands and options; a longer name in a section moves the column of texts."""
         names = re.compile(r"  (\S.*?)(?:  |$)")
-        return {found[1].strip() for line in self.atropos("--help").splitlines() if (found := names.match(line))}
+        return {
+            found[1].strip() for line in self.atropos(*group, "--help").splitlines() if (found := names.match(line))
+        }
 
     def plugins(self) -> dict[str, Any]:
         return json.loads(self.atropos("plugins", "list", "--json"))
@@ -95,7 +97,10 @@ def test_the_core_alone_and_plugins_one_by_one(tmp_path: Path) -> None:
         here.install(plugin)
         more_commands, more = here.commands(), here.plugins()
         assert commands <= more_commands
-        assert {line.split()[0] for line in more_commands - commands} == set(points.get("atropos.commands", ()))
+        added = {tuple(name.split(".")) for name in points.get("atropos.commands", ())}
+        assert {(name,) for name in more_commands - commands} == {words for words in added if len(words) == 1}
+        for group, name in (words for words in added if len(words) == 2):
+            assert name in here.commands(group)
         for kind in ("plugins", "commands"):
             new = [row for row in more[kind] if row not in listed[kind]]
             assert [row for row in more[kind] if row not in new] == listed[kind], plugin.name
@@ -105,6 +110,9 @@ def test_the_core_alone_and_plugins_one_by_one(tmp_path: Path) -> None:
             points.get("atropos", ())
         )
         commands, listed = more_commands, more
+    assert "result: ok" in here.atropos("env", "check", "./parity.py:Parity", "--limit", "4")
+    here.atropos("new", "environment", "maze")
+    assert (here.work / "atropos-maze" / "src" / "atropos_maze" / "environment.py").exists()
     assert "4 groups" in here.atropos("view", "runs/parity", "--export", "page.html")
     assert "mean reward" in here.atropos("analyze", "runs/parity", "--html", "report.html")
     assert "<svg" in (here.work / "report.html").read_text(encoding="utf-8")
@@ -127,6 +135,8 @@ def _check_core(here: Bare) -> None:
     for name in ("scored", "good", "sft", "pairs"):
         assert (here.work / f"{name}.jsonl").read_text(encoding="utf-8").count("\n") >= 1, name
     assert "pip install atropos-view" in here.atropos("view", "runs/parity", code=4)
+    for words in (("env", "check", env), ("plugins", "check"), ("new", "environment", "maze")):
+        assert "pip install atropos-authoring" in here.atropos(*words, code=4)
     assert "pip install atropos-hub" in here.atropos(
         "sft-gen", "runs/parity", "-o", "pushed.jsonl", "--push-to-hub", "me/sums", code=4
     )

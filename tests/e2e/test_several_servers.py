@@ -21,7 +21,7 @@ def servers() -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def start() -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "0", "--reply", "Answer: 7"]
+        command = [sys.executable, "-m", "atropos_authoring.mock_server", "--port", "0", "--reply", "Answer: 7"]
         child = subprocess.Popen([*command, "--delay", "0.1"], stdout=subprocess.PIPE, text=True)
         started.append(child)
         assert child.stdout is not None

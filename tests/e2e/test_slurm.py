@@ -139,7 +139,7 @@ def test_serve_starts_servers_for_gen(place: Path, cli: Any, monkeypatch: pytest
     engine.write_text(
         f"#!{sys.executable}\nimport os, sys\nw = sys.argv[1:]\n"
         "host, port = w[w.index('--host') + 1], w[w.index('--port') + 1]\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'atropos_cli.testing.mock_server', '--host', host,"
+        "os.execv(sys.executable, [sys.executable, '-m', 'atropos_authoring.mock_server', '--host', host,"
         " '--port', port, '--flavor', 'vllm', '--model', w[1]])\n"
     )
     engine.chmod(0o755)

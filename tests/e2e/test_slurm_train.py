@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing.trainers import tiny_model
+from atropos_authoring.trainers import tiny_model
 
 from .slurm_cluster import Cluster
 from .slurm_support import cluster_fixture, log, place_fixture, record, slurm, until  # noqa: F401
@@ -20,7 +19,7 @@ pytestmark = slurm
 
 STEPS = 8
 DIGITS = """
-from atropos_cli.testing.digits import Digits
+from atropos_authoring.digits import Digits
 """
 
 

@@ -198,9 +198,9 @@ def test_a_pipeline(cli: Any) -> None:
 def test_a_training(cli: Any, tmp_path: Path) -> None:
     for name in ("torch", "trl", "atropos_local"):
         pytest.importorskip(name)
-    from atropos_cli.testing.trainers import tiny_model
+    from atropos_authoring.trainers import tiny_model
 
-    Path("digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    Path("digits.py").write_text("from atropos_authoring.digits import Digits\n")
     words = ("train", "grpo", "--env", "./digits.py:Digits", "--model", str(tiny_model(tmp_path / "model")))
     sizes = ("--max-tokens", "8", "--group-size", "4", "--prompts-per-step", "2", "--steps", "2")
     done = cli(

@@ -100,14 +100,15 @@ def read_answer(
     choices = _in_order(choices)[:n]
     notes = Notes(choices=len(choices))
     usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
-    tokens_used = usage.get("completion_tokens") if n == 1 else None
+    written = _count(usage, "completion_tokens")
+    tokens_used = written if n == 1 else None
     completions = tuple(_completion(choice, chat, with_tokens, tokens_used, notes) for choice in choices)
     if limit is not None:
-        notes.stopped_at_max_tokens = _stopped_at(limit, completions, usage.get("completion_tokens"))
+        notes.stopped_at_max_tokens = _stopped_at(limit, completions, written)
     if prompt_ids is None and with_tokens:
         prompt_ids = _prompt_ids(data.get("prompt_token_ids") or choices[0].get("prompt_token_ids"), notes)
-    prompt_tokens = usage.get("prompt_tokens")
-    if type(prompt_tokens) is not int:
+    prompt_tokens = _count(usage, "prompt_tokens")
+    if prompt_tokens is None:
         prompt_tokens = len(prompt_ids) if prompt_ids is not None else None
     billed = _billed(usage)
     return Generation(completions=completions, prompt_ids=prompt_ids, prompt_tokens=prompt_tokens, usage=billed), notes
@@ -115,26 +116,27 @@ def read_answer(
 
 def _billed(usage: dict[str, Any]) -> TokenUsage | None:
     """The counts of `usage`, those that are counts; None where the server does not say how much it wrote."""
-
-    def count(holder: Any, *names: str) -> int | None:
-        values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
-        return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
-
-    completion = count(usage, "completion_tokens")
-    prompt = count(usage, "prompt_tokens")
+    completion = _count(usage, "completion_tokens")
+    prompt = _count(usage, "prompt_tokens")
     if completion is None or prompt is None:
         return None
-    cached = count(usage.get("prompt_tokens_details"), "cached_tokens")
-    reasoning = count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cached_tokens=count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
-        reasoning_tokens=count(usage, "reasoning_tokens") if reasoning is None else reasoning,
+        cached_tokens=_count(usage, "prompt_cache_hit_tokens", "cached_tokens") if cached is None else cached,
+        reasoning_tokens=_count(usage, "reasoning_tokens") if reasoning is None else reasoning,
     )
 
 
-def _stopped_at(limit: int, completions: Sequence[Completion], used: Any) -> int:
+def _count(holder: Any, *names: str) -> int | None:
+    """The first of these fields that can be a number of tokens; servers write -1, null and floats too."""
+    values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
+    return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
+
+
+def _stopped_at(limit: int, completions: Sequence[Completion], used: int | None) -> int:
     """How many ended by themselves, as the server says, with exactly as many tokens as they might have."""
     full = used == limit * len(completions)  # of all of them together: where single counts are not known
     return sum(
@@ -161,7 +163,9 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return choices
 
 
-def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: Any, notes: Notes) -> Completion:
+def _completion(
+    choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_used: int | None, notes: Notes
+) -> Completion:
     said = next((choice[key] for key in _FINISH_KEYS if choice.get(key) is not None), None)
     finish_reason = finish_of(said) if isinstance(said, str | dict) else None
     if finish_reason == "error":
@@ -175,7 +179,7 @@ def _completion(choice: dict[str, Any], chat: bool, with_tokens: bool, tokens_us
     if span is not None:
         count: int | None = len(span.ids)
     else:
-        count = tokens_used if type(tokens_used) is int else None
+        count = tokens_used
     if chat:
         message = _message(choice.get("message"), finish_reason, span, notes)
     else:

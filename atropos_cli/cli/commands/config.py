@@ -18,7 +18,7 @@ from atropos_cli.cli.environments import (
     pick_backend,
     settle,
 )
-from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
+from atropos_cli.cli.lazy import Group, add_common, command_of, members, new_app
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.console.commands import ConfigOption, JsonOption, bucket_of, command_with
 from atropos_cli.console.ending import counted, end
@@ -91,18 +91,19 @@ class _ShowGroup(Group):
         if found is not None:
             return found
         name = _OF_SECTION.get(cmd_name, cmd_name)
-        command = ctx.find_root().command.get_command(ctx.find_root(), name)
+        root = ctx.find_root()
+        command = root.command.get_command(root, name)
         if (showing := getattr(command, "showing", None)) is not None:
             made = showing(show_resolved)
             made.name = cmd_name
             add_common(made)
             return made
-        members = getattr(command, "commands", {})
-        if not members:
+        inside = members(root.command.table, command, name)
+        if not inside:
             return _shower(command, cmd_name)
-        shown = {name: _shower(member, name) for name, member in members.items()}
+        shown = {name: _shower(member, name) for name, member in inside.items()}
         commands = {name: command for name, command in shown.items() if command is not None}
-        sections = {bucket.section for member in members.values() if (bucket := bucket_of(member.callback))}
+        sections = {bucket.section for member in inside.values() if (bucket := bucket_of(member.callback))}
         return _shown_group(cmd_name, commands, sections) if commands else None
 
 

@@ -1,4 +1,4 @@
-"""`atropos env`: list, describe and check environments, and write their tasks."""
+"""`atropos env`: list and describe environments, and write their tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atropos_cli.cli.commands.env_check import CheckOptions, check
 from atropos_cli.cli.commands.prompt_gen import TasksOptions, tasks
 from atropos_cli.cli.environments import Use, environment_app
 from atropos_cli.cli.lazy import new_app
@@ -103,14 +102,6 @@ def _option(option: Option) -> dict[str, Any]:
 def _text(option: Option) -> str:
     return f"{option.description} ({option.range})" if option.range else option.description
 
-
-app.add_typer(
-    environment_app(
-        Use(check, command_bucket("env-check", CheckOptions), full=False),
-        "Check an environment without a model: tasks, gold answers, episodes.",
-    ),
-    name="check",
-)
 
 app.add_typer(
     environment_app(

@@ -27,7 +27,7 @@ from atropos_cli.config.resolve import Resolved
 from atropos_cli.console.commands import JsonOption, command_with
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
-from atropos_cli.errors import ComponentNotFound, ExitCode, LaunchError, UsageError
+from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError, PluginError, UsageError
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.face import Face, print_submitted
 from atropos_cli.jobs.launchers import make_launcher, native_options, stored_name, variables
@@ -37,7 +37,7 @@ from atropos_cli.ports.serving import Serve
 if TYPE_CHECKING:
     from atropos_cli.domain.job import Resources
     from atropos_cli.jobs.store import Submitted
-    from atropos_cli.ports.launcher import Launcher
+    from atropos_cli.ports.launcher import Launcher, LauncherCommands
 
 _EXAMPLE = ("gen", "textworld", "--limit", "10")
 _OF_PIPELINES = frozenset({"on", "on_option", "folder", "profile", "dry_run"})
@@ -257,16 +257,24 @@ def cancel(
 ) -> int:
     """Cancel jobs, and wait until they are over."""
     rows = []
-    for text in jobs:
-        job, launcher = _opened(session, text, options, config)
-        launcher.cancel(job.id)
-        state = launcher.status(job.id).state
+    failed: AtroposError | None = None
+    for job, launcher in [_opened(session, text, options, config) for text in jobs]:
+        try:
+            launcher.cancel(job.id)
+            state = launcher.status(job.id).state
+        except AtroposError as error:  # the others are cancelled all the same
+            if failed is not None:
+                session.out.warning(failed.message, failed.hint)
+            failed = error
+            continue
         rows.append({"id": job.id, "state": state})
         if not as_json:
             session.out.data(f"job {job.id} is {state}")
     if as_json:
         session.out.json(rows)
-    else:
+    if failed is not None:
+        raise failed
+    if not as_json:
         end(session.out, f"cancelled {counted(len(rows), 'job')}", face_of(ctx).line("list"))
     return ExitCode.OK
 
@@ -289,7 +297,7 @@ def list_jobs(
     for name in dict.fromkeys(job.launcher for job in chosen):
         try:
             launchers[name] = make_launcher(session, name, (), options.profile, config)
-        except ComponentNotFound as error:
+        except (PluginError, LaunchError, ConfigError) as error:
             session.out.warning(f"its jobs are left out: {error.message}", error.hint)
     views = [view(job, launchers[job.launcher]) for job in chosen if job.launcher in launchers]
     if as_json:
@@ -332,9 +340,9 @@ def jobs_app(doc: str, launcher: str | None = None) -> typer.Typer:
     return made
 
 
-def launcher_group(launcher: str, doc: str) -> Any:
+def launcher_group(declared: LauncherCommands) -> Any:
     """The commands of this group for one launcher."""
-    return typer.main.get_command(jobs_app(doc, launcher))
+    return typer.main.get_command(jobs_app(declared.help, declared.launcher))
 
 
 def _with_options(function: Callable[..., int], known: dict[str, str]) -> Callable[..., int]:

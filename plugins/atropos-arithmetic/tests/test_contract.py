@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from atropos_arithmetic.environment import ArithmeticEnvironment, exact
+from atropos_authoring import EnvironmentContract, RewardContract
 
 from atropos_cli.sdk import Task
-from atropos_cli.testing import EnvironmentContract, RewardContract
 
 
 class TestChat(EnvironmentContract):

@@ -10,9 +10,9 @@ from importlib import resources
 import pytest
 from atropos_arithmetic import suite
 from atropos_arithmetic.suite import ArithmeticEval, SuiteConfig
+from atropos_authoring import EnvironmentContract
 
 from atropos_cli.errors import ConfigError
-from atropos_cli.testing import EnvironmentContract
 
 
 class TestArithmeticEval(EnvironmentContract):

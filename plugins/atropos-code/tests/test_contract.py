@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import EnvironmentContract, RewardContract
 from atropos_code.datasets import MbppEnvironment
 from atropos_code.freeform import CodeExecEnvironment
 from atropos_code.game import CodeGameEnvironment
 from atropos_code.rewards import code_game, code_runs, code_tests, code_tests_levels
 
 from atropos_cli.sdk import Message, Rollout, Task, assistant
-from atropos_cli.testing import EnvironmentContract, RewardContract
 
 MBPP_ROWS = [
     {

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import run_environment
 from atropos_code import judging
 from atropos_code.datasets import HumanEvalEnvironment, MbppEnvironment
 from atropos_code.rows import names_needed, read_rows
 from case_tables import OWN_DATA, real_data
 
 from atropos_cli.sdk import AtroposError, DataError
-from atropos_cli.testing import run_environment
 
 J04 = [
     {

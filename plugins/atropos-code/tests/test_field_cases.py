@@ -10,10 +10,10 @@ from typing import Any
 
 import case_tables
 import pytest
+from atropos_authoring import make_rollout
 from atropos_code.rewards import code_tests
 
 from atropos_cli.sdk import Rollout, Task
-from atropos_cli.testing import make_rollout
 
 EXPECTED = {"E18": [0.0], "E20": [0.0, 1.0], "E24": [0.0, 1.0]}
 

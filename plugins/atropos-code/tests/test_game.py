@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import run_environment
 from atropos_code import prediction
 from atropos_code.freeform import CodeExecEnvironment, request
 from atropos_code.game import CodeGameEnvironment
 from atropos_code.sandbox import Sandbox
 
 from atropos_cli.sdk import Message, ScoredGroup, token_sequences
-from atropos_cli.testing import run_environment
 
 
 def game(folder: Path, program: str, answers: Sequence[str], **config: Any) -> list[ScoredGroup]:

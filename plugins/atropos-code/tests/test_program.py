@@ -7,11 +7,11 @@ import asyncio
 import time
 
 import pytest
+from atropos_authoring import make_rollout
 from atropos_code.extract import extract_code, extract_output
 from atropos_code.rewards import code_runs, code_tests
 
 from atropos_cli.sdk import Task
-from atropos_cli.testing import make_rollout
 
 RIGHT = "def double(n):\n    return 2 * n\n"
 WRONG = "def double(n):\n    return n\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing import EnvironmentContract
+from atropos_authoring import EnvironmentContract
 
 ROWS: list[dict[str, Any]] = [{"prompt": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(6)]
 CHOICES: list[dict[str, Any]] = [

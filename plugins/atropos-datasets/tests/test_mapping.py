@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import run_environment
 from atropos_datasets.choices import gold_index, options_of, positional
 from atropos_datasets.environment import CHOICE, THINKING, DatasetConfig, DatasetEnvironment
 from atropos_datasets.ready import Gsm8k, Math500, MultipleChoice
@@ -14,7 +15,6 @@ from dataset_support import field_case, lines, listed, tasks
 from pydantic import ValidationError
 
 from atropos_cli.sdk import DataError, Environment
-from atropos_cli.testing import run_environment
 
 
 def test_i09_other_field_names(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from atropos_authoring import run_environment
+from atropos_authoring.helpers import ReplyFunction
 from atropos_datasets.ready import Gsm8k, Math500
 from case_tables import OWN_DATA, real_data
 
 from atropos_cli.sdk import Message
-from atropos_cli.testing import run_environment
-from atropos_cli.testing.helpers import ReplyFunction
 
 
 def golds(path: Path, question: str, reply: str) -> ReplyFunction:

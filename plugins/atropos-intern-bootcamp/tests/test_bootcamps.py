@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import make_rollout
 from atropos_intern_bootcamp import scoring
 from atropos_intern_bootcamp.environment import BootcampEnvironment
 
 from atropos_cli.sdk import ConfigError, DataError, Task, assistant
 from atropos_cli.sdk.isolation import WorkerError, WorkerTimeout
-from atropos_cli.testing import make_rollout
 
 GOOD = ("Sumsbootcamp", "Wordsbootcamp")
 THOUGHT = "<think>" + "Let me add them one by one. " * 3 + "</think>\n"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from atropos_authoring import EnvironmentContract
 from atropos_intern_bootcamp.environment import BootcampEnvironment
-
-from atropos_cli.testing import EnvironmentContract
 
 
 class TestSampleBootcamps(EnvironmentContract):

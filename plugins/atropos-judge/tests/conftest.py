@@ -11,9 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from atropos_authoring.mock_server import MockServer
 from judge_support import ENVIRONMENT, Done
-
-from atropos_cli.testing.mock_server import MockServer
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import case_tables
+from atropos_authoring.mock_server import MockServer
 from atropos_judge.config import JudgeConfig
 from atropos_judge.judge import Judge
 
 from atropos_cli.sdk import Rollout, Task, assistant, user
-from atropos_cli.testing.mock_server import MockServer
 
 ENVIRONMENT = '''
 from atropos_cli.sdk import Config, Environment, Task, user

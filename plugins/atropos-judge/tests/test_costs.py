@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring.mock_server import MockServer
 
 PRICES = '["judge-model"]\ninput = 0\noutput = 1000\n[scripted]\ninput = 0\noutput = 0\n'
 

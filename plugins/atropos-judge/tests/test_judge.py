@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer, RecordedRequest
+from atropos_authoring.rewards import RewardContract
 from atropos_judge.config import JudgeConfig
 from atropos_judge.errors import NoVerdict, OutOfScale
 from atropos_judge.judge import judge, make_judge
@@ -17,8 +19,6 @@ from judge_support import GOOD_OR_BAD, Done, case, flags, judge_at, make_rollout
 
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.backends import FatalBackendError, RequestRejected, TransientBackendError
-from atropos_cli.testing.mock_server import MockServer, RecordedRequest
-from atropos_cli.testing.rewards import RewardContract
 
 Cli = Callable[..., Done]
 

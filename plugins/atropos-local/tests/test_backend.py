@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.backends import BackendContract
 
 from atropos_cli.sdk import TokenSpan, user
 from atropos_cli.sdk.backends import (
@@ -21,7 +22,6 @@ from atropos_cli.sdk.backends import (
     Sampling,
     TransientBackendError,
 )
-from atropos_cli.testing.backends import BackendContract
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from atropos_authoring import EnvironmentContract, RewardContract
 from atropos_reasoning_gym.environment import ReasoningGymEnvironment
 from atropos_reasoning_gym.scoring import answer_tags, reasoning_gym
 
 from atropos_cli.sdk import Task
-from atropos_cli.testing import EnvironmentContract, RewardContract
 
 SUM = Task(
     id="t",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import make_rollout
 from atropos_reasoning_gym import scoring, worker
 from atropos_reasoning_gym.environment import ReasoningGymEnvironment
 from atropos_reasoning_gym.families import EXECUTING, GOLD_ELSEWHERE
@@ -20,7 +21,6 @@ from atropos_reasoning_gym.sieve import why_refused
 
 from atropos_cli.sdk import ConfigError, Task, assistant
 from atropos_cli.sdk.isolation import WorkerError, WorkerTimeout
-from atropos_cli.testing import make_rollout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atropos_cli.testing import EnvironmentContract
+from atropos_authoring import EnvironmentContract
 
 
 class TestTextWorld(EnvironmentContract):

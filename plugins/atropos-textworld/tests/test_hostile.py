@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import STRANGE_REPLIES
 from atropos_textworld.engine.process import CallFailed
 from atropos_textworld.engine.session import LONGEST_COMMAND
 from atropos_textworld.games.spec import GameSpec
 
 from atropos_cli.sdk import Task, assistant
-from atropos_cli.testing import STRANGE_REPLIES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from atropos_authoring import BackendContract
 from atropos_textworld.agent.blocks import extract_memory
 from atropos_textworld.policies import table
 from atropos_textworld.policies.backends import (
@@ -23,7 +24,6 @@ from atropos_textworld.replies import find_command
 
 from atropos_cli.sdk import Message, TokenSpan, assistant, parse_tool_calls, system, user
 from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, RequestRejected
-from atropos_cli.testing import BackendContract
 
 RULES = system("The game knows these commands: dial NUMBER on THING, insert THING into THING, look, open THING.")
 SCREEN = user("-= Cellar =-\nYou see a maroon safe and a brass keypad; the note says 4711.\n\nYou can: open brass door")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 from atropos_textworld.environment import TextWorldEnvironment
 
 from atropos_cli.config.settings import GenSettings
@@ -19,7 +20,6 @@ from atropos_cli.rollout.planner import build_plan
 from atropos_cli.rollout.runner import run_gen
 from atropos_cli.sdk import Message, ScoredGroup, token_sequences
 from atropos_cli.sdk.backends import BackendError, ContextOverflow, FatalBackendError, RequestRejected
-from atropos_cli.testing.mock_server import MockServer
 
 GAME = {"group_by": "turn", "game_type": "quest-fetch", "difficulty": "easy", "max_steps": 4, "processes": 1}
 

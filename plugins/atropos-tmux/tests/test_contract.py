@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from atropos_authoring import LauncherContract
 from atropos_tmux.launcher import TmuxConfig, TmuxLauncher
-
-from atropos_cli.testing import LauncherContract
 
 SOCKET = "atropos-contract"
 

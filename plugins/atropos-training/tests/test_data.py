@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,3 +258,36 @@ def test_data_under_a_scheme_is_trained_on(cli: Any, tmp_path: Any) -> None:
         assert result.code == 0, result.stderr
     assert "does not exist" in cli(*words, "--data", f"file://{rows}.gone", "--dry-run").stderr
     assert "is another place" in cli(*words[:-1], "s3://bucket/run", "--data", str(rows)).stderr
+
+
+HANGING = """
+import asyncio
+from atropos_cli.sdk import reward
+
+@reward
+def spins(task, rollout):
+    while rollout.text == "2":
+        pass
+    return 1.0
+
+@reward
+async def sleeps(task, rollout):
+    if rollout.text == "2":
+        await asyncio.sleep(3600)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("reward", ["spins", "sleeps"])
+def test_a_reward_that_hangs_costs_its_completion_and_no_more(reward: str) -> None:
+    Path("hanging.py").write_text(HANGING)
+    Path("rows.jsonl").write_text(json.dumps({"prompt": "a", "id": "first"}) + "\n")
+    words = ("train", "grpo", "--trainer", TRAINER, "--model", "m", "--data", "rows.jsonl", "--steps", "1", "-o", "run")
+    given = ("--reward", f"./hanging.py:{reward}", "--trainer.group", "3", "--group-timeout", "2")
+    command = [sys.executable, "-m", "atropos_cli", *words, *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(Path("run/rewards.json").read_text()) == [1, 1, None]
+    (failure,) = [json.loads(line) for line in Path("run/failures.jsonl").read_text().splitlines()]
+    assert (failure["stage"], failure["type"], failure["rollout"][-2:]) == ("score", "RewardTimeout", "/2")
+    assert json.loads(Path("run/plan.json").read_text())["group_timeout"] == 2

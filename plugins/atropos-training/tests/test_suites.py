@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import tiny_model
 from atropos_training.suites import SuiteResults
-
-from atropos_cli.testing import tiny_model
 
 TRAINER = f"{Path(__file__).with_name('stub_trainer.py')}:Stub"
 

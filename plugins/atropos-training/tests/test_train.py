@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from atropos_cli.testing import tiny_model
-from atropos_cli.testing.mock_server import MockServer
+from atropos_authoring import tiny_model
+from atropos_authoring.mock_server import MockServer
 
 STUB = f"{Path(__file__).with_name('stub_trainer.py')}:Stub"
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from atropos_authoring.trainers import tiny_model
 
 from atropos_cli.cli.app import run
-from atropos_cli.testing.trainers import tiny_model
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -22,7 +22,7 @@ ENVIRONMENT = """
 import asyncio
 from pathlib import Path
 from atropos_cli.sdk import Episode
-from atropos_cli.testing.digits import Digits
+from atropos_authoring.digits import Digits
 
 HERE = Path(__file__).parent
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-
-from atropos_cli.testing import TrainerContract
+from atropos_authoring import TrainerContract
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atropos_authoring.rewards import RewardContract
 from atropos_verify.answers import gsm8k, gsm8k_strict
 from atropos_verify.combine import combined
 from atropos_verify.layout import think_answer_format, think_format
@@ -9,8 +10,6 @@ from atropos_verify.shaping import length_penalty_reward, repetition_penalty
 from atropos_verify.symbolic import answer, math
 from atropos_verify.textual import choice, exact, json_schema_reward, regex_reward
 from verify_support import make_task
-
-from atropos_cli.testing.rewards import RewardContract
 
 
 class TestGsm8k(RewardContract):

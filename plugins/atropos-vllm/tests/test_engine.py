@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import BackendContract
 from vllm_support import CONTEXT, byte_tokenizer, greedy_by_torch, logprobs_by_torch, small_llama
 
 from atropos_cli.sdk import ConfigError, user
@@ -21,7 +22,6 @@ from atropos_cli.sdk.backends import (
     RequestRejected,
     Sampling,
 )
-from atropos_cli.testing import BackendContract
 
 pytest.importorskip("vllm", reason="vLLM is not installed here")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.trainers import DIGITS
 from vllm_support import byte_tokenizer, logprobs_by_torch, small_llama
 
 from atropos_cli.cli.app import run
-from atropos_cli.testing.trainers import DIGITS
 
 for _package in ("vllm", "torch", "trl", "peft"):
     pytest.importorskip(_package, reason=f"{_package} is not installed here")

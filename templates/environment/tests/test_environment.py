@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from atropos_template.environment import TemplateName
 
-from atropos_cli.testing import EnvironmentContract
+from atropos_authoring import EnvironmentContract
 
 
 class TestContract(EnvironmentContract):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atropos_template.launcher import TemplateName
 
-from atropos_cli.testing import LauncherContract
+from atropos_authoring import LauncherContract
 
 
 class TestContract(LauncherContract):

@@ -6,7 +6,7 @@ import pytest
 from atropos_template.rewards import template_name
 
 from atropos_cli.sdk import Task
-from atropos_cli.testing import RewardContract, make_rollout
+from atropos_authoring import RewardContract, make_rollout
 
 TASK = Task(id="colours", answer="red green blue white")
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from atropos_template.trainer import TemplateName
 
-from atropos_cli.testing import TrainerContract
+from atropos_authoring import TrainerContract
 
 
 class TestContract(TrainerContract):

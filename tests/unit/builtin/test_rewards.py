@@ -6,10 +6,10 @@ import time
 from fractions import Fraction
 
 import pytest
+from atropos_authoring import make_rollout
 
 from atropos_cli.builtin.rewards import contains_answer, exact_match, last_number, length, numeric_match
 from atropos_cli.sdk import Task, TokenSpan, assistant, user
-from atropos_cli.testing import make_rollout
 
 
 def score(reward, answer, reply) -> float:

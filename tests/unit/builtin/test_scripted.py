@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.builtin.scripted import (
-    END,
-    ROLE_IDS,
-    ScriptedBackend,
-    ScriptedConfig,
-    encode_prompt,
-    encode_reply,
-    token_logprobs,
-)
+from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
 from atropos_cli.sdk import ConfigError, FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
 from atropos_cli.sdk.backends import (
     Completion,
@@ -29,6 +21,7 @@ from atropos_cli.sdk.backends import (
     RateLimited,
     RequestRejected,
 )
+from atropos_cli.text.bytetokens import END, ROLE_IDS, encode_prompt, encode_reply, token_logprobs
 
 
 def texts(generation: Generation) -> list[str]:

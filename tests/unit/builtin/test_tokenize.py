@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
 from atropos_cli.builtin.scripted import ScriptedBackend, ScriptedConfig
 from atropos_cli.errors import FatalBackendError
-from atropos_cli.testing.mock_server import MockServer
 
 
 @pytest.mark.parametrize("flavor", ["vllm", "sglang"])

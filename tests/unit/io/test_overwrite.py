@@ -22,7 +22,7 @@ GEN = ("--backend", "scripted", "--backend.replies", "12", "--group-size", "2")
 
 @pytest.fixture(autouse=True)
 def digits() -> None:
-    Path("digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    Path("digits.py").write_text("from atropos_authoring.digits import Digits\n")
 
 
 @pytest.fixture

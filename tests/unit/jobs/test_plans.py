@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from pydantic import ValidationError
 
 from atropos_cli.domain.job import Component, JobPlan, Resources
 from atropos_cli.domain.placeholders import endpoint_parts, escape, fill, joined, tokens
+from atropos_cli.jobs import guarded as guarded_launchers
+from atropos_cli.ports.launcher import Launcher
 
 
 @pytest.mark.parametrize(
@@ -118,3 +121,10 @@ def test_a_helper_belongs_to_main() -> None:
                 Component(name="h", role="helper", argv=("true",)),
             ),
         )
+
+
+def test_each_method_of_a_launcher_reaches_the_launcher() -> None:
+    """One that the guard does not hand on would answer for every launcher with the default."""
+    methods = {name for name, value in vars(Launcher).items() if inspect.isfunction(value) and name[0] != "_"}
+    assert methods
+    assert methods <= vars(guarded_launchers._Guarded).keys()

@@ -225,7 +225,7 @@ def test_a_service_that_never_becomes_healthy(tmp_path: Path) -> None:
 
 
 def test_a_refused_warm_up_names_the_answer(tmp_path: Path) -> None:
-    argv = (sys.executable, "-m", "atropos_cli.testing.mock_server", "--port", "{port}", "--flavor", "vllm")
+    argv = (sys.executable, "-m", "atropos_authoring.mock_server", "--port", "{port}", "--flavor", "vllm")
     warmup = Warmup(path="/v1/completions", json_body={"model": "another", "prompt": "x", "max_tokens": 1})
     code, ended, _ = run(tmp_path, service(warmup=warmup).replace(argv=argv), main("true"))
     assert code == 70

@@ -9,6 +9,7 @@ import pytest
 
 from atropos_cli.cli.app import COMMANDS
 from atropos_cli.plugins import firstparty
+from atropos_cli.plugins.commands import words_of
 from atropos_cli.plugins.discovery import load_registry
 from atropos_cli.plugins.spec import KINDS
 
@@ -46,7 +47,7 @@ def test_every_requirement_is_a_distribution_of_this_repository_with_that_extra(
 
 def test_commands_of_our_distributions_are_the_ones_that_they_register() -> None:
     registered = {
-        (name, dist)
+        (words_of(name), dist)
         for dist, project in PROJECTS.items()
         for name in project["entry-points"].get("atropos.commands", ())
     }

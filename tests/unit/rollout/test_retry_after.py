@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 from support import Adding, StaticRegistry
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend
@@ -19,7 +20,6 @@ from atropos_cli.errors import BackendError, RateLimited, ServerUnavailable, Tra
 from atropos_cli.rollout import dispatch
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.rollout.runner import run_gen
-from atropos_cli.testing.mock_server import MockServer
 
 
 def limited(status: int, header: str | None, times: int = -1) -> dict[str, Any]:

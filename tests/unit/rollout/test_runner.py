@@ -44,7 +44,7 @@ from atropos_cli.errors import (
     UsageError,
 )
 from atropos_cli.io.rundir import open_run
-from atropos_cli.ports.environment import Episode, SingleTurn
+from atropos_cli.ports.environment import Environment, Episode, SingleTurn
 from atropos_cli.ports.reward import group_reward, reward
 
 
@@ -539,6 +539,28 @@ def test_a_second_signal_stops_at_once(bench: Bench) -> None:
     summary = bench.run(bench.plan(execution={"drain": 30.0}))
     assert time.monotonic() - began < 20
     assert (summary.state, summary.groups_done) == ("interrupted", 0)
+
+
+@pytest.mark.parametrize("part", [FakeBackend, Environment])
+def test_a_signal_ends_what_is_still_opening(bench: Bench, part: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    opening: list[bool] = []
+    closed: list[str] = []
+
+    async def load(self: Any, **_: Any) -> None:
+        opening.append(True)
+        await asyncio.sleep(60)
+
+    async def close(self: Any) -> None:
+        closed.append(self.name)
+
+    monkeypatch.setattr(part, "open", load)
+    monkeypatch.setattr(FakeBackend, "close", close)
+    _send_when(lambda: bool(opening), signal.SIGINT)
+    began = time.monotonic()
+    assert bench.run(bench.plan(execution={"drain": 60.0})).state == "interrupted"
+    assert time.monotonic() - began < 20
+    assert closed == ["fake"]
+    assert not (bench.folder / "plan.json").exists(), "nothing has started, so the folder holds no run"
 
 
 def test_the_drain_is_bounded(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from atropos_authoring.helpers import make_rollout
 
 from atropos_cli.domain.plan import RewardRef
 from atropos_cli.domain.rollout import Rollout
@@ -14,7 +15,6 @@ from atropos_cli.evaluation.evaluation import Judge, success_threshold
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.sdk import Reward, group_reward, reward, user
-from atropos_cli.testing.helpers import make_rollout
 from atropos_cli.training.samples import MOST_EXTRACTED, sample_row
 
 TASK = Task(id="t", prompt=(user("What is 1 + 2?"),), answer=3)

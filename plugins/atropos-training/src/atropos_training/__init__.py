@@ -1,6 +1,6 @@
 """Manifest of atropos-training: the command `atropos train`, and who executes its stored plans. Imports nothing heavy.
 
-command, options, settings   the command: flags of a method, merged settings, how the run ends
+train, options, settings     the command: flags of a method, merged settings, how the run ends
 build, stored                the plan of a training, and a stored one executed elsewhere
 run, processes, ranks        one training from start to end, on one process or several
 session, answers, order, overlap, suites   what a trainer is given: groups, rows, rewards, evaluations

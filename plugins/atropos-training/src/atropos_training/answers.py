@@ -1,6 +1,6 @@
 """Completions that a trainer made itself, of prompts from --data: scored by the run's rewards, a prompt's as one group.
 
-answers = Answers(rewards, digest, keep_failure, warn); await answers.score(rows, completions)
+answers = Answers(rewards, plan, keep_failure, warn); LoopThread().call(answers.score(rows, completions))
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from pydantic import ValidationError
 
 from atropos_cli.sdk import DataError, JsonDict, Message, Reward, Rollout, RolloutFailure, Task
 from atropos_cli.sdk.engine import Execution, FailureWatch, Scorer, close_part, make_group_id
+from atropos_cli.sdk.training import TrainPlan
 
 KeepFailure = Callable[[str, str | None, RolloutFailure, str | None], None]
 """Told of each failed rollout: group, task, failure, rollout."""
 
 
 class Answers:
-    """Scores completions; what fails is kept, and said once. digest: of the plan, for the ids of groups."""
+    """Scores completions, each group in the time that the plan gives it; what fails is kept, and said once."""
 
     def __init__(
-        self, rewards: Sequence[Reward], digest: str, keep_failure: KeepFailure, warn: Callable[[str], None]
+        self, rewards: Sequence[Reward], plan: TrainPlan, keep_failure: KeepFailure, warn: Callable[[str], None]
     ) -> None:
         self._rewards = rewards
         self._scorer = Scorer(rewards)
-        self._digest = digest
+        self._digest = plan.digest
+        self._seconds = plan.group_timeout
         self._keep_failure = keep_failure
         self._warn = warn
         self._opened = False
@@ -48,7 +50,7 @@ class Answers:
             group_id = make_group_id(self._digest, self._groups)
             self._groups += 1
             made = [_rollout(task, f"{group_id}/{number}", text) for number, text in enumerate(texts)]
-            for rollout in await self._scorer.score(task, made):
+            for rollout in await self._scorer.score(task, made, self._seconds):
                 values.append(rollout.reward)
                 if rollout.failure is not None:
                     failures.append(rollout.failure)

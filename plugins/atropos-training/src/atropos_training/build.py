@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-import atropos_cli
 from atropos_cli.sdk import ConfigError, UsageError
 from atropos_cli.sdk.commands import json_once, put_once
 from atropos_cli.sdk.data import home, is_remote
@@ -24,6 +23,7 @@ from atropos_cli.sdk.engine import (
     names_a_file,
     public_options,
 )
+from atropos_cli.sdk.jobs import core_version
 from atropos_cli.sdk.records import check_data, plain_name, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
@@ -60,7 +60,7 @@ def build_train_plan(
     settings = _in_process(settings)
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
-        atropos_version=atropos_cli.__version__,
+        atropos_version=core_version,
         method=method,
         trainer=trainer_ref,
         model=settings.model or "",
@@ -70,6 +70,7 @@ def build_train_plan(
         if train.data and method == "grpo"
         else (),
         seed=settings.seed,
+        group_timeout=settings.execution.group_timeout,
         steps=train.steps,
         prompts_per_step=train.prompts_per_step,
         suites=_suites(settings, train, options.get("env", {}), registry),

@@ -75,7 +75,7 @@ class TrainSession:
         self._make_writer: Callable[[Plan], Writer] | None = None
         self._written: set[int] = set()
         self._answers: Answers | None = None
-        self._scoring = asyncio.Runner()
+        self._scoring: LoopThread | None = None
         self._held_out = HeldOut(frozenset(), self.warn)
         self._told_skipped = False
         self._located = not resume
@@ -118,10 +118,13 @@ class TrainSession:
         """See TrainContext. Every group is written to the run's groups file once."""
         if self._player is None or self._order is None or self._loop is None:
             raise TrainerError("roll() needs an environment in the plan and adopt() first")
+        if not self._located:
+            self._player.recall(self._own, step)
         self._locate(step)
         tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
         found = self._sample(self._player, tasks, self._on_failure, step)
         assert found is not None, "nothing stops it"
+        self._player.keep(self._own, step)
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
@@ -145,8 +148,9 @@ class TrainSession:
         """See TrainContext."""
         if self._answers is None:
             raise TrainerError("there is no reward to score completions with", hint="--reward NAME")
-        # In the trainer's thread, which is the main one: a reward may want signals for its time limit.
-        return self._scoring.run(self._answers.score(rows, completions))
+        # Functions run in the trainer's thread, which is the main one: a signal breaks off one that hangs.
+        self._scoring = self._scoring or LoopThread()
+        return self._scoring.call(self._answers.score(rows, completions))
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """See TrainContext."""
@@ -233,7 +237,7 @@ class TrainSession:
         self._held_out = HeldOut(held_out, self.warn)
         if self.plan.rewards:
             rewards = component_rewards(self.plan.rewards, {}, self._registry)
-            self._answers = Answers(rewards, self.plan.digest, self._run_dir.failure, self.warn)
+            self._answers = Answers(rewards, self.plan, self._run_dir.failure, self.warn)
         if plan is None:
             return
         self._player = Player(plan, self._registry, self._event)
@@ -267,11 +271,11 @@ class TrainSession:
             with contextlib.suppress(Exception):
                 loop.call(self._close())
             loop.close()
-        if self._answers is not None:
+        if self._answers is not None and self._scoring is not None:
             with contextlib.suppress(Exception):
-                self._scoring.run(self._answers.close())
-            self._answers = None
-        self._scoring.close()
+                self._scoring.call(self._answers.close())
+            self._scoring.close()
+        self._answers = self._scoring = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None

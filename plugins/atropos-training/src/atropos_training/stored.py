@@ -9,8 +9,8 @@ from atropos_cli.sdk.planning import PlanRunner, StoredRun
 from atropos_cli.sdk.records import read_train_plan
 from atropos_cli.sdk.training import TrainPlan
 from atropos_training.build import derived, make_trainer
-from atropos_training.command import execute_training, on_processes, print_train_plan
 from atropos_training.processes import World
+from atropos_training.train import execute_training, on_processes, print_train_plan
 
 
 class StoredTraining(PlanRunner):
@@ -29,7 +29,7 @@ class StoredTraining(PlanRunner):
             session.args = ("run", str(stored.folder), *(("--processes", processes) if processes != "1" else ()))
         if world.size > 1:
             os.environ["WORLD_SIZE"] = str(world.size)
-            return on_processes(plan, trainer, stored.folder, session, world, stored.begin, as_json=stored.as_json)
+            return on_processes(plan, trainer, stored, session, world)
         return execute_training(plan, trainer, stored.folder, session, as_json=stored.as_json, begin=stored.begin)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import case_tables
 import pytest
+from atropos_authoring.mock_server import MockServer
 from trl_support import make_plan, metrics, run
 
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.training import TrainerError
-from atropos_cli.testing.mock_server import MockServer
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -235,7 +235,7 @@ def test_a_server_of_another_model_is_told(small: Path, tmp_path: Path) -> None:
     """Its token ids would be looked up in the wrong table, or outside of it."""
     from atropos_cli.cli.app import run as atropos
 
-    (tmp_path / "digits.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    (tmp_path / "digits.py").write_text("from atropos_authoring.digits import Digits\n")
     with MockServer(flavor="vllm", models=(str(small),), reply="12") as server:
         server.model.weight_updates = True
         words = ["train", "grpo", "--env", f"{tmp_path}/digits.py:Digits", "--model", str(small), "--max-tokens", "8"]

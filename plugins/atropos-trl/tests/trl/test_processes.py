@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 from test_resume import wait_for_step
 from trl_support import make_tiny, metrics, run
 
 from atropos_cli.jobs.processes import descendants
 from atropos_cli.sdk.records import read_train_plan
-from atropos_cli.testing.mock_server import MockServer
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -160,7 +160,7 @@ def test_killed_then_stopped_then_finished(small: Path, env_file: str, both: Pat
 def test_one_process_gives_a_server_the_weights_and_all_sample_from_it(tmp_path: Path) -> None:
     """The server takes new weights once a step, when no process has a request there; each keeps its own groups."""
     model = make_tiny(tmp_path / "model", vocab_size=512)
-    (tmp_path / "letters.py").write_text("from atropos_cli.testing.digits import Digits\n")
+    (tmp_path / "letters.py").write_text("from atropos_authoring.digits import Digits\n")
     with MockServer(flavor="vllm", models=(str(model),), reply=lambda body, index: "ab1"[index % 3 :]) as server:
         server.model.weight_updates = True
         environment = f"{tmp_path}/letters.py:Digits"

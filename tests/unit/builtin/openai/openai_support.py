@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import case_tables
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
 from atropos_cli.sdk import user
 from atropos_cli.sdk.backends import GenerateRequest, Sampling
-from atropos_cli.testing.mock_server import MockServer
 
 
 def field_case(case_id: str) -> list[dict[str, Any]]:

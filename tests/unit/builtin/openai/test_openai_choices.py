@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.choices import ChoiceAsker
 from atropos_cli.sdk.backends import FatalBackendError
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, opened
 

@@ -6,9 +6,9 @@ import logging
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.sdk import FunctionCall, Message, ToolCall, user
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, opened
 

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.sdk import FunctionCall, Message, ToolCall, assistant, system, user
 from atropos_cli.sdk.backends import (
@@ -21,7 +22,6 @@ from atropos_cli.sdk.backends import (
     ServerUnavailable,
     TransientBackendError,
 )
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, field_case, opened
 
@@ -366,6 +366,16 @@ async def test_contents(message: dict[str, Any], content: str, reasoning: str | 
     assert completion.message.content == content
     assert completion.message.reasoning == reasoning
     assert completion.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("count", [-1, None, 2.5, "3", True, 10**30])
+async def test_counts_that_count_nothing_cost_no_rollout(count: Any) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    with MockServer([chat("42", usage=usage)]) as server:
+        async with opened(server) as backend:
+            answer = await backend.generate(ask())
+    assert answer.completions[0].message.content == "42"
+    assert (answer.prompt_tokens, answer.completions[0].completion_tokens, answer.usage) == (None, None, None)
 
 
 async def test_half_surrogates_from_the_server_are_cleaned() -> None:

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.errors import Asked, classify, read_error
 from atropos_cli.sdk.backends import BackendError, ContextOverflow, FatalBackendError, RequestRejected, too_much
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, opened
 

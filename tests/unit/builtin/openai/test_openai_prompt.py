@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.prompt import make_render
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.backends import FatalBackendError, RequestRejected
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, opened
 

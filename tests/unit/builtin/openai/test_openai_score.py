@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
-from atropos_cli.builtin.scripted import token_logprobs
 from atropos_cli.sdk.backends import ContextOverflow, FatalBackendError, RequestRejected, TransientBackendError
-from atropos_cli.testing.mock_server import MockServer
+from atropos_cli.text.bytetokens import token_logprobs
 
 from .openai_support import opened
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend, OpenAIConfig
 from atropos_cli.sdk import ConfigError
@@ -18,7 +19,6 @@ from atropos_cli.sdk.backends import (
     ServerUnavailable,
     TransientBackendError,
 )
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, chat, opened
 

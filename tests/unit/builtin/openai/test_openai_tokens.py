@@ -9,11 +9,11 @@ import time
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
-from atropos_cli.builtin.scripted import encode_prompt, encode_reply, token_logprobs
 from atropos_cli.sdk import Rollout, TokenSpan, assistant, token_sequences, user
 from atropos_cli.sdk.backends import FatalBackendError, TransientBackendError
-from atropos_cli.testing.mock_server import MockServer
+from atropos_cli.text.bytetokens import encode_prompt, encode_reply, token_logprobs
 
 from .openai_support import ask, chat, field_case, opened
 

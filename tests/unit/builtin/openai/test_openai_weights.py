@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring.mock_server import MockServer
 
 from atropos_cli.errors import FatalBackendError
-from atropos_cli.testing.mock_server import MockServer
 
 from .openai_support import ask, opened
 

@@ -1,0 +1,1 @@
+"""The commands, each one function that holds its options."""
