@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_authoring import EnvironmentContract, RewardContract
 from atropos_tools.environment import ToolsDemo, solved
 
 from atropos_cli.sdk import Rollout, Task, assistant
-from atropos_cli.testing import EnvironmentContract, RewardContract
 
 PLAYER = """
 import json
