@@ -45,7 +45,7 @@ def atropos_register_writers() -> Iterator[ComponentSpec]:
 def atropos_register_rewards() -> Iterator[ComponentSpec]:
     summaries = {
         "exact_match": "1.0 when the reply is the task's answer, else 0.0.",
-        "contains_answer": "1.0 when the task's answer stands in the reply as whole words, else 0.0.",
+        "contains_answer": "1.0 when the reply contains the task's answer as whole words, else 0.0.",
         "numeric_match": "1.0 when the last number of the reply equals the task's answer, else 0.0.",
         "length": "Number of completion tokens; weight 0 unless one is given.",
     }

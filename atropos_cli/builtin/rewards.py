@@ -1,7 +1,7 @@
 """Rewards that suit many environments. All compare the last assistant message with `task.answer`.
 
     exact_match       the whole reply is the answer
-    contains_answer   the answer stands in the reply
+    contains_answer   the reply contains the answer
     numeric_match     the last number of the reply equals the answer
     length            completion tokens (weight 0: reported, not trained on)
 
@@ -33,11 +33,11 @@ def exact_match(task: Task, rollout: Rollout) -> float:
 
 @reward
 def contains_answer(task: Task, rollout: Rollout) -> float:
-    """1.0 when the task's answer stands in the reply as whole words, else 0.0.
+    """1.0 when the reply contains the task's answer as whole words, else 0.0.
 
     Upper and lower case are the same. No letter or digit may continue the answer (in scripts that
     have upper and lower case; others write words without spaces), and a number must not be part of
-    a longer one: 4 stands in "4." but not in "42", "4.5" or "1,400".
+    a longer one: 4 is in "4." but not in "42", "4.5" or "1,400".
     """
     wanted = _answer_text(task).strip().casefold()
     if not wanted:
@@ -70,7 +70,7 @@ def length(task: Task, rollout: Rollout) -> float:
     """Number of completion tokens; weight 0 unless one is given.
 
     The server's own count, else the number of sampled tokens that came with the messages. Without
-    both the rollout fails at stage "score": characters are no substitute.
+    both the rollout fails at stage "score": characters do not replace tokens.
     """
     if rollout.usage.completion_tokens is not None:
         return float(rollout.usage.completion_tokens)
@@ -88,8 +88,8 @@ def _visible(rollout: Rollout) -> str:
 def last_number(text: str) -> Fraction | None:
     """The last number in a text, or None. Runs in time linear in the text.
 
-    A run of digits and `.,/` that is no number (1.2.3, 12/05/2024) and one that continues a word
-    (x2, GPT4) are passed over.
+    A run of digits and `.,/` that is not a number (1.2.3, 12/05/2024) and one that continues a word
+    (x2, GPT4) are ignored.
     """
     return _last_number(text)[1]
 

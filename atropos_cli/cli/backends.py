@@ -204,8 +204,8 @@ def _names(body: bytes) -> tuple[str, ...]:
 
 def resumed_folder(args: Sequence[str]) -> Path | None:
     """The run folder of a command line with --resume."""
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
 
     words = args[: args.index("--")] if "--" in args else args
-    outputs = [*glance(args, "output"), *(words[i + 1] for i, word in enumerate(words[:-1]) if word == "-o")]
+    outputs = [*peek_values(args, "output"), *(words[i + 1] for i, word in enumerate(words[:-1]) if word == "-o")]
     return Path(outputs[-1]).expanduser() if "--resume" in words and outputs else None

@@ -198,7 +198,7 @@ def conclude(
         session.out.json({**made.report, "files": files, "recipes": recipes, "hub": sharing.url})
     elif out is not None:
         end(session.out, made.rows, _following(made, out), data=not out.spec.to_stdout)
-    sharing.settle()
+    sharing.raise_failure()
     return ExitCode.OK if made.report["rows"] else ExitCode.FAILED
 
 

@@ -42,7 +42,7 @@ FOOTER = (
 
 
 @dataclass(frozen=True)
-class Chosen(ChosenEnvironment):
+class ConfiguredEnvironment(ChosenEnvironment):
     """With the settings of a run, for the commands that roll out."""
 
     @property
@@ -166,12 +166,14 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
                     hint="drop it, or choose another --backend (atropos plugins list)",
                 )
         found = () if picked is None else picked.entries
-        resolved = settle([*buckets, *own], given.get("config"), [*found, *entries_of(flags, given)])
+        resolved = resolve_settings([*buckets, *own], given.get("config"), [*found, *entries_of(flags, given)])
         if picked is not None and use.full:
             _tell_backend(session, picked, resolved, looks=use.looks)
         switches = {key: given[key] for key in extra}
         options = {} if use.own is None or use.looks else {"options": resolved.models[use.own.name]}
-        return use.action(Chosen(session, registration, environment, resolved, name), **options, **switches)
+        return use.action(
+            ConfiguredEnvironment(session, registration, environment, resolved, name), **options, **switches
+        )
 
     if is_planner(use.action):
         makes_plan(call)
@@ -214,16 +216,16 @@ def named(
     args: Sequence[str], buckets: Sequence[Bucket], owners: Mapping[str, str], preset: Path | None = None
 ) -> dict[str, str]:
     """What flags, variables and files give for some options, before anything is parsed. owners: bucket by option."""
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.sources import Entry, collect
 
     flags = [
         Entry(bucket, (name,), value, Origin("flag", f"--{name}"), text=True)
         for name, bucket in owners.items()
-        for value in glance(args, name)
+        for value in peek_values(args, name)
     ]
-    configs = glance(args, "config")
+    configs = peek_values(args, "config")
     said = collect(buckets, config=Path(configs[-1]) if configs else None, flags=flags, preset=preset)
     return {entry.path[0]: str(entry.value) for entry in said.entries if owners.get(entry.path[0]) == entry.bucket}
 
@@ -262,7 +264,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
     means that the backend is unknown.
     """
     from atropos_cli.cli.backends import Unnamed, find_unnamed, resumed_folder
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.buckets import BACKEND, backend_bucket, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.settings import GenSettings
@@ -271,10 +273,10 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
 
     flags = []
     for name in ("backend", "model", "base-url"):
-        for value in glance(args, name):
+        for value in peek_values(args, name):
             bucket = BACKEND if name == "base-url" else "settings"
             flags.append(Entry(bucket, (name.replace("-", "_"),), value, Origin("flag", f"--{name}"), text=True))
-    configs = glance(args, "config")
+    configs = peek_values(args, "config")
     try:
         server = registry.find("backend", SERVER_BACKEND)
         buckets = [settings_bucket(), environment_bucket(None), backend_bucket(server.load().Config, _names(server))]
@@ -291,7 +293,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
             backend_options={} if url is None else {"base_url": str(url)},
         )
         named = settings.backend != "auto" or settings.model is not None or url is not None
-        if not named and not lenient and not glance(args, "models"):  # eval may name several
+        if not named and not lenient and not peek_values(args, "models"):  # eval may name several
             return find_unnamed(registry, resumed_folder(args))
         chosen = choose_backend(settings, registry)
         waits = lenient or chosen.name != SERVER_BACKEND or url is not None
@@ -302,16 +304,16 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         raise
 
 
-def settle(
+def resolve_settings(
     buckets: Sequence[Bucket], config: Path | None, flags: Sequence[Entry], preset: Path | None = None
 ) -> Resolved:
     """Merge and check everything. Secrets from files are handed on as variables, since a plan must not hold them."""
     from atropos_cli.config.resolve import resolve
-    from atropos_cli.config.secrets import hand_on
+    from atropos_cli.config.secrets import export_secrets
     from atropos_cli.config.sources import collect
 
     resolved = resolve(buckets, collect(buckets, config=config, flags=flags, preset=preset))
-    hand_on(resolved)
+    export_secrets(resolved)
     return resolved
 
 

@@ -26,7 +26,7 @@ def spellings(option: str) -> frozenset[str]:
     )
 
 
-def glance(args: Sequence[str], name: str) -> list[str]:
+def peek_values(args: Sequence[str], name: str) -> list[str]:
     """The values of a flag among arguments that are not parsed yet, whatever other tools call it."""
     found = []
     names = {f"--{name}", *spellings(f"--{name}")}

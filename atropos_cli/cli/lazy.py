@@ -19,9 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from atropos_cli.cli import habits
 from atropos_cli.cli.examples import write_examples
-from atropos_cli.cli.parameters import expand_homes, refuse_repeats
+from atropos_cli.cli.parameters import expand_homes, on_level, on_log_level, refuse_repeats
 from atropos_cli.console.command import Command
-from atropos_cli.console.output import QUIET, VERBOSE
 from atropos_cli.errors import AtroposError, ComponentNotFound, PluginError, UsageError
 from atropos_cli.streams import stdout_to_stderr
 
@@ -322,21 +321,6 @@ def _plain_command(
     return typer.main.get_command(app)
 
 
-def _on_level(ctx: typer.Context, param: typer.CallbackParam, value: bool) -> bool:
-    session = ctx.find_root().obj
-    if value and session is not None and not ctx.resilient_parsing:
-        session.out.level = VERBOSE if param.name == "verbose" else QUIET
-        session.log_from(None)
-    return value
-
-
-def _on_log_level(ctx: typer.Context, value: str | None) -> str | None:
-    session = ctx.find_root().obj
-    if session is not None and not ctx.resilient_parsing and (value is not None or ctx.parent is None):
-        session.log_from(value)
-    return value
-
-
 def _common(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks.", expose_value=False, show_default=False)
@@ -357,7 +341,7 @@ def _common(
             help="Say only what came out, and errors.",
             expose_value=False,
             show_default=False,
-            callback=_on_level,
+            callback=on_level,
         ),
     ] = False,
     verbose: Annotated[
@@ -368,7 +352,7 @@ def _common(
             help="Say more: all metrics, every step, logs.",
             expose_value=False,
             show_default=False,
-            callback=_on_level,
+            callback=on_level,
         ),
     ] = False,
     log_level: Annotated[
@@ -379,7 +363,7 @@ def _common(
             help="Logs of libraries on stderr: debug, info, warning, error.",
             expose_value=False,
             show_default=False,
-            callback=_on_log_level,
+            callback=on_log_level,
         ),
     ] = None,
 ) -> None:

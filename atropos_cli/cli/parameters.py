@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import typer
+
 from atropos_cli.cli import habits
+from atropos_cli.console.output import QUIET, VERBOSE
 from atropos_cli.errors import UsageError
 from atropos_cli.paths import home
 
@@ -72,3 +75,20 @@ def _process_path(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> A
     if isinstance(value, list | tuple):
         return process(ctx, type(value)(home(item) if isinstance(item, str) else item for item in value))
     return process(ctx, home(value) if isinstance(value, str) else value)
+
+
+def on_level(ctx: typer.Context, param: typer.CallbackParam, value: bool) -> bool:
+    """--quiet and --verbose hold from the moment they are read."""
+    session = ctx.find_root().obj
+    if value and session is not None and not ctx.resilient_parsing:
+        session.out.level = VERBOSE if param.name == "verbose" else QUIET
+        session.log_from(None)
+    return value
+
+
+def on_log_level(ctx: typer.Context, value: str | None) -> str | None:
+    """--log-level, or the level of the environment."""
+    session = ctx.find_root().obj
+    if session is not None and not ctx.resilient_parsing and (value is not None or ctx.parent is None):
+        session.log_from(value)
+    return value

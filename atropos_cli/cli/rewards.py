@@ -58,14 +58,14 @@ def _buckets(registry: Registry, wanted: Sequence[str], own: Iterable[Any], *, l
 
 def _wanted(args: Sequence[str]) -> list[str]:
     """The rewards that flags name, else those of the variable or a file. What is wrong there is reported later."""
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.buckets import settings_bucket
     from atropos_cli.config.commands import said_of
 
-    flags = [*glance(args, "reward"), *glance(args, "rewards")]
+    flags = [*peek_values(args, "reward"), *peek_values(args, "rewards")]
     if flags:
         return flags
-    configs = glance(args, "config")
+    configs = peek_values(args, "config")
     return said_of(settings_bucket(), "rewards", Path(configs[-1]) if configs else None)
 
 
@@ -132,13 +132,13 @@ class RewardCommand(Command):
 
 def _named(command: Any, args: Sequence[str]) -> dict[str, list[str]]:
     """The rewards and the environment that flags name, else the section of the command. Mistakes are reported later."""
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.commands import said_of
     from atropos_cli.console.commands import bucket_of
 
     bucket = bucket_of(command)
-    configs = glance(args, "config")
-    found = {"rewards": glance(args, "reward"), "env": glance(args, "env")}
+    configs = peek_values(args, "config")
+    found = {"rewards": peek_values(args, "reward"), "env": peek_values(args, "env")}
     for name, values in found.items():
         if not values and bucket is not None:
             found[name] = said_of(bucket, name, Path(configs[-1]) if configs else None)

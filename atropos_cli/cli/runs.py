@@ -47,7 +47,7 @@ def carry_out(
     return code
 
 
-def carry_out_part(order: RunTracking, session: Session, whole: Path, *, resume: bool = False) -> int:
+def execute_part(order: RunTracking, session: Session, whole: Path, *, resume: bool = False) -> int:
     """Run the plan for a command that says by itself what came out. whole: the folder that it goes on with."""
     summary, place = _run(order, session, resume=resume)
     limit = order.plan.execution.max_cost

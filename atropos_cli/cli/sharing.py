@@ -80,7 +80,7 @@ class Sharing:
     def check(self, spec: OutputSpec | None, shape: str) -> None:
         """Before the work. Raises AtroposError for what cannot be done afterwards."""
         from atropos_cli.io import recipes
-        from atropos_cli.io.upload import is_elsewhere, local_name
+        from atropos_cli.io.upload import is_remote_target, local_name
 
         if spec is None or not (self.recipes or self.hub):
             return
@@ -88,7 +88,7 @@ class Sharing:
             raise UsageError("--recipe and --push-to-hub need a file", hint="give one with -o")
         if spec.kind == "datasets":
             raise UsageError("a folder of `datasets` is neither pushed nor named in a recipe", hint="write .parquet")
-        if self.recipes and is_elsewhere(spec.target):
+        if self.recipes and is_remote_target(spec.target):
             raise UsageError("--recipe names files of this machine", hint="give a local -o")
         for name in self.recipes:
             recipes.check(name, shape, spec.target, shards=spec.shard_size is not None)
@@ -98,7 +98,7 @@ class Sharing:
             self.hub.check()
 
     def share(self, output: DataOutput, card: Mapping[str, Any], session: Session) -> list[str]:
-        """Write the recipes, push the rows; returns the recipes' paths. What fails is told by `settle`."""
+        """Write the recipes, push the rows; returns the recipes' paths. What fails is raised by `raise_failure`."""
         from atropos_cli.io import recipes
 
         made = []
@@ -132,7 +132,7 @@ class Sharing:
         except AtroposError as error:
             self.failure = error
 
-    def settle(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what did not work; the rows themselves are there."""
         if self.failure is not None:
             raise self.failure

@@ -1,4 +1,4 @@
-"""`gen --on LAUNCHER`: carry out a run in shards elsewhere, show what the shards say, join them here."""
+"""`gen --on LAUNCHER`: execute a run in shards by a launcher, show what the shards say, join them here."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What carries a run out, and in how many shards."""
+class ShardTarget:
+    """The launcher that executes a run, and the number of shards."""
 
     launcher: Launcher
     shards: int
 
 
 def check_spreads(launcher: Launcher) -> None:
-    """Raises UsageError for a launcher that cannot carry a run out in shards."""
+    """Raises UsageError for a launcher that cannot execute a run in shards."""
     if not launcher.capabilities.shards:
         raise UsageError(
-            f"launcher {launcher.name!r} cannot carry out a run in shards",
+            f"launcher {launcher.name!r} cannot execute a run in shards",
             hint=f"atropos job submit --on {launcher.name} starts whole commands",
         )
 
@@ -54,11 +54,11 @@ def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
     )
 
 
-def spread(plan: Plan, folder: Path, session: Session, elsewhere: Elsewhere, *, resume: bool, as_json: bool) -> int:
+def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool, as_json: bool) -> int:
     """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
     from atropos_cli.jobs.spreading import join_shards, write_shards
 
-    out, launcher, shards = session.out, elsewhere.launcher, elsewhere.shards
+    out, launcher, shards = session.out, target.launcher, target.shards
     fresh = not folder.exists()
     write_shards(plan, folder, shards, resume=resume)
     try:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from atropos_cli.config.options import Option, options_of, parse_text
 from atropos_cli.config.resolve import Resolved, resolve
-from atropos_cli.config.secrets import hand_on
+from atropos_cli.config.secrets import export_secrets
 from atropos_cli.config.sections import variable_prefix
 from atropos_cli.config.sources import Bucket, Collected, Entry, collect, explicit_file
 from atropos_cli.domain.base import Frozen
@@ -99,12 +99,12 @@ def resolve_command(
     said = _collected(wanted, config, flags)
     names = {item.name for item in wanted}
     resolved = resolve(wanted, Collected([entry for entry in said.entries if entry.bucket in names], said.problems))
-    hand_on(resolved)
+    export_secrets(resolved)
     return resolved
 
 
 def said_of(bucket: Bucket, name: str, config: Path | None) -> list[str]:
-    """The texts that files and variables give for an option, before anything is parsed; mistakes are passed over."""
+    """The texts that files and variables give for an option, before anything is parsed; mistakes are ignored."""
     try:
         values = [item.value for item in _collected((bucket,), config).entries if item.path == (name,)]
     except AtroposError:

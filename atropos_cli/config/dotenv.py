@@ -4,7 +4,7 @@
     export WANDB_PROJECT="sums"                the word export, quotes and comments as in a shell; nothing is expanded
 
 It is believed as atropos.toml is, and may set no other variables: a line that is not understood, or that is meant
-for another program, is passed over.
+for another program, is ignored.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def parse(text: str) -> list[Line]:
 
 
 def _value(text: str) -> str | None:
-    """What stands behind the equals sign, without quotes and comment. None: quotes that do not close."""
+    """The text behind the equals sign, without quotes and comment. None: quotes that do not close."""
     if text[:1] in ("'", '"'):
         match = _QUOTED.match(text)
         if match is None or text[match.end() :].strip()[:1] not in ("", "#"):

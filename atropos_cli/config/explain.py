@@ -1,4 +1,4 @@
-"""Turn pydantic's validation errors into lines a user can act on: key, what was expected, what stands there."""
+"""Turn pydantic's validation errors into lines a user can act on: key, expected value, given value."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def read_config(path: Path, *, explicit: bool = False) -> ConfigFile:
         tree, lines = _read_yaml(text, shown)
     else:
         raise ConfigError(
-            f"{shown}: cannot tell the format of a configuration file from the suffix {suffix!r}",
+            f"{shown}: cannot infer the format of a configuration file from the suffix {suffix!r}",
             hint="name it .toml, .yaml, .yml or .json",
         )
     if explicit and not tree:

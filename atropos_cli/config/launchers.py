@@ -27,7 +27,7 @@ from atropos_cli.errors import ConfigError
 JOB = "job"
 """The section for every launcher."""
 FILE_KEYS = ("command", "profiles")
-"""Keys of the section of a launcher, or of [job], that are no flags."""
+"""Keys of the section of a launcher, or of [job], that are not flags."""
 
 
 def profile_variable(launcher: str) -> str:

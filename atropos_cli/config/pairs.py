@@ -21,7 +21,7 @@ def put_once(found: dict[str, T], name: str, value: T, option: str) -> None:
 
 
 def json_once(text: str, option: str) -> Any:
-    """The value of JSON text. Raises ValueError for what is no JSON, UsageError for a key given twice."""
+    """The value of JSON text. Raises ValueError when it is not JSON, UsageError for a key given twice."""
 
     def entered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}

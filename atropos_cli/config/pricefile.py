@@ -20,7 +20,7 @@ _KEYS = (
 )
 log = logging.getLogger("atropos.costs")
 _LEAST = 1e-4
-"""Less than this for a million tokens is no price of these years."""
+"""Less than this for a million tokens is not a price of these years."""
 _doubted: set[tuple[str, str]] = set()
 _EXAMPLE = 'a section such as ["gpt-x*"] with input = 0.15 and output = 0.60, per million tokens'
 

@@ -32,7 +32,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it stands, and what may help."""
+    """One problem, its place, and what may help."""
 
     origin: Origin
     message: str

@@ -32,7 +32,7 @@ def secrets_from_environment(model: type[BaseModel], prefix: str) -> dict[str, S
     return secrets
 
 
-def hand_on(resolved: Resolved) -> None:
+def export_secrets(resolved: Resolved) -> None:
     """Take the secrets out of what was given, and set them as variables: a plan must not hold them."""
     for bucket in resolved.buckets:
         for option in bucket.options:

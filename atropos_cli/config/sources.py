@@ -41,9 +41,9 @@ class Bucket:
 
     section and table: `[env]` and `[environments.NAME]` of a file; both None for the top level.
     prefix: of its variables, after ATROPOS_. names: those of the component in use, short and qualified.
-    model None: the component is not known yet, and its keys are passed over. installed: names of all
+    model None: the component is not known yet, and its keys are ignored. installed: names of all
     components of the kind. shared: short variable names of options that have one. others: keys of the section that
-    belong to other commands. own_only: mistakes in other sections, and in files that nobody named, are passed over.
+    belong to other commands. own_only: mistakes in other sections, and in files that were not named, are ignored.
     """
 
     name: str

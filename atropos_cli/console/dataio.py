@@ -208,14 +208,14 @@ def write_rejects(reading: Reading, spec: OutputSpec | None, rejects: str | None
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.jsonvalue import dump
     from atropos_cli.io.remote import make_folder
-    from atropos_cli.io.upload import is_elsewhere, local_name, send_bytes
+    from atropos_cli.io.upload import is_remote_target, local_name, send_bytes
 
     if rejects is None and reading.options.tolerant and spec is not None and not spec.to_stdout:
         rejects = f"{spec.target}.rejects.jsonl"
     if rejects is None or not reading.rejects:
         return None
     data = b"".join(dump(reject.as_row()) + b"\n" for reject in reading.rejects)
-    if is_elsewhere(rejects):
+    if is_remote_target(rejects):
         send_bytes(rejects, data)
         return rejects
     path = Path(home(local_name(rejects)))

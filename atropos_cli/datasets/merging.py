@@ -218,7 +218,7 @@ class RunMerge:
         finished = len(parts) == len(self._runs) and all(part.get("state") == "finished" for part in parts)
         sessions = Sessions()
         for folder in folders:
-            sessions = sessions.and_now(stored_sessions(folder))
+            sessions = sessions.with_session(stored_sessions(folder))
         RunTotals(run.folder, groups, facts.prefix or "", self._totals, sessions).save(Sessions())
         env, model = self._served or (self.plan.environment.name, self.plan.model)
         summary = RunSummary(

@@ -1,4 +1,4 @@
-"""What plans of all commands have in common: one is stored as plan.json, and known again by its digest."""
+"""The common base of the plans of all commands: one is stored as plan.json, and known again by its digest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Outputs with a scheme (s3://, gs://, memory://): made whole on this machine, then sent through fsspec.
 
-    place = Elsewhere.open("s3://bucket/rows.jsonl")
+    place = RemoteTarget.open("s3://bucket/rows.jsonl")
     place.local             where the file is made
     place.send([path])      its way there
 
@@ -36,21 +36,21 @@ def local_name(target: str) -> str:
     return unquote(urlsplit(target).path) if target[: len(_FILE)].lower() == _FILE else target
 
 
-def is_elsewhere(target: str) -> bool:
+def is_remote_target(target: str) -> bool:
     """Is the output another place than this machine's files?"""
     return is_remote(target) and target[: len(_FILE)].lower() != _FILE
 
 
 def send_bytes(target: str, data: bytes) -> None:
     """Write one small file there. Raises DataError."""
-    place = Elsewhere.open(target)
+    place = RemoteTarget.open(target)
     place.local.write_bytes(data)
     place.send([place.local])
     place.close()
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteTarget:
     """A place reached by fsspec, and the folder where its files are made."""
 
     url: str
@@ -60,7 +60,7 @@ class Elsewhere:
     local: Path
 
     @classmethod
-    def open(cls, url: str) -> Elsewhere:
+    def open(cls, url: str) -> RemoteTarget:
         """Raises DataError without fsspec or the storage's own library, UsageError for what nobody can write to."""
         scheme = url.partition("://")[0].lower()
         if "::" in scheme:

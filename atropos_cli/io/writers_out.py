@@ -27,7 +27,7 @@ from atropos_cli.io.append import FULL
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.remote import make_folder, shown
 from atropos_cli.io.scorecolumns import ScoreColumns
-from atropos_cli.io.upload import Elsewhere, is_elsewhere, local_name
+from atropos_cli.io.upload import RemoteTarget, is_remote_target, local_name
 from atropos_cli.paths import home, put_in_place, real_target
 from atropos_cli.streams import data_stream
 
@@ -76,7 +76,7 @@ def open_output(spec: OutputSpec) -> DataOutput:
         if kind != "jsonl" or spec.shard_size or spec.validation:
             raise UsageError("standard output takes one stream of JSON lines", hint="give a file with -o")
         return DataOutput(spec, kind, None)
-    if is_elsewhere(spec.target):
+    if is_remote_target(spec.target):
         return _open_elsewhere(spec, kind)
     if spec.shard_size is not None and (spec.shard_size < 1 or kind == "datasets"):
         raise UsageError("--shard-size needs at least one row a file, and a kind of output that has files")
@@ -98,7 +98,7 @@ def _open_elsewhere(spec: OutputSpec, kind: Kind) -> DataOutput:
     """Files for another place are made here in a folder of their own, and sent when they are whole."""
     if kind == "datasets":
         raise UsageError("a folder of `datasets` is written to this machine", hint="write .parquet or .jsonl there")
-    place = Elsewhere.open(spec.target)
+    place = RemoteTarget.open(spec.target)
     try:
         if not spec.overwrite:
             names, patterns = _plain_names(place.local, kind, spec), _shard_patterns(place.local, kind, spec)
@@ -191,7 +191,7 @@ class DataOutput:
     """The split of each of the files."""
     columns: set[str] = field(default_factory=set)
     scores: ScoreColumns = field(default_factory=ScoreColumns)
-    place: Elsewhere | None = None
+    place: RemoteTarget | None = None
     _parts: list[_Part] = field(default_factory=list)
     _open: dict[str, _Part] = field(default_factory=dict)
 

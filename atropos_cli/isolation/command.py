@@ -38,7 +38,7 @@ def guard_file() -> str:
 
     From then on that process evaluates nothing but harmless expressions; `reasons` holds why others were refused.
     """
-    return str(Path(__file__).with_name("guard.py"))
+    return str(Path(__file__).with_name("inside") / "guard.py")
 
 
 def hides_tmp(paths: Sequence[str]) -> bool:

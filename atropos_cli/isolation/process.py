@@ -14,19 +14,17 @@ import contextlib
 import itertools
 import os
 import select
-import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from atropos_cli.isolation import child
 from atropos_cli.isolation.child import Message, NotAMessage
+from atropos_cli.isolation.inside import watch
 from atropos_cli.isolation.spec import WorkerCrashed, WorkerMemory, WorkerTimeout
+from atropos_cli.isolation.start import Started, python
 
 W = TypeVar("W", bound="WorkerProcess")
 _LOOK = 0.25
@@ -34,67 +32,20 @@ _LAST_S = 0.5
 _WATCH = 0.02
 
 
-class _Child:
-    """A process in a group of its own, and our end of the socket to it."""
+class _Worker(Started):
+    """A process that runs main(channel, *arguments) of a module, and ends with the thread that started it."""
 
-    def __init__(
-        self,
-        module: str,
-        *arguments: str,
-        log: IO[bytes] | int | None = subprocess.DEVNULL,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        """Start main(channel, *arguments) of the module (a name, or the path of a file). Raises OSError.
-
-        log: where what it prints goes; None leaves it our standard error.
-        """
-        self._connection, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-X", "utf8", child.__file__, str(os.getpid()), module, *arguments]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program, no text from outside
-                command, stdin=theirs.fileno(), stderr=log, cwd=cwd, env=env, start_new_session=True,
-                stdout=subprocess.DEVNULL if log is None else log,
-            )  # fmt: skip
-        except OSError:
-            self._connection.close()
-            raise
-        finally:
-            theirs.close()
+    def __init__(self, module: str, *arguments: str, **how: Any) -> None:
+        """module: a name, or the path of a file. how: log, cwd and env of Started. Raises OSError."""
+        super().__init__(python(child.__file__, str(os.getpid()), module, *arguments), **how)
         self._ids = itertools.count(1)
 
-    @property
-    def pid(self) -> int:
-        """The process id; also its process group."""
-        return self._process.pid
 
-    @property
-    def alive(self) -> bool:
-        return _exit_code(self._process) is None
-
-    def ending(self) -> str:
-        """How the process ended, in words."""
-        code = _exit_code(self._process)
-        if code is None:
-            return "its process went silent"
-        if code < 0:
-            names = {int(number): number.name for number in signal.Signals}
-            return f"its process was killed by {names.get(-code, f'signal {-code}')}"
-        return f"its process ended with exit code {code}"
-
-    def _kill_group(self) -> None:
-        # Not reaped before this: the number cannot belong to another group yet.
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-
-class DirectWorker(_Child):
+class DirectWorker(_Worker):
     """A process for one thread, which waits for each answer; it ends with that thread."""
 
     def __init__(self, module: str, *arguments: str, **how: Any) -> None:
         super().__init__(module, *arguments, **how)
-        self._incoming = self._connection.makefile("rb")
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
 
@@ -106,11 +57,11 @@ class DirectWorker(_Child):
             self._connection.sendall(child.packed({"id": number, **message}))
             while (left := deadline - time.monotonic()) > 0:
                 if self._poll.poll(min(left, _WATCH) * 1000):
-                    answer = child.receive(self._incoming)
+                    answer = child.receive(self.incoming)
                     if answer is None or answer.get("id") != number:
                         break
                     return answer
-                elif self._resident() > memory_mb << 20:
+                elif watch.resident(self.pid) > memory_mb << 20:
                     raise WorkerMemory(f"it used more than {memory_mb} MB")
             else:
                 raise WorkerTimeout(f"no answer in {seconds:g} s")
@@ -120,23 +71,12 @@ class DirectWorker(_Child):
             self._process.wait(_LAST_S)
         raise WorkerCrashed(self.ending())
 
-    def _resident(self) -> int:
-        """Resident memory in bytes; 0 where /proc does not exist."""
-        try:
-            fields = Path(f"/proc/{self.pid}/statm").read_text().split()
-        except OSError:
-            return 0
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
     def kill(self) -> None:
         """End the process and its group, and reap it."""
-        self._kill_group()
-        self._process.wait()
-        self._incoming.close()
-        self._connection.close()
+        self.end()
 
 
-class WorkerProcess(_Child):
+class WorkerProcess(_Worker):
     """A process that any number of coroutines of one event loop ask. Of no more use when it has `died`."""
 
     def __init__(self, module: str, *arguments: str, **how: Any) -> None:
@@ -147,7 +87,7 @@ class WorkerProcess(_Child):
 
     @classmethod
     async def start(cls, module: str, *arguments: str, **how: Any) -> Self:
-        """Start a process; see _Child for the arguments.
+        """Start a process; see _Worker for the arguments.
 
         Not in another thread: the kernel ends a worker together with the thread that started it.
         """
@@ -191,7 +131,7 @@ class WorkerProcess(_Child):
             self.died = self.died or "something else was written to its answers"
         except (asyncio.IncompleteReadError, ConnectionError):
             # The socket closes a moment before the process ends.
-            await _wait(self._process, _LAST_S)
+            await _wait(self, _LAST_S)
             self.died = self.died or self.ending()
         finally:
             for call in self._calls.values():
@@ -208,7 +148,7 @@ class WorkerProcess(_Child):
         self._killed = True
         self.died = self.died or "it was closed"
         self._writer.close()
-        await _wait(self._process, grace)
+        await _wait(self, grace)
         await self._collect()
 
     async def _collect(self) -> None:
@@ -309,22 +249,9 @@ class WorkerPool(Generic[W]):
         await asyncio.gather(*(worker.close() for worker in workers))
 
 
-async def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+async def _wait(worker: Started, seconds: float) -> None:
     """Give a process some time to end."""
     for _ in range(round(seconds / 0.005)):
-        if _exit_code(process) is not None:
+        if worker.exit_code() is not None:
             return
         await asyncio.sleep(0.005)
-
-
-def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code (negative: signal) of a process that ended, without reaping it; None while it runs."""
-    if process.returncode is not None:
-        return process.returncode
-    try:
-        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return process.poll()
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status

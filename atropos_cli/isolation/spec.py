@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from atropos_cli.errors import AtroposError
 
-Level = Literal["bubblewrap", "process"]
+Level = Literal["namespaces", "bubblewrap", "process"]
 Isolation = Literal["auto", "bubblewrap", "process", "unprotected"]
 
 _OWN_USERS = 1_900_000_000
@@ -33,7 +33,7 @@ def is_machine_root() -> bool:
 
 
 def own_user_id() -> int:
-    """A user id that nobody has: above those of people, services and containers, or the highest that there are."""
+    """A user id that is not in use: above those of people, services and containers, or the highest that there are."""
     chance = int.from_bytes(os.urandom(3), "big")
     first, _, count = max(id_map(), key=lambda line: line[0] + line[2])
     end = first + count
@@ -102,25 +102,27 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to shut a worker in.
+    """A way to shut a process in.
 
-    user: "own" starts it as a user that nobody else is, "inside" lets it become one in the box, "same" is ours.
+    user: "own" starts it as a user that no other process has, "inside" lets it become one in the box, "same" is ours.
+    unprotected: also where nothing keeps code inside from what we can reach.
     """
 
     level: Level
-    user: Literal["own", "inside", "same"]
+    user: Literal["own", "inside", "same"] = "same"
     unprotected: bool = False
 
 
-def ways(wanted: str) -> Iterator[Way]:
-    """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
+def ways(wanted: str, levels: Sequence[Level] = ("bubblewrap", "process")) -> Iterator[Way]:
+    """Best first. Root's own user id does not count: the kernel lets it change the machine, whatever the box."""
     root = is_machine_root()
-    if wanted in ("auto", "bubblewrap"):
+    for level in levels:
+        if wanted not in ("auto", level) and (wanted, level) != ("unprotected", "process"):
+            continue
         # Starting as another user works where everybody may read the installation of Python.
-        yield Way("bubblewrap", "own" if root else "same")
-        if root:
-            yield Way("bubblewrap", "inside")
-    if wanted in ("auto", "process", "unprotected"):
-        yield Way("process", "own" if root else "same")
+        if level != "namespaces":
+            yield Way(level, "own" if root else "same")
+        if level != "process" and (root or level == "namespaces"):
+            yield Way(level, "inside" if root else "same")
     if wanted == "unprotected":
-        yield Way("process", "same", unprotected=True)
+        yield Way("process", unprotected=True)

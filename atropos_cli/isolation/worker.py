@@ -17,16 +17,15 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 from typing import Any
 
-from atropos_cli.isolation import child, serve
-from atropos_cli.isolation.command import WORK, bubblewrap_command, readable_paths
+from atropos_cli.isolation import child
+from atropos_cli.isolation.command import WORK
+from atropos_cli.isolation.inside import serve
+from atropos_cli.isolation.shutin import ShutIn
 from atropos_cli.isolation.spec import (
     HINT,
     Level,
@@ -36,7 +35,6 @@ from atropos_cli.isolation.spec import (
     WorkerMemory,
     WorkerSpec,
     WorkerTimeout,
-    own_user_id,
     ways,
 )
 
@@ -105,7 +103,7 @@ class IsolatedWorker:
         raise AssertionError("not reached")
 
     def close(self) -> None:
-        """End it and everything in it. Safe to call again; a later request starts it anew."""
+        """End it and everything in it. Safe to call again; a later request starts it again."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
@@ -135,9 +133,12 @@ class IsolatedWorker:
         for way in [self._candidate] if self._candidate else list(ways(self.spec.isolation)):
             try:
                 process = _Process(self.spec, way)
+            except OSError as failure:
+                reasons.append(f"{way.level}: the {self.spec.name} worker cannot be started: {failure}")
+                continue
             except WorkerError as failure:
                 kind = failure.type or kind
-                reasons.append(f"{way.level}: {failure}")
+                reasons.append(f"{way.level}: the {self.spec.name} worker did not start: {failure}")
                 continue
             self._candidate, self.level, self.tried = way, way.level, tuple(reasons)
             return process
@@ -158,90 +159,31 @@ class _Lost(Exception):
     """The worker's process ended."""
 
 
-class _Process:
+class _Process(ShutIn):
     """One start of a worker."""
 
     def __init__(self, spec: WorkerSpec, way: Way) -> None:
-        self._spec = spec
+        """Raises OSError and WorkerCrashed."""
         self._folder: str | None = None
-        self._inside: int | None = None
         self._futures: dict[int, _Answer] = {}
         self._lock = threading.Lock()
         self._count = 0
         self._closed = False
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        self._incoming = ours.makefile("rb")
-        self._log = os.memfd_create("log")
-        info, info_end = os.pipe()
+        self._reader: threading.Thread | None = None
+        if way.level == "process":
+            self._folder = tempfile.mkdtemp(prefix="atropos-worker-")
+        settings = {
+            "module": spec.module, "settings": json.loads(spec.settings), "show": list(spec.show), "most": spec.most,
+            "memory_mb": spec.memory_mb, "work": self._folder or WORK,
+        }  # fmt: skip
         try:
-            self._process = self._popen(way, theirs, info_end)
-        except OSError as error:
-            self._end_of(ours, info, info_end)
-            raise WorkerCrashed(f"the {spec.name} worker cannot be started: {error}") from None
-        finally:
-            theirs.close()
-        os.close(info_end)
-        try:
-            first = self._first()
-            if way.level == "bubblewrap":
-                self._inside = json.loads(os.read(info, 4096) or b"{}").get("child-pid")
-        finally:
-            os.close(info)
-        if "ready" not in first:
-            self.close()
-            raise WorkerCrashed(
-                f"the {spec.name} worker did not start: {first.get('message')}", type=first.get("error")
-            )
+            super().__init__(way, serve.BOOT, settings, show=[*spec.show, spec.module], own=self._folder)
+            self.wait_ready(spec.start_s)
+        except BaseException:
+            self._remove()
+            raise
         self._reader = threading.Thread(target=self._read, name=f"{spec.name}-worker", daemon=True)
         self._reader.start()
-
-    def _end_of(self, ours: socket.socket, *fds: int) -> None:
-        self._incoming.close()
-        ours.close()
-        for fd in (*fds, self._log):
-            os.close(fd)
-        self._remove()
-
-    def _popen(self, way: Way, theirs: socket.socket, info: int) -> subprocess.Popen[bytes]:
-        spec = self._spec
-        uid = own_user_id()
-        start_as: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []} if way.user == "own" else {}
-        work = WORK
-        if way.level == "process":
-            work = self._folder = tempfile.mkdtemp(prefix="atropos-worker-")
-            if start_as:
-                os.chown(work, uid, uid)
-        paths = [*readable_paths(), *spec.show, *serve.FILES, spec.module]
-        settings = {
-            "socket": theirs.fileno(), "module": spec.module, "settings": json.loads(spec.settings),
-            "show": list(spec.show), "memory_mb": spec.memory_mb, "most": spec.most, "work": work,
-            "become": uid if way.user == "inside" else None, "own_user": way.user == "own",
-            "readable": paths if way.level == "process" else None, "unprotected": way.unprotected,
-        }  # fmt: skip
-        command = [sys.executable, "-P", "-s", "-X", "utf8", str(serve.__file__), json.dumps(settings)]
-        if way.level == "bubblewrap":
-            program = shutil.which("bwrap")
-            if program is None:
-                raise OSError("bwrap is not installed")
-            # Process 1 inside: when it ends, for whatever reason, everything inside ends.
-            options = ["--as-pid-1", "--info-fd", str(info)]
-            command = [*bubblewrap_command(program, paths, options, changes_user=way.user == "inside"), *command]
-        return subprocess.Popen(  # noqa: S603 - our own program and arguments
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._log,
-            env=_environment(),
-            cwd="/",
-            pass_fds=(theirs.fileno(), *([info] if way.level == "bubblewrap" else [])),
-            start_new_session=True,
-            **start_as,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -259,22 +201,12 @@ class _Process:
             self._futures[number] = future
             message = {"number": number, "seconds": seconds, "fork": fork, "trusted": trusted, "request": request}
             try:
-                self._socket.sendall(child.packed(message))
+                self._connection.sendall(child.packed(message))
             except OSError:
                 # The reader sees the end too and tells everybody who waits.
-                self._shut()
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
         return future
-
-    def _first(self) -> dict[str, Any]:
-        """What the process says when it has loaded its module."""
-        self._socket.settimeout(self._spec.start_s)
-        try:
-            message = self._message()
-        except (OSError, _Lost) as error:
-            words = os.pread(self._log, 4000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
-            return {"error": "crashed", "message": words or str(error) or type(error).__name__}
-        self._socket.settimeout(None)
-        return message
 
     def _read(self) -> None:
         try:
@@ -295,54 +227,25 @@ class _Process:
 
     def _message(self) -> dict[str, Any]:
         try:
-            message = child.receive(self._incoming, serve.MOST_BYTES)
+            message = child.receive(self.incoming, serve.MOST_BYTES)
         except child.NotAMessage:
-            raise _Lost("it spoke what is no message") from None
+            raise _Lost("it sent something other than a message") from None
         if message is None:
             raise _Lost("its process ended")
         return message
 
-    def _shut(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
-        """At the end of its socket the process ends what it started and itself; killed only when it does not."""
+        """End it and everything in it. Safe to call again."""
         self._closed = True
-        self._shut()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        if self._process.poll() is None:
-            for pid in (self._inside, self._process.pid):
-                if pid:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-            self._process.wait()
-        reader = getattr(self, "_reader", None)
-        if reader is not None and reader is not threading.current_thread():
-            reader.join(GRACE_S)
-        self._incoming.close()
-        self._socket.close()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        self.end(1.0)
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(GRACE_S)
+        self.close_log()
         self._remove()
 
     def _remove(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _environment() -> dict[str, str]:
-    """All the environment that a worker has. The hash seed is fixed: the same request has the same answer."""
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
 
 
 def _value(answer: dict[str, Any], seconds: float, refused: list[str] | None) -> Any:

@@ -13,7 +13,7 @@ from atropos_cli.ports.metering import metered
 
 
 def make_backend(name: str, options: Mapping[str, Any], *, model: str | None = None) -> InferenceBackend:
-    """An installed backend, not yet open. Whoever makes it opens it, limits and retries its requests, and closes it.
+    """An installed backend, not yet open. The caller opens it, limits and retries its requests, and closes it.
 
     Inside a run its requests are counted, priced and limited like the run's own.
     Raises ComponentNotFound, ConfigError for options that it does not take, or PluginError.

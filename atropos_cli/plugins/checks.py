@@ -100,7 +100,7 @@ def _check_launcher(name: str, component: Any, origin: str) -> None:
         )
     if not (able.submit or able.shards):
         raise PluginError(
-            f"launcher {name!r} of {origin}: {component.__name__} can neither submit jobs nor carry out shards",
+            f"launcher {name!r} of {origin}: {component.__name__} can neither submit jobs nor run shards",
             hint="let its capabilities say submit=True or shards=True",
         )
 

@@ -6,7 +6,7 @@
 A manifest is the module that an entry point of group `atropos` names. Its registration hooks say
 what the plugin offers. `manifests` reads it in a child process; here a plugin is imported when something
 of it is used: a component by name, or a hook that a run, an analysis or the doctor calls. A plugin that
-fails, hangs or ends its process is kept as a PluginFailure and stops nobody else.
+fails, hangs or ends its process is kept as a PluginFailure and does not stop others.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _shared_registry(fresh: bool) -> Registry:
 def get_registry(*, strict: bool | None = None, fresh: bool = False) -> Registry:
     """The registry of this process, loaded once. strict None: as ATROPOS_STRICT_PLUGINS says (1, true, yes or on).
 
-    fresh: for whoever looks for what is wrong, see load_registry. Raises PluginError when strict and a plugin failed.
+    fresh: to diagnose problems, see load_registry. Raises PluginError when strict and a plugin failed.
     """
     registry = _shared_registry(fresh)
     if strict is None:

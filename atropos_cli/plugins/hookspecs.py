@@ -135,7 +135,7 @@ def atropos_share(repository: Repository) -> Share | None:
 
 @hookspec
 def atropos_open_plan(command: str) -> PlanRunner | None:
-    """What executes the stored plans of a command of this plugin, for `atropos run` and jobs; None for any other.
+    """The runner of stored plans of a command of this plugin, for `atropos run` and jobs; None for any other.
 
     command: the plan's own field of that name. The first plugin wins.
     """

@@ -212,7 +212,7 @@ def _info(entry: Entry) -> PluginInfo:
 
 
 def _items(result: Any) -> Iterable[Any]:
-    """The items of a hook's result: None is no item; one component stands for itself."""
+    """The items of a hook's result: None means no items; one component counts as a list of one."""
     if result is None:
         return ()
     single = (str, bytes, Mapping, ComponentSpec, type)  # what is unusable among these is refused by name

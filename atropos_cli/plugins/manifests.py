@@ -78,7 +78,7 @@ class Manifest:
 
 
 def import_failure(entry: Entry, error: str) -> PluginFailure:
-    """The import of a plugin failed in a way that no exception tells."""
+    """The import of a plugin failed without an exception."""
     hint = f"report it to the authors of {entry.dist}, or run without it: {DISABLE_VARIABLE}={entry.name}"
     return PluginFailure(entry.name, entry.dist, entry.version, "import", error, hint=hint)
 

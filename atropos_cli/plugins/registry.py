@@ -56,7 +56,7 @@ class Registry:
         hooks: Mapping[str, Sequence[tuple[PluginInfo, CallableHook]]] | None = None,
         again: Callable[[], Registry] | None = None,
     ) -> None:
-        """again: looks anew at what is installed, where this registry was made from what was known before."""
+        """again: searches again, where this registry was made from stored manifests."""
         self._by_kind: dict[Kind, list[Registration]] = {kind: [] for kind in KINDS}
         for registration in registrations:
             self._by_kind[registration.kind].append(registration)

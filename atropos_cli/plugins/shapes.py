@@ -26,7 +26,7 @@ def config_problems(component: type) -> Iterator[Problem]:
         return
     what = f"class {config.__name__}" if isinstance(config, type) else f"{type(config).__name__} {config!r}"
     yield (
-        f"class {component.__name__}: Config is {what}, which is no model of options",
+        f"class {component.__name__}: Config is {what}, which is not a model of options",
         "derive it: class Config(atropos_cli.sdk.Config), with a field for each option",
     )
 
@@ -84,7 +84,7 @@ def _rewards(name: str, rewards: Any) -> Iterator[Problem]:
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Can the function be called with so many positional arguments?"""
+    """Can the function be called with this number of positional arguments?"""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:

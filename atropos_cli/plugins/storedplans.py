@@ -1,4 +1,4 @@
-"""What executes the stored plan of a plugin's command."""
+"""The runner of the stored plans of a plugin's command."""
 
 from __future__ import annotations
 

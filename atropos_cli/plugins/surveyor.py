@@ -1,7 +1,7 @@
-"""The process that reads manifests: it imports each plugin in a child of its own and tells what came of it.
+"""The process that reads manifests: it imports each plugin in a child of its own and reports the result.
 
 A child is also left to end by itself: one that cannot (threads, a function registered with atexit) would keep
-every program that imports the plugin from ending, and that is told as well.
+every program that imports the plugin from ending, and that is reported as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Limits:
 
 @dataclass
 class _Child:
-    """A process that imports one plugin. manifest: what it told, once it did; since: of the present stage."""
+    """A process that imports one plugin. manifest: its report, once it is there; since: of the present stage."""
 
     index: int
     entry: Entry
@@ -137,7 +137,7 @@ def _stop(running: list[_Child]) -> None:
 
 
 def _start(index: int, entry: Entry, answer: int, limits: _Limits) -> _Child | None:
-    """Start a child that imports the plugin. Returns None in the child, when it has told what it found."""
+    """Start a child that imports the plugin. Returns None in the child, when it has sent its report."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid:

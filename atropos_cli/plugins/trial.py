@@ -73,7 +73,7 @@ def _hint(item: Registration) -> str:
 
 
 def _child(items: Sequence[Registration], fd: int) -> None:
-    """In the child: try them one by one and tell of each. Never returns."""
+    """In the child: try them one by one and report each. Never returns."""
     code = 1
     with contextlib.suppress(BaseException):
         become_quiet(SECONDS)

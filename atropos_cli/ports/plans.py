@@ -13,7 +13,7 @@ Begin = Literal["new", "resume", "overwrite"]
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """What `atropos run` was asked for. path: the plan.json. urls: of servers, instead of those in the plan.
+    """A call of `atropos run`. path: the plan.json. urls: of servers, instead of those in the plan.
 
     processes: how many to start on this host. dry_run: print the plan and stop.
     """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 from atropos_cli.ports.backend import GenerateRequest, Generation
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget
+from atropos_cli.rollout.episodes import together
 from atropos_cli.rollout.prefill import check_wishes
 
 
@@ -32,21 +31,3 @@ async def exactly(
         singles = [request.model_copy(update={"n": 1, "seed": next_seed()}) for _ in range(missing)]
         generations += await together(dispatcher.generate(single, budget, line=line) for single in singles)
     return generations
-
-
-async def together(coroutines: Iterable[Any]) -> list[Any]:
-    """Run coroutines together; the first error cancels the rest and is raised as it is. One alone runs in place."""
-    pending = list(coroutines)
-    if len(pending) == 1:
-        return [await pending[0]]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in pending]
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-    return [task.result() for task in tasks]
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

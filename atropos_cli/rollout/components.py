@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.plugins.registry import Registry
@@ -19,7 +20,7 @@ from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
-from atropos_cli.rollout.roles import Role, open_roles
+from atropos_cli.rollout.roles import Role, described, open_roles
 from atropos_cli.rollout.stopping import ended_by
 
 
@@ -35,6 +36,11 @@ class Parts:
     dispatcher: Dispatcher
     ledger: Ledger
     roles: dict[str, Role]
+
+    def fields(self) -> dict[str, Any]:
+        """The part of a RunSummary that they report."""
+        roles = described(self.roles, self.plan.model)
+        return {"backend": self.backend.describe(), "roles": roles, **self.ledger.fields()}
 
 
 @contextlib.asynccontextmanager

@@ -224,7 +224,7 @@ class Ledger:
             self.earlier = {model: dict(counts) for model, counts in earlier.items()}
         else:
             self.earlier, lost, largest, currency = stored
-            self._go_on_in(currency, path)
+            self._adopt_currency(currency, path)
             self.largest_group, self._largest_request, self._most_requests = largest
             if lost > 0:
                 counts = self.earlier.setdefault("(killed)", {})
@@ -239,7 +239,7 @@ class Ledger:
             self._write()
         return self.earlier
 
-    def _go_on_in(self, currency: str, path: Path) -> None:
+    def _adopt_currency(self, currency: str, path: Path) -> None:
         """Money of sessions before is in their currency. Raises ConfigError where this one has prices in another."""
         if currency == self.currency or not (total(self.earlier, "cost") or total(self.earlier, "unsure")):
             return

@@ -5,7 +5,7 @@
 A RateLimited answer makes every worker wait as long as the server asked, with pauses that grow while nothing
 gets through, and never longer than `max_wait` at a time. A ServerUnavailable answer
 opens the breaker: nothing is sent, the backend is probed (never by a generation), one trial request
-goes when it answers, and all go on when the trial succeeds. After `max_wait` seconds the run ends.
+goes when it answers, and all continue when the trial succeeds. After `max_wait` seconds the run ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from atropos_cli.domain.plan import Execution
@@ -105,7 +105,7 @@ class Dispatcher:
         return self.in_flight + self.waiting
 
     def active_time(self) -> float:
-        """A clock that stands still while the run is paused."""
+        """A clock that stops while the run is paused."""
         now = time.monotonic()
         return now - self.paused_s - ((now - self._paused_at) if self.paused else 0.0)
 
@@ -150,8 +150,11 @@ class Dispatcher:
         delay = _FIRST_DELAY
         while True:
             try:
-                async with self._slot(budget):
+                await self._take_slot(budget)
+                try:
                     result = await self._attempt(send, budget)
+                finally:
+                    self._give_slot()
                 self._succeed()
                 return result
             except RateLimited as error:
@@ -189,35 +192,35 @@ class Dispatcher:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pause_task
 
-    @contextlib.asynccontextmanager
-    async def _slot(self, budget: GroupBudget) -> AsyncIterator[None]:
+    async def _take_slot(self, budget: GroupBudget) -> None:
+        """Wait while paused, and for a free worker. Who has a slot gives it back by _give_slot()."""
         self.waiting += 1
-        waiting = True
         try:
             while True:
-                await self._open.wait()
+                if not self._open.is_set():
+                    await self._open.wait()
                 self._check(budget)
                 await self._slots.acquire()
                 if self._open.is_set():
                     break
                 self._slots.release()
-            self.waiting -= 1
-            waiting = False
-            self.in_flight += 1
-            try:
-                self._check(budget)
-                if self._trial:
-                    # The server may be back: this request finds out, the others wait for its answer.
-                    self._open.clear()
-                self.max_in_flight = max(self.max_in_flight, self.in_flight)
-                yield
-            finally:
-                self.in_flight -= 1
-                self._slots.release()
-                self.demand_changed.set()
         finally:
-            if waiting:
-                self.waiting -= 1
+            self.waiting -= 1
+        self.in_flight += 1
+        try:
+            self._check(budget)
+        except BaseException:
+            self._give_slot()
+            raise
+        if self._trial:
+            # The server may be back: this request finds out, the others wait for its answer.
+            self._open.clear()
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+
+    def _give_slot(self) -> None:
+        self.in_flight -= 1
+        self._slots.release()
+        self.demand_changed.set()
 
     def _check(self, budget: GroupBudget) -> None:
         if self._fatal is not None:
@@ -255,7 +258,7 @@ class Dispatcher:
             self._end_trial()
 
     def _end_trial(self) -> None:
-        """The server answered the trial request: all go on."""
+        """The server answered the trial request: all continue."""
         self._trial = False
         if self._down_since is not None:
             self.on_event("resumed", f"the server answers again after {time.monotonic() - self._down_since:.1f} s")
@@ -291,7 +294,7 @@ class Dispatcher:
             self.fail(
                 BackendError(
                     f"rate limited for {limited:.0f} s, nothing got through: {error}",
-                    hint="go on later with --resume; lower --workers, or raise --max-wait",
+                    hint="resume later with --resume; lower --workers, or raise --max-wait",
                 )
             )
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from atropos_cli.domain.base import JsonDict
@@ -65,6 +67,11 @@ class EpisodeState:
         self.failure = failure(stage, error, owner)
         self.over = True
 
+    def fail_late(self, error: Exception) -> None:
+        """A failure of close(): the first failure counts."""
+        if self.failure is None:
+            self.fail("environment", error)
+
     def take(self, generation: Generation, completion: Completion, span: TokenSpan | None) -> Message:
         """Append the reply; hang the prompt's tokens on the last message before it."""
         if span is not None and self.messages:
@@ -114,6 +121,41 @@ class EpisodeState:
             stop_reason=None if self.failure else self.stop,
             failure=self.failure,
         )
+
+
+async def together(coroutines: Iterable[Any]) -> list[Any]:
+    """Await together; the first error cancels the rest and is raised as it is. One alone runs in place."""
+    pending = list(coroutines)
+    if len(pending) < 2:
+        return [await coroutine for coroutine in pending]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in pending]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    return [task.result() for task in tasks]
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def close_episode(state: EpisodeState) -> Coroutine[Any, Any, None] | None:
+    """End the episode; what is left to await of it, for a close() that is asynchronous."""
+    try:
+        result = state.episode.close()
+    except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
+        state.fail_late(error)
+        return None
+    return _close_later(state, result) if inspect.isawaitable(result) else None
+
+
+async def _close_later(state: EpisodeState, closing: Awaitable[Any]) -> None:
+    try:
+        await closing
+    except Exception as error:  # noqa: BLE001 - as above
+        state.fail_late(error)
 
 
 def with_tools(task: Task, states: list[EpisodeState]) -> Task:

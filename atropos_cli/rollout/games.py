@@ -12,9 +12,8 @@ from atropos_cli.domain.task import Task
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Generation
 from atropos_cli.ports.environment import Episode, Game, GameEnvironment, RoleModel
-from atropos_cli.rollout.asking import together
 from atropos_cli.rollout.dispatch import GroupBudget
-from atropos_cli.rollout.episodes import EpisodeState
+from atropos_cli.rollout.episodes import EpisodeState, together
 from atropos_cli.rollout.prefill import Wishes, turn_seed
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup, make_group_id
@@ -24,9 +24,9 @@ from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.advantages import advantages as advantages_of
-from atropos_cli.rollout.asking import exactly, together
+from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.rollout.episodes import EpisodeState, with_tools
+from atropos_cli.rollout.episodes import EpisodeState, close_episode, together, with_tools
 from atropos_cli.rollout.games import play_games
 from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
@@ -146,13 +146,13 @@ class GroupRoller:
         """group_size independent episodes of the task, one group."""
         states = await self._open_episodes(environment, task)
         try:
-            await together(self._reset(state) for state in states)
+            await together([waiting for state in states if (waiting := self._reset(state)) is not None])
             await self._play(states)
             self.over = len(states)
             rollouts = [state.rollout(self.group_id, task) for state in states]
             task = with_tools(task, states)
         finally:
-            await together(_close(state) for state in states)
+            await together([waiting for state in states if (waiting := close_episode(state)) is not None])
         yield self.group(task, await self.score(task, rollouts))
 
     async def _open_episodes(self, environment: Environment, task: Task) -> list[EpisodeState]:
@@ -171,15 +171,23 @@ class GroupRoller:
         run = self._run
         return RoleModels(run.roles, run.dispatcher, self.budget, run.plan.sampling, f"{self.seed}/{asker}")
 
-    async def _reset(self, state: EpisodeState) -> None:
+    def _reset(self, state: EpisodeState) -> Coroutine[Any, Any, None] | None:
+        """Begin the episode; what is left to await of it, for a reset() that is asynchronous."""
         if state.over:
-            return
+            return None
         try:
             state.episode.models = self.models_of(state.number)
             messages = state.episode.reset()
             if inspect.isawaitable(messages):
-                messages = await self.in_time(messages)
+                return self._reset_later(state, messages)
             state.messages = messages_of(state.episode, "reset", messages)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+            state.fail("reset", error, state.episode.reset)
+        return None
+
+    async def _reset_later(self, state: EpisodeState, messages: Awaitable[Any]) -> None:
+        try:
+            state.messages = messages_of(state.episode, "reset", await self.in_time(messages))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("reset", error, state.episode.reset)
 
@@ -313,13 +321,3 @@ class GroupRoller:
         seed = (self.seed + self._samples) & 0x7FFFFFFF
         self._samples += n
         return seed
-
-
-async def _close(state: EpisodeState) -> None:
-    try:
-        result = state.episode.close()
-        if inspect.isawaitable(result):
-            await result
-    except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
-        if state.failure is None:
-            state.fail("environment", error)

@@ -4,7 +4,7 @@
     values, used = await LoopThread.here().in_caller(calls, 60) # on the loop: run in the main thread, 60 s at most
 
 Rewards are functions of somebody else's that may sleep or loop for ever. In the main thread a signal can break off
-whatever runs there, which costs nothing where no time is over; and meanwhile the loop goes on.
+whatever runs there, which costs nothing where no time is over; and the loop keeps running meanwhile.
 """
 
 from __future__ import annotations

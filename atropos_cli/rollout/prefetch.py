@@ -41,7 +41,7 @@ def fetch_model(name: str, revision: str | None = None) -> Fetched:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise DataError(f"{name} holds no config.json, so it is no model")
+            raise DataError(f"{name} holds no config.json, so it is not a model")
         return Fetched("model", name, str(folder.absolute()), size_of(folder))
     hub = _hub_library()
     with explained("model", name):

@@ -49,7 +49,7 @@ def check_wishes(backend: InferenceBackend, request: GenerateRequest) -> None:
     if request.prefill and not backend.capabilities.prefill:
         raise Abort(
             FatalBackendError(
-                f"backend {backend.name!r} cannot continue a reply that has begun",
+                f"backend {backend.name!r} cannot continue an unfinished reply",
                 hint="leave out --prefill, or use a backend that can: openai, local",
             )
         )

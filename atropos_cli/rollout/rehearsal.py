@@ -81,7 +81,7 @@ async def _opened(plan: Plan, environment: Environment, registry: Registry, foun
 
 
 def _judge(failures: Sequence[RolloutFailure], found: Rehearsal) -> None:
-    """Say each failure once. A reset that fails is told of every task, and what asks a model has none here."""
+    """Say each failure once. A reset that fails is reported for every task, and what asks a model has none here."""
     for reason in failures:
         text = f"{reason.type}: {reason.message}"
         if reason.type in _BACKEND or reason.stage == "generate":

@@ -2,9 +2,9 @@
 
 One SQLite file, replies.sqlite, shared by any number of processes. A row is one sample: its key is the hash of the
 whole request (conversation, sampling, seed, tools, prefill, what decides the model's replies) and the sample's number,
-so that the eight rollouts of a group are eight rows. Headers and API keys are no part of a request here.
+so that the eight rollouts of a group are eight rows. Headers and API keys do not belong to a request here.
 
-What is read is checked like an answer from outside; what cannot be read is passed over, with one warning.
+What is read is checked like an answer from outside; unreadable lines are ignored, with one warning.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class ReplyCache:
         base.execute(_TABLE)
 
     def _refuse_foreign(self) -> None:
-        """Whoever else may write the file decides what the model is said to have answered."""
+        """Any other user who may write the file decides what the model is said to have answered."""
         info = self.path.stat()
         if info.st_uid != os.getuid() or info.st_mode & 0o022:
             raise DataError(
@@ -259,7 +259,7 @@ async def identity(backend: InferenceBackend, plan: Plan) -> JsonDict:
 
 
 def _files(model: str | None) -> list[Any] | None:
-    """Name, size and time of the model's files; None where it is no path."""
+    """Name, size and time of the model's files; None where it is not a path."""
     if not model:
         return None
     path = Path(home(model))

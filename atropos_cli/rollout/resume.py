@@ -44,7 +44,7 @@ class DoneTasks:
                 return index
 
 
-def twice(folder: Path | None, group_id: str) -> DataError:
+def doubled_group(folder: Path | None, group_id: str) -> DataError:
     """The error for a run that holds the groups of one task twice."""
     return DataError(
         f"{folder} holds the groups of one task twice",

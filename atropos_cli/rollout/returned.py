@@ -36,7 +36,7 @@ def task_of(environment: Environment, value: Any) -> Task:
 
 
 def episode_of(environment: Environment, task: Task) -> Episode:
-    """A rollout of a task. Raises TypeError for what is no episode."""
+    """A rollout of a task. Raises TypeError when it is not an episode."""
     episode: Any = environment.episode(task)
     if not isinstance(episode, Episode):
         raise TypeError(f"{type(environment).__name__}.episode() returned {_what(episode)}, not an Episode object")

@@ -1,4 +1,4 @@
-"""Carry out a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
+"""Execute a plan: open the parts, keep the workers busy, write every finished group, stop cleanly.
 
     run_gen(plan) -> open environment, backend, writer -> skip what is done -> roll groups -> summary
 
@@ -31,8 +31,7 @@ from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
-from atropos_cli.rollout.resume import DoneTasks, twice
-from atropos_cli.rollout.roles import described
+from atropos_cli.rollout.resume import DoneTasks, doubled_group
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
@@ -71,7 +70,7 @@ def run_gen(
 
 
 class Runner:
-    """One attempt at carrying out a plan."""
+    """One session of executing a plan."""
 
     def __init__(self, plan: Plan, run_dir: RunDir | None, registry: Registry, reporter: Reporter) -> None:
         self.plan = plan
@@ -127,7 +126,7 @@ class Runner:
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
             if not self.done.add(index):
-                raise twice(folder, make_group_id(digest, index))
+                raise doubled_group(folder, make_group_id(digest, index))
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
@@ -326,7 +325,7 @@ class Runner:
             self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
-        """Report now and then, and keep summary.json fresh for whoever looks from outside."""
+        """Report now and then, and keep summary.json fresh for readers outside."""
         written = time.monotonic()
         while True:
             self.reporter.progress(self._snapshot())
@@ -350,7 +349,7 @@ class Runner:
         return Sessions.of(self.dispatcher, rewards, time.monotonic() - self.started_at)
 
     def _summary(self, state: RunState) -> RunSummary:
-        sessions = self.whole.earlier.and_now(self._session())
+        sessions = self.whole.earlier.with_session(self._session())
         return RunSummary(
             state=state,
             plan_digest=self.plan.digest,
@@ -359,16 +358,14 @@ class Runner:
             groups_done=self.done.count,
             groups_total=self.total,
             groups_resumed=self.resumed,
-            backend=self._parts.backend.describe() if self._parts else {},
-            roles=described(self._parts.roles, self.plan.model) if self._parts else {},
             error=str(self._error) if self._error else None,
             **sessions.fields(self._parts.rewards if self._parts else ()),
-            **(self._parts.ledger.fields() if self._parts else {}),
+            **(self._parts.fields() if self._parts else {}),
             **self.totals.fields(),
         )
 
     def _end(self) -> RunSummary:
-        """Write the summary and tell everybody; raise what ended the run."""
+        """Write the summary and notify all observers; raise what ended the run."""
         if self.run_dir is not None:
             try:
                 self.run_dir.check_present()
@@ -385,15 +382,14 @@ class Runner:
                 self.run_dir.promote()
             elif self.run_dir.final is not None and holds_run(self.run_dir.folder):
                 kept = self.run_dir.folder
-                self._event("kept", f"the old run stays; the new one is in {kept} (go on with -o {kept} --resume)")
+                self._event("kept", f"the old run stays; the new one is in {kept} (resume it with -o {kept} --resume)")
         if self._run is not None:
             self._observe("atropos_run_finished", plan=self.plan, summary=summary)
             self.reporter.finished(summary)
         self.failures.tell(self._event, failed=state == "failed" and self._error is None)
-        if self._bug is not None:
-            raise self._bug
-        if self._error is not None:
-            raise self._error
+        for wrong in (self._bug, self._error):
+            if wrong is not None:
+                raise wrong
         return summary
 
     def _state(self) -> RunState:

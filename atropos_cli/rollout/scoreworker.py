@@ -1,6 +1,6 @@
 """The process in which rewards run: a module for isolation.child, started by rollout.workers.
 
-First it is told which rewards to load; then it gets jobs and answers rollout by rollout, so that its
+The first message names the rewards to load; then it gets jobs and answers rollout by rollout, so that its
 parent knows which one hangs or kills it. Rewards run in the main thread (their own alarms work), and
 asynchronous ones in this process's event loop. What they print goes nowhere.
 """
@@ -204,7 +204,7 @@ def _code_digest(function: Callable[..., Any]) -> str | None:
 
 
 def _limit_memory(megabytes: int) -> None:
-    """Address space: so much more than what is in use now, after everything was imported."""
+    """Address space: that much more than is in use now, after everything was imported."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     limit = pages * resource.getpagesize() + megabytes * 1_000_000
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

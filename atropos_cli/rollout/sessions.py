@@ -2,8 +2,8 @@
 
     {"prefix": .., "tasks": .., "bytes": .., "tail": .., "groups": {..}, "sessions": {..}}
 
-`groups` covers the first `bytes` of the groups file, which hold `tasks` tasks and end with what hashes to `tail`. What
-stands behind them (a crash) is read and added. A file that does not fit is not believed: the groups are counted anew.
+`groups` covers the first `bytes` of the groups file, which hold `tasks` tasks and whose end hashes to `tail`. Groups
+behind them (after a crash) are read and added. A file that does not fit is not believed: the groups are counted again.
 Tasks that failed as a whole are in failures.jsonl.
 """
 
@@ -64,8 +64,8 @@ class Sessions:
         details = {reward.name: {**reward.describe(), **counts.get(reward.name, {})} for reward in rewards}
         return {**data, "reward_details": {name: told for name, told in details.items() if told}}
 
-    def and_now(self, now: Sessions) -> Sessions:
-        """Together with the session that is going on."""
+    def with_session(self, now: Sessions) -> Sessions:
+        """Together with the current session."""
         counts = {name: dict(one) for name, one in self.reward_counts.items()}
         for name, one in now.reward_counts.items():
             mine = counts.setdefault(name, {})
@@ -107,7 +107,7 @@ class RunTotals:
             "bytes": size,
             "tail": _tail(self.groups, size),
             "groups": self.totals.state(),
-            "sessions": asdict(self.earlier.and_now(now)),
+            "sessions": asdict(self.earlier.with_session(now)),
         }
         atomic_write(self.folder / FILE, json.dumps(data).encode() + b"\n")
 
@@ -146,7 +146,7 @@ def stored_sessions(folder: Path) -> Sessions:
             data = json.loads((folder / name).read_bytes())
             known = data[part] if part is not None else data
             found = Sessions(**{key: known[key] for key in Sessions.__slots__ if key in known})
-            return Sessions().and_now(found)
+            return Sessions().with_session(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
     return Sessions()

@@ -19,7 +19,7 @@ _AT_ONCE_S = 3.0
 
 
 class Draining(BaseException):
-    """The run is being stopped, and this group has not begun to cost anything."""
+    """The run is being stopped, and this group has not cost anything yet."""
 
 
 class RewardTimeout(Exception):

@@ -79,7 +79,7 @@ class FailureWatch:
         return RunFailed(
             f"stage {first.stage!r} failed {self._alike[alike]} times in the same way and never worked: {text} "
             f"({f'{first.place}, ' if first.place else ''}first in task {task!r})",
-            hint="mend it and go on with --resume; --same-failures sets how many of them end a run, 0 for never",
+            hint="fix it and continue with --resume; --same-failures sets how many of them end a run, 0 for never",
         )
 
 

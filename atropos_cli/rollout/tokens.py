@@ -78,16 +78,16 @@ def known_ids(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def checked_ids(ids: Sequence[int], backend: str) -> Sequence[int]:
-    """The ids a backend gave for a text. Raises BackendError for what is no token id."""
+    """The ids a backend gave for a text. Raises BackendError for anything else."""
     if (fault := ids_fault(ids)) is not None:
-        raise BackendError(f"backend {backend!r} gave for a text what is no token id: {fault}")
+        raise BackendError(f"backend {backend!r} gave something other than token ids for a text: {fault}")
     return ids
 
 
 def checked_logprobs(values: Sequence[float], count: int, backend: str) -> Sequence[float]:
-    """The scores a backend gave for `count` tokens. Raises BackendError for what is no log-probability."""
+    """The scores a backend gave for `count` tokens. Raises BackendError for anything else."""
     if len(values) != count:
         raise BackendError(f"backend {backend!r} gave {len(values)} log-probabilities for {count} tokens")
     if (fault := logprobs_fault(values)) is not None:
-        raise BackendError(f"backend {backend!r} gave what is no finite log-probability: {fault}")
+        raise BackendError(f"backend {backend!r} gave a value that is not a finite log-probability: {fault}")
     return values

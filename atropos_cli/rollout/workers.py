@@ -5,7 +5,7 @@
 
 A rollout whose reward raises, hangs past the deadline, ends the process or runs out of memory fails at
 stage "score" with a reason; the others are scored. Processes are started when needed, kept, and started
-anew after a kill. Each has its own process group, which is killed with it.
+again after a kill. Each has its own process group, which is killed with it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RewardSet:
 class PoolOptions:
     """deadline: seconds one reward may take for one rollout, or for a group.
 
-    memory_mb: address space beyond what a worker holds after loading; None is no limit.
+    memory_mb: address space beyond what a worker holds after loading; None: without a limit.
     """
 
     workers: int = 2
@@ -145,7 +145,7 @@ class ScorePool:
         except WorkerTimeout:
             job.blame("Timeout", f"{job.current()} did not answer within {self._options.deadline:g} s")
         except WorkerCrashed as error:
-            if job.died_twice():
+            if job.is_second_death():
                 job.blame("WorkerDied", f"{job.current()}: {error}")
 
     async def _spawn(self) -> WorkerProcess:
@@ -194,7 +194,7 @@ class _Job:
     def alive(self) -> list[int]:
         return [i for i, verdict in enumerate(self.verdicts) if verdict.failure is None]
 
-    def died_twice(self) -> bool:
+    def is_second_death(self) -> bool:
         """Note a death at this place. The first may be the work of an earlier rollout, so it is tried once more."""
         place = (self.next, self.in_group)
         self._deaths[place] += 1

@@ -111,8 +111,7 @@ _MOVED = {
     "outputs": "GroupFile SAMPLE_COLUMNS TrackedRun Tracker Writer ZstGroupFile encode_group",
     "isolation": (
         "IsolatedWorker WorkerCrashed WorkerError WorkerMemory WorkerSpec WorkerTimeout accept_isolation "
-        "bubblewrap_command guard_file is_machine_root own_user_id readable_paths shared_worker "
-        "stored_isolation"
+        "guard_file shared_worker stored_isolation"
     ),
     "data": "PROMPT_PARTS home is_remote local_copy whole_prompt",
     "runs": "ComponentRef Plan RewardRef RunSummary",

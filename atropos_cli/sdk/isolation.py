@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from atropos_cli.isolation.box import Box, BoxClosed, BoxPool, memory_files, private_folder
 from atropos_cli.isolation.child import WorkerChannel
-from atropos_cli.isolation.command import bubblewrap_command, guard_file, readable_paths
+from atropos_cli.isolation.command import guard_file
+from atropos_cli.isolation.inside.landlock import version as landlock_version
 from atropos_cli.isolation.process import DirectWorker, WorkerPool, WorkerProcess
 from atropos_cli.isolation.spec import (
+    Level,
+    Way,
     WorkerCrashed,
     WorkerError,
     WorkerMemory,
     WorkerSpec,
     WorkerTimeout,
     accept_isolation,
-    is_machine_root,
-    own_user_id,
     stored_isolation,
+    ways,
 )
 from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 
 __all__ = [
+    "Box",
+    "BoxClosed",
+    "BoxPool",
     "DirectWorker",
     "IsolatedWorker",
+    "Level",
+    "Way",
     "WorkerChannel",
     "WorkerCrashed",
     "WorkerError",
@@ -30,11 +38,11 @@ __all__ = [
     "WorkerSpec",
     "WorkerTimeout",
     "accept_isolation",
-    "bubblewrap_command",
     "guard_file",
-    "is_machine_root",
-    "own_user_id",
-    "readable_paths",
+    "landlock_version",
+    "memory_files",
+    "private_folder",
     "shared_worker",
     "stored_isolation",
+    "ways",
 ]

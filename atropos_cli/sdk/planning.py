@@ -7,19 +7,25 @@ progress    a status line on a terminal, plain lines elsewhere
 
 from __future__ import annotations
 
-from atropos_cli.cli.environments import gen_buckets, gen_settings, named, pick_backend, settings_command, settle
+from atropos_cli.cli.environments import (
+    gen_buckets,
+    gen_settings,
+    named,
+    pick_backend,
+    resolve_settings,
+    settings_command,
+)
 from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, settings_flags, signature_of, taken_names
 from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
 from atropos_cli.cli.roles import role_buckets, role_flags
-from atropos_cli.cli.runs import carry_out_part, flattened, resuming
+from atropos_cli.cli.runs import execute_part, flattened, resuming
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
-from atropos_cli.console.commands import ConfigOption, Flag, entries_of
+from atropos_cli.console.commands import Flag, entries_of
 from atropos_cli.console.ending import EASIER, HARDER
-from atropos_cli.console.names import default_run_folder
 from atropos_cli.console.output import is_rich_terminal, printable
 from atropos_cli.console.statusline import StatusLine
 from atropos_cli.domain.runplan import RunPlan
@@ -35,7 +41,6 @@ __all__ = [
     "TRACKING_PANEL",
     "Begin",
     "Bucket",
-    "ConfigOption",
     "Flag",
     "Group",
     "PlanRunner",
@@ -46,10 +51,9 @@ __all__ = [
     "StoredRun",
     "Window",
     "backend_flags",
-    "carry_out_part",
-    "default_run_folder",
     "duration",
     "entries_of",
+    "execute_part",
     "flattened",
     "gen_buckets",
     "gen_settings",
@@ -61,6 +65,7 @@ __all__ = [
     "pick_backend",
     "plain_line",
     "printable",
+    "resolve_settings",
     "resuming",
     "reward_buckets",
     "reward_flags",
@@ -69,7 +74,6 @@ __all__ = [
     "settings_bucket",
     "settings_command",
     "settings_flags",
-    "settle",
     "signature_of",
     "taken_names",
     "tracked",

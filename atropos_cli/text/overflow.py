@@ -1,10 +1,10 @@
-"""Does an error say that prompt and completion do not fit the model's context? Told by what is meant.
+"""Does an error say that prompt and completion do not fit the model's context? Recognised by its meaning.
 
 Every server has its own words, and proxies wrap them, so no list of sentences is enough. A complaint about the context
 names something that holds the prompt (context, window, sequence, input, prompt, messages) with its measure (tokens,
 length, size), and says that it is too much (exceeds, too long, must be <=, "is 4096. However, you requested 5000"), or
-it names two numbers of tokens, one of them a limit. A max_tokens that no prompt would leave room for is told apart:
-every request of the run would meet it.
+it names two numbers of tokens, one of them a limit. A max_tokens that no prompt would leave room for is a case
+of its own: every request of the run would meet it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     what the final channel holds. Without any mark the whole text is the answer.
     """
     if not may_think(text):
-        tell_unknown(text)
+        log_unknown_marks(text)
         return "", text
     if "<|channel|>" in text or ("<|start|>assistant" in text and "<|message|>" in text):
         return _split_channels(text)
@@ -115,7 +115,7 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     if inside:
         return text, None
     if not end:
-        tell_unknown(text)
+        log_unknown_marks(text)
     return text[:end], _unwrapped(text[end:])
 
 
@@ -165,7 +165,7 @@ def unknown_mark(text: str) -> str | None:
     return None
 
 
-def tell_unknown(text: str) -> None:
+def log_unknown_marks(text: str) -> None:
     """Log what looks like a mark of thinking and is none of a known family, each mark once."""
     if ("<" not in text and "[" not in text and "◁" not in text) or len(_told) >= 20:
         return

@@ -46,7 +46,7 @@ def parse_tool_calls(
     tools: OpenAI tool definitions, or short ones ({"name", "properties", "required"}); used to check
     calls, and to name positional arguments of the python format. fallback: a second format to try when
     the first finds no call; what it finds carries the warning tool_call_in_text. For openai it reads
-    the message's content, and tags that stand there unread give the same warning.
+    the message's content, and unread tags in it give the same warning.
     """
     for name in (format, fallback):
         if name is not None and name not in get_args(ToolFormat):

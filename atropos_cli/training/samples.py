@@ -102,7 +102,7 @@ def _extracted(task: Task, rollout: Rollout, rewards: Sequence[Reward]) -> JsonV
             return plain_cell(rollout.info["extracted"], MOST_EXTRACTED)
         extract = next((reward.extract for reward in rewards if reward.extract is not None), None)
         return None if extract is None else plain_cell(extract(task, rollout), MOST_EXTRACTED)
-    except Exception:  # noqa: BLE001 - a plugin's error in what is only shown must not end a training run
+    except Exception:  # noqa: BLE001 - a plugin's error in a sample must not end a training run
         return None
 
 

@@ -81,6 +81,7 @@ OTHERS = {
     "StopReason": "How a rollout ended: done, step_limit, length, context_length, content_filter, incomplete.",
     "Engine": "The engine of a server: `sglang` or `vllm`.",
     "JobState": "One of pending, running, finished, failed, cancelled, unknown: a `Literal`.",
+    "Level": "How a process is shut in: namespaces, bubblewrap or process; a `Literal`.",
     "hookimpl": "Marks a function as the implementation of [a hook](hooks.md).",
 }
 

@@ -64,7 +64,7 @@ CLASS = [
     (
         "    name = ",
         "    class Config:\n        size = 1\n\n    name = ",
-        "class Demo: Config is class Config, which is no model of options",
+        "class Demo: Config is class Config, which is not a model of options",
         "class Config(atropos_cli.sdk.Config)",
     ),
     (

@@ -26,16 +26,16 @@ PHRASES = {
 """How each phrase of the table in CONTRIBUTING.md is recognised, by the words in its first column."""
 
 IN_CODE = {
-    "stand": 156,
-    "is no": 99,
-    "tell": 128,
-    "go on": 92,
-    "begun": 40,
-    "carry out": 55,
-    "so many": 14,
-    "pass over": 14,
-    "bare what": 519,
-    "nobody": 63,
+    "stand": 108,
+    "is no": 65,
+    "tell": 105,
+    "go on": 79,
+    "begun": 33,
+    "carry out": 47,
+    "so many": 12,
+    "pass over": 8,
+    "bare what": 494,
+    "nobody": 39,
 }
 """The most that the code may have; pages have none. These numbers only go down: lower them when you remove some."""
 

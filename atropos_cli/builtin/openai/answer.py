@@ -120,6 +120,8 @@ def _billed(usage: dict[str, Any]) -> TokenUsage | None:
     prompt = _count(usage, "prompt_tokens")
     if completion is None or prompt is None:
         return None
+    if len(usage) == 2 + ("total_tokens" in usage):
+        return TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
     cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
     reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
     return TokenUsage(
@@ -132,8 +134,12 @@ def _billed(usage: dict[str, Any]) -> TokenUsage | None:
 
 def _count(holder: Any, *names: str) -> int | None:
     """The first of these fields that can be a number of tokens; servers write -1, null and floats too."""
-    values = (holder.get(name) for name in names) if isinstance(holder, dict) else ()
-    return next((value for value in values if type(value) is int and 0 <= value < 2**53), None)
+    if isinstance(holder, dict):
+        for name in names:
+            value = holder.get(name)
+            if type(value) is int and 0 <= value < 2**53:
+                return value
+    return None
 
 
 def _stopped_at(limit: int, completions: Sequence[Completion], used: int | None) -> int:
@@ -156,7 +162,7 @@ def _not_json(body: bytes) -> str:
 
 
 def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Choices by their index; as they came when the indices are no use."""
+    """Choices by their index; in the order of arrival when the indices are useless."""
     indices = [choice.get("index") for choice in choices]
     if all(isinstance(index, int) for index in indices) and len(set(indices)) == len(indices):
         return sorted(choices, key=lambda choice: choice["index"])
@@ -191,7 +197,7 @@ def _completion(
 
 
 def _broken_off(said: Any) -> NoAnswer:
-    """SGLang tells beside the reason what happened: a prompt that is too long, say."""
+    """SGLang names the cause beside the reason: a prompt that is too long, say."""
     if not isinstance(said, dict):
         return NoAnswer(f"a completion with finish_reason {said!r}")
     kind, words = said.get("type"), error_words(said)
@@ -305,7 +311,7 @@ def _span(choice: dict[str, Any], notes: Notes) -> TokenSpan | None:
 
 
 def _logprobs(source: Any) -> tuple[list[Any] | None, list[Any] | None]:
-    """The logprob of each sampled token, and their ids where they stand beside or inside the token texts."""
+    """The logprob of each sampled token, and their ids where they are beside or inside the token texts."""
     if not isinstance(source, dict):
         return None, None
     content = source.get("content")
@@ -331,7 +337,7 @@ def _is_id(token: Any) -> bool:
 
 
 def _ids_from_texts(texts: list[Any]) -> list[Any] | None:
-    """The numbers in "token_id:123"; a text of another form stays as it is, which is no id."""
+    """The numbers in "token_id:123"; a text of another form stays as it is; that is not an id."""
     if not texts:
         return None
     return [int(text[9:]) if _is_id(text) and _DIGITS.fullmatch(text, 9) else text for text in texts]

@@ -5,9 +5,9 @@ How one request goes:
     build the body (openai_request, openai_prompt) -> pick a server (openai_servers) -> one HTTP request
     (openai_http) -> an error by status and wording (openai_errors) or a Generation (openai_answer)
 
-Token ids and logprobs are asked for with every request unless told otherwise; a server that refuses the
+Token ids and logprobs are asked for with every request unless the user says otherwise; a server that refuses the
 field is asked without it from then on. Whatever a server cannot do is learnt from its answers, kept in
-`capabilities`, told once in the log and recorded by `describe()`.
+`capabilities`, logged once and recorded by `describe()`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class OpenAIBackend(InferenceBackend):
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
         """Read key and template, ask the servers for their models.
 
-        Raises ConfigError, ServerUnavailable (nobody listens yet), FatalBackendError (key, model).
+        Raises ConfigError, ServerUnavailable (no server listens yet), FatalBackendError (key, model).
         """
         config = self.config
         self._timeout = request_timeout
@@ -366,7 +366,7 @@ class OpenAIBackend(InferenceBackend):
         elif self.capabilities.token_ids is None:
             self._learn(token_ids=not notes.bad_token_ids)
         if notes.bad_token_ids:
-            self._bad(request, "bad_token_ids", f"{server.address} sent token ids that are no integers below 2^31")
+            self._bad(request, "bad_token_ids", f"{server.address} sent token ids that are not integers below 2^31")
         if notes.bad_logprobs:
             self._bad(
                 request, "bad_logprobs", f"{server.address} sent logprobs that do not fit the tokens or are not finite"

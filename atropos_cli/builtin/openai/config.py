@@ -1,6 +1,6 @@
-"""Options of the OpenAI-compatible backend, and the request headers they stand for.
+"""Options of the OpenAI-compatible backend, and the request headers that they mean.
 
-Secrets never stand in the options: a key is named by its environment variable, and read when the backend opens.
+Secrets are never in the options: a key is named by its environment variable, and read when the backend opens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from atropos_cli.sdk.secrets import learn_secret, learn_url_secret
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FRAMING = {"content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
 _PLACE = re.compile(r"[\w.:\[\]%-]+")
-"""Host and port. Not ${HOST}: a variable that nobody has filled in."""
+"""Host and port. Not ${HOST}: a variable that has not been filled in."""
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
 
 
@@ -128,7 +128,7 @@ def public_url(url: str) -> str:
 
 
 def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
-    """The key for a URL and the variable it stands in; (None, None) without. Raises ConfigError when it is not set.
+    """The key for a URL and the variable that holds it; (None, None) without. Raises ConfigError when it is not set.
 
     OPENAI_API_KEY goes to api.openai.com, and to the address that OPENAI_BASE_URL names beside it.
     """

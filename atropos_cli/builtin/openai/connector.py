@@ -18,7 +18,7 @@ reused: ContextVar[bool] = ContextVar("reused", default=False)
 
 
 class Connector(TCPConnector):
-    """Sets `reused`, and drops a kept connection on which bytes came that nobody had asked for."""
+    """Sets `reused`, and drops a kept connection on which unrequested bytes arrived."""
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:

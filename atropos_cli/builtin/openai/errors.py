@@ -12,7 +12,7 @@
     other 4xx                        RequestRejected; 3xx FatalBackendError
     200 without an answer            by the code inside the body, else TransientBackendError
 
-Servers word the same error in many ways, so the wordings stand here in one place.
+Servers word the same error in many ways, so all wordings are in this file.
 """
 
 from __future__ import annotations
@@ -233,9 +233,9 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     if status == 402 or (status == 429 and "insufficient_quota" in (words.code, words.type)):
         return FatalBackendError(said, hint="the account behind the key has no credit left")
     if status == 429:
-        return RateLimited(said, retry_after=wait, hint="lower --workers if this goes on")
+        return RateLimited(said, retry_after=wait, hint="lower --workers if this continues")
     # Servers and proxies give a too long prompt many statuses, so what they say goes before the status.
-    excess = "context" if status == 413 else beyond(words) if status in _SAY_WHAT else None
+    excess = "context" if status == 413 else exceeded_limit(words) if status in _SAY_WHAT else None
     if excess == "max_tokens" and status in (400, 422):
         return FatalBackendError(said, hint="lower --max-tokens")
     if excess == "context":
@@ -258,7 +258,7 @@ def classify(status: int, words: ErrorWords, asked: Asked, *, headers: dict[str,
     return _rejected(status, said, words, asked)
 
 
-def beyond(words: ErrorWords) -> Literal["context", "max_tokens"] | None:
+def exceeded_limit(words: ErrorWords) -> Literal["context", "max_tokens"] | None:
     """Is this the complaint that prompt and completion do not fit the context, or max_tokens alone does not?"""
     return too_much(words.message, words.code, words.type, param=words.param)
 
@@ -315,7 +315,7 @@ def _key_hint(asked: Asked) -> str:
 
 def code_inside(words: ErrorWords) -> int | None:
     """The HTTP status that an error inside a 200 body stands for, None when it names none."""
-    if beyond(words) == "context":
+    if exceeded_limit(words) == "context":
         return 400
     if words.code.isdecimal() and 400 <= int(words.code) <= 599:
         return int(words.code)

@@ -1,6 +1,6 @@
 """HTTP for the OpenAI-compatible backend: one request, one whole answer, over kept connections of aiohttp.
 
-    ServerUnavailable       nobody listens, the name is unknown, no connection in time, a proxy's 5xx
+    ServerUnavailable       no server listens, the name is unknown, no connection in time, a proxy's 5xx
     TransientBackendError   closed or reset before the answer was whole, no answer in time, not HTTP, too much
     FatalBackendError       a certificate that cannot be trusted, a proxy that refuses
 
@@ -52,7 +52,7 @@ class HttpClient:
     """Requests to one origin (scheme, host, port), with its connections kept open between them.
 
     proxy: scheme, host and port of the proxy in use, or None. stale_retries: how often a kept connection turned
-    out to be closed and the request went out anew.
+    out to be closed and the request was sent again.
     """
 
     def __init__(self, base_url: str, headers: dict[str, str]) -> None:
@@ -259,7 +259,7 @@ class HttpClient:
             )
         # The errors of several addresses are joined in one text.
         if code == errno.ECONNREFUSED or f"Errno {errno.ECONNREFUSED}]" in str(error):
-            return self._unavailable(f"nobody listens at {self._peer}")
+            return self._unavailable(f"no server listens at {self._peer}")
         return self._unavailable(f"cannot connect to {self._peer}: {error}")
 
 

@@ -1,6 +1,6 @@
-"""What may stand in headers and extra_body as it is. All else comes from an environment variable, as ${NAME}.
+"""What headers and extra_body may contain as plain text. All else comes from an environment variable, as ${NAME}.
 
-The lists say what is plain, not what is secret: a header or field that nobody has heard of may be a key.
+The lists say what is plain, not what is secret: an unknown header or field may be a key.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _value(where: str) -> Callable[[re.Match[str]], str]:
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every text in a value, with the key under which it stands."""
+    """Every text in a value, with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):

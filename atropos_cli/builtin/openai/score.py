@@ -82,7 +82,7 @@ class TokenScorer:
                 raise TransientBackendError(f"{server.address} sent no token ids for a text") from error
             if not isinstance(tokens, list) or (fault := ids_fault(tokens)) is not None:
                 fault = "no list" if not isinstance(tokens, list) else fault
-                raise TransientBackendError(f"{server.address} sent for a text what is no token id: {fault}")
+                raise TransientBackendError(f"{server.address} sent something other than token ids for a text: {fault}")
             return tokens
 
         return await self._pool.call(send)

@@ -179,7 +179,7 @@ class ServerPool:
             assert missing is not None
             raise missing
         if missing is not None:
-            log.warning("%s; going on with the other servers", missing)
+            log.warning("%s; continuing with the other servers", missing)
         if model is None or (model == "default" and up[0].models and "default" not in up[0].models):
             if not up[0].models:
                 raise FatalBackendError(f"{up[0].url} does not say which models it serves", hint="--model NAME")

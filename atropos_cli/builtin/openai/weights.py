@@ -4,7 +4,7 @@
              /v1/load_lora_adapter                            (--enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)
     SGLang   /update_weights_from_disk, /load_lora_adapter                          (--enable-lora for the latter)
 
-No server keeps old and new weights apart by itself, so nothing may be in flight: whoever calls sees to that.
+No server keeps old and new weights apart by itself, so nothing may be in flight: the caller sees to that.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class WeightUpdater:
 
 
 def _refusal(body: bytes) -> str | None:
-    """What a 200 answer says when it means no; some answers are plain text, which is no refusal."""
+    """What a 200 answer says when it means no; some answers are plain text, which does not mean a refusal."""
     try:
         data: Any = read_json(body)
     except ValueError:

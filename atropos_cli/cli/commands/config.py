@@ -10,13 +10,13 @@ import typer
 from atropos_cli.cli.commands import eval as evaluate
 from atropos_cli.cli.commands import gen
 from atropos_cli.cli.environments import (
-    Chosen,
+    ConfiguredEnvironment,
     EnvironmentGroup,
     Use,
     environment_app,
     gen_buckets,
     pick_backend,
-    settle,
+    resolve_settings,
 )
 from atropos_cli.cli.lazy import Group, add_common, command_of, members, new_app
 from atropos_cli.config.resolve import Resolved
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from atropos_cli.console.output import Output
 
 
-def show_environment(chosen: Chosen, *, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+def show_environment(
+    chosen: ConfiguredEnvironment, *, as_json: JsonOption = False, config: ConfigOption = None
+) -> None:
     """What `atropos gen ENV` or `atropos eval ENV` would use."""
     from atropos_cli.config.show import rows
 
@@ -194,7 +196,7 @@ def show_settings(ctx: typer.Context, config: ConfigOption = None, as_json: Json
     args = ["--config", str(config)] if config else []
     backend = pick_backend(session.registry, args, lenient=True)
     buckets = gen_buckets(session.registry, None, None, None if backend is None else backend.backend)
-    print_rows(rows(settle(buckets, config, ())), session, as_json=as_json)
+    print_rows(rows(resolve_settings(buckets, config, ())), session, as_json=as_json)
 
 
 for _name, _own in (("gen", gen.OWN), ("eval", evaluate.OWN)):

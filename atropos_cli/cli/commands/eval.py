@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt
 
-from atropos_cli.cli.environments import Chosen, Use, environment_app
-from atropos_cli.cli.runs import carry_out_part, print_plan
+from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
+from atropos_cli.cli.runs import execute_part, print_plan
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -52,7 +52,7 @@ OWN = command_bucket("eval", EvalOptions)
 
 @makes_plan
 def evaluate_environment(
-    chosen: Chosen, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
+    chosen: ConfiguredEnvironment, *, options: EvalOptions, as_json: JsonOption = False, config: ConfigOption = None
 ) -> int:
     """Evaluate a model."""
     from atropos_cli.evaluation.evaluation import compare, read_evaluation
@@ -80,7 +80,7 @@ def evaluate_environment(
         if len(plans) > 1 and plan.tracking.run_group is None:
             plan = plan.replace(tracking=plan.tracking.replace(run_group=folder.absolute().name))
         with tracked(plan, place, chosen.session.registry, overwrite=options.overwrite, command="eval") as order:
-            ended = carry_out_part(order, chosen.session, folder, resume=options.resume)
+            ended = execute_part(order, chosen.session, folder, resume=options.resume)
             if ended not in (ExitCode.OK, ExitCode.FAILED):
                 return ended
             code = code or ended
@@ -92,7 +92,7 @@ def evaluate_environment(
     return code
 
 
-def _plan(chosen: Chosen, model: str | None, samples: int) -> Plan:
+def _plan(chosen: ConfiguredEnvironment, model: str | None, samples: int) -> Plan:
     """Greedy for one rollout; an environment that holds out tasks is asked for them, unless told otherwise."""
     from atropos_cli.rollout.planner import build_plan
 
@@ -123,7 +123,9 @@ def _count(folder: Path, options: EvalOptions) -> Evaluation:
     return found
 
 
-def _publish(folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: Chosen, *, as_json: bool) -> None:
+def _publish(
+    folder: Path, found: list[Evaluation], comparisons: list[Any], chosen: ConfiguredEnvironment, *, as_json: bool
+) -> None:
     from atropos_cli.evaluation.report import details, estimate, report
     from atropos_cli.io.append import atomic_write
     from atropos_cli.io.remote import make_folder

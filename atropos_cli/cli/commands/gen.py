@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.cli.environments import Chosen, Use, environment_app
+from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.cli.spread import Elsewhere, check_spreads, job_of, spread
+from atropos_cli.cli.spread import ShardTarget, check_spreads, job_of, spread
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.config.problems import DEFAULT
 from atropos_cli.console.commands import ConfigOption, JsonOption
@@ -33,7 +33,7 @@ class GenOptions(CommandOptions):
     overwrite: bool = option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
     dry_run: bool = option(False, "Print the plan and stop.", panel=OUTPUT)
     on: str | None = option(
-        None, "Carry the run out in shards on a cluster that is there, e.g. ray.", panel=ELSEWHERE, metavar="LAUNCHER"
+        None, "Execute the run in shards on a running cluster, e.g. ray.", panel=ELSEWHERE, metavar="LAUNCHER"
     )
     shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
     on_options: tuple[str, ...] = option(
@@ -45,7 +45,9 @@ OWN = command_bucket("gen", GenOptions)
 
 
 @makes_plan
-def gen(chosen: Chosen, *, options: GenOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
+def gen(
+    chosen: ConfiguredEnvironment, *, options: GenOptions, as_json: JsonOption = False, config: ConfigOption = None
+) -> int:
     """Generate scored groups."""
     from atropos_cli.rollout.planner import build_plan
 
@@ -71,7 +73,7 @@ def gen(chosen: Chosen, *, options: GenOptions, as_json: JsonOption = False, con
         check_spreads(launcher)
         target = Path(output) if output else default_run_folder(chosen.environment.name)
         if not options.dry_run:
-            place = Elsewhere(launcher, options.shards)
+            place = ShardTarget(launcher, options.shards)
             return spread(plan, target, chosen.session, place, resume=resume, as_json=as_json)
         out.note(launcher.render(job_of(plan, target, options.shards)))
     if options.dry_run:

@@ -90,14 +90,14 @@ def _one(fetch: Any, name: str, detail: str | None) -> list[Fetched]:
 
 def _environment(session: Session, name: str, config: Path | None, lenient: bool = False) -> list[Fetched]:
     """Open the environment as it is configured and let it fetch. lenient: one that needs options is left out."""
-    from atropos_cli.cli.environments import gen_buckets, settle
+    from atropos_cli.cli.environments import gen_buckets, resolve_settings
     from atropos_cli.rollout.planner import make_config
     from atropos_cli.rollout.prefetch import fetch_environment
 
     registration = session.registry.find("environment", name)
     try:
         kind = registration.load()
-        options = settle(gen_buckets(session.registry, registration, kind, None), config, ()).given["env"]
+        options = resolve_settings(gen_buckets(session.registry, registration, kind, None), config, ()).given["env"]
         made = make_config(kind.Config, options, owner=f"environment {name!r}", env_prefix="ATROPOS_ENV__")
         environment = kind(made)
     except AtroposError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli import conversion, sharing
-from atropos_cli.cli.environments import Chosen
+from atropos_cli.cli.environments import ConfiguredEnvironment
 from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
 from atropos_cli.console.commands import ConfigOption, JsonOption, with_flags
@@ -75,7 +75,9 @@ class TasksOptions(TaskOptions, sharing.RecipeOptions, dataio.OutputOptions):
     validation: float = option(0.0, "Share of tasks for a validation split.", panel=dataio.WRITING, ge=0.0, le=0.99)
 
 
-def tasks(chosen: Chosen, *, options: TasksOptions, as_json: JsonOption = False, config: ConfigOption = None) -> int:
+def tasks(
+    chosen: ConfiguredEnvironment, *, options: TasksOptions, as_json: JsonOption = False, config: ConfigOption = None
+) -> int:
     """Write an environment's tasks."""
     from atropos_cli.datasets.convert.taskrows import TaskConverter
     from atropos_cli.io.card import Card
@@ -118,7 +120,9 @@ class _Slice:
         self.seed = seed
 
 
-async def _write_tasks(chosen: Chosen, converter: TaskConverter, target: OutputSpec, part: _Slice) -> Any:
+async def _write_tasks(
+    chosen: ConfiguredEnvironment, converter: TaskConverter, target: OutputSpec, part: _Slice
+) -> Any:
     """The output; None when no task became a row, and then no file is there."""
     from atropos_cli.io.writers_out import open_output
     from atropos_cli.rollout.planner import make_config
@@ -151,7 +155,7 @@ def _tasks_of(environment: Any, part: _Slice) -> Iterator[Task]:
         index += 1
 
 
-def _plain_options(chosen: Chosen) -> dict[str, Any]:
+def _plain_options(chosen: ConfiguredEnvironment) -> dict[str, Any]:
     """The environment's options that were given; secrets are not among them."""
     return {f"env.{name}": value for name, value in chosen.options.items()}
 

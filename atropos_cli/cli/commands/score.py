@@ -59,7 +59,7 @@ def score(
     the reason in the output; exit code 1 says that there were some. `--reward NAME --help` shows a reward's options.
     """
     from atropos_cli.datasets.rescore.rescoring import ScoreJob, advantages_of
-    from atropos_cli.io.upload import is_elsewhere
+    from atropos_cli.io.upload import is_remote_target
     from atropos_cli.rollout.workers import PoolOptions
 
     _check(options, inputs, as_json=as_json)
@@ -78,8 +78,8 @@ def score(
     dataio.write_rejects(reading, spec, options.rejects)
     _print(session, report, spec, as_json=as_json)
     if report.state == "interrupted":
-        following = again(session.args) if is_elsewhere(spec.target) else again(session.args, Path(spec.target))
-        kept = "nothing was written: " if is_elsewhere(spec.target) else ""
+        following = again(session.args) if is_remote_target(spec.target) else again(session.args, Path(spec.target))
+        kept = "nothing was written: " if is_remote_target(spec.target) else ""
         end(session.out, f"interrupted: {kept}{report.records} records are scored", following)
         return ExitCode.INTERRUPTED
     tried = report.scored + report.failed
@@ -90,13 +90,13 @@ def score(
 
 def _check(options: ScoreOptions, inputs: list[str], *, as_json: bool) -> None:
     """Raises UsageError for options that exclude each other."""
-    from atropos_cli.io.upload import is_elsewhere
+    from atropos_cli.io.upload import is_remote_target
 
     output = options.output
     dataio.check_one_stdout(output, as_json=as_json)
     if options.resume and (output == "-" or "-" in inputs):
         raise UsageError("--resume needs files as input and output")
-    if options.resume and output is not None and is_elsewhere(output):
+    if options.resume and output is not None and is_remote_target(output):
         raise UsageError("--resume goes on with what lies on this machine", hint="give a local -o, and push it later")
     if options.resume and options.overwrite:
         raise UsageError("--resume and --overwrite exclude each other")

@@ -18,7 +18,7 @@ from atropos_cli.io.formats.atropos import parallel_keys
 from atropos_cli.io.jsonvalue import dump
 from atropos_cli.io.records import Message, Record, Row, StoredRollout, text_of
 from atropos_cli.io.thinkform import ThinkingForm, normal_messages, thinking_of
-from atropos_cli.text.thinking import may_think, tell_unknown
+from atropos_cli.text.thinking import log_unknown_marks, may_think
 
 _UNASKED = frozenset(("assistant", "system", "developer"))
 
@@ -217,5 +217,5 @@ def normal(messages: list[Message], form: ThinkingForm) -> list[Message]:
             if "reasoning" in message or (type(content) is str and may_think(content)):
                 return normal_messages(messages, form)
             if type(content) is str:
-                tell_unknown(content)
+                log_unknown_marks(content)
     return messages

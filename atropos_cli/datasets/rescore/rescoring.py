@@ -28,7 +28,7 @@ from atropos_cli.io.records import Record
 from atropos_cli.io.rundir import read_plan
 from atropos_cli.io.sources import Source
 from atropos_cli.rollout.workers import PoolOptions, RewardSet, ScorePool, Verdict
-from atropos_cli.text.thinking import tell_unknown
+from atropos_cli.text.thinking import log_unknown_marks
 
 _ENOUGH = 50
 """Rollouts before the share of errors is judged."""
@@ -88,7 +88,7 @@ class ScoreReport:
             if is_kept(rollout):
                 self.not_scored += 1
                 continue
-            tell_unknown(rollout.text)  # rewards say so too, in processes of their own that nobody hears
+            log_unknown_marks(rollout.text)  # rewards say so too, in processes of their own that nobody hears
             self.changes[_change(rollout.score, verdict.reward)] += 1
             if rollout.score is not None:
                 self.old_sum += rollout.score

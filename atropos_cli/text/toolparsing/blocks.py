@@ -1,4 +1,4 @@
-"""Where the memory blocks and tool calls of a reply stand, by the rules that decide which calls are carried out."""
+"""Where the memory blocks and tool calls of a reply are, by the rules that decide which calls are executed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Block:
 def reply_blocks(answer: str) -> list[Block]:
     """An answer in its parts, in order: text, <memory> blocks, <tool_call> blocks. Thinking is split off before.
 
-    Unlike `parse_tool_calls`, which refuses all calls where one is broken, this goes on behind a broken one.
+    Unlike `parse_tool_calls`, which refuses all calls where one is broken, this continues behind a broken one.
     """
     if "</" not in answer and "<tool_call>" not in answer:
         return [Block("text", answer)] if answer else []
@@ -68,7 +68,7 @@ def reply_blocks(answer: str) -> list[Block]:
 
 
 def _with_text(answer: str, spans: list[tuple[int, int, Block]]) -> list[Block]:
-    """The blocks, and what stands between them."""
+    """The blocks, and the texts between them."""
     blocks: list[Block] = []
     pos = 0
     for start, end, block in spans:

@@ -128,7 +128,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _json_fault(text: str, start: int, fault: JsonFault, found: Found) -> int:
-    """Broken JSON is an error if it was a call; otherwise go on behind it."""
+    """Broken JSON is an error if it was a call; otherwise continue behind it."""
     keys = set(fault.keys)
     if fault.code == "truncated":
         found.cut_off += 1

@@ -44,7 +44,7 @@ class ToolParse:
         positional_arguments, non_literal_argument, non_json_argument, duplicate_argument, not_a_call,
         invalid_python, invalid_action, too_long.
     warnings: repairs and oddities, each once, in order of appearance.
-    strict_json_ok: the payload was valid JSON as it stood.
+    strict_json_ok: the payload was valid JSON unchanged.
     validation_errors: unknown_tool:NAME, missing:ARG, unexpected:ARG, wrong_type:ARG, not_in_enum:ARG;
         empty without `tools`. They say nothing about syntax, and a call that has some is still listed.
     """
@@ -72,7 +72,7 @@ class Found:
         self.reset(0)
 
     def reset(self, pos: int) -> None:
-        """Forget everything: it stood inside a thought that ended at pos."""
+        """Forget everything: it was inside a thought that ended at pos."""
         self.calls: list[ParsedCall] = []
         self.warnings: dict[str, None] = {}
         self.fault: str | None = None
@@ -156,7 +156,7 @@ def checked_name(name: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A format. opener: what may begin a call (HIDDEN_TAG among it). read: take it, return where to go on."""
+    """A format. opener: what may begin a call (HIDDEN_TAG among it). read: take it, return where to continue."""
 
     opener: re.Pattern[str]
     read: Callable[[str, re.Match[str], Found], int]

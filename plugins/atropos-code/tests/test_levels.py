@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import atropos_code
 import pytest
-from atropos_code import box, isolation, judging
+from atropos_code import isolation, judging
 from atropos_code.datasets import MbppEnvironment
 from atropos_code.errors import SandboxError
 from atropos_code.freeform import CodeExecEnvironment
@@ -24,7 +25,7 @@ from atropos_code.sandbox import Sandbox
 from atropos_code.suite import Suite
 
 from atropos_cli.sdk import Task
-from atropos_cli.sdk.isolation import accept_isolation
+from atropos_cli.sdk.isolation import Way, accept_isolation, ways
 
 LIMITS = Limits(timeout_s=8.0)
 OTHERS = """
@@ -121,11 +122,11 @@ def test_no_program_is_the_machines_root(level: Sandbox) -> None:
 @pytest.mark.parametrize("wanted", ["auto", *isolation.LEVELS])
 def test_root_itself_is_no_way(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    found = list(isolation._ways(wanted))
+    found = list(ways(wanted, isolation.LEVELS))
     assert found
-    assert all(way.own_user and not way.unprotected for way in found)
-    *_, last = isolation._ways("unprotected")
-    assert last == box.Way("process", unprotected=True)
+    assert all(way.user != "same" and not way.unprotected for way in found)
+    *_, last = ways("unprotected", isolation.LEVELS)
+    assert last == Way("process", unprotected=True)
 
 
 WITHOUT_LANDLOCK = """
@@ -155,7 +156,7 @@ def open_folder() -> Iterator[Path]:
 
 def test_without_landlock_programs_stay_apart_or_are_refused(open_folder: Path) -> None:
     """A copy of the package for a kernel without it: memory, environment and descriptors of others are closed."""
-    package = Path(box.__file__).parent
+    package = Path(str(atropos_code.__file__)).parent
     shutil.copytree(package, open_folder / "atropos_code", ignore=shutil.ignore_patterns("__pycache__"))
     file = open_folder / "atropos_code" / "inside" / "landlock.py"
     text = file.read_text()

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from atropos_code import plugin
-from atropos_code.box import clean_environment
 from atropos_code.errors import SandboxError
 from atropos_code.isolation import detect
 from atropos_code.outcomes import Limits
 from atropos_code.sandbox import Sandbox, shared_sandbox
 
+from atropos_cli.isolation.shutin import clean_environment
 from atropos_cli.sdk import AtroposError
 
 ENDINGS = (
@@ -131,7 +131,7 @@ def test_many_threads_share_one_sandbox() -> None:
     with Sandbox(workers=3) as box, ThreadPoolExecutor(12) as pool:
         results = list(pool.map(lambda n: box.run(f"print({n})").stdout, range(60)))
         assert results == [f"{n}\n" for n in range(60)]
-        assert sum(len(idle) for idle in box._idle.values()) <= 3
+        assert sum(len(idle) for idle in box._pool._idle.values()) <= 3
 
 
 async def test_async_runs_leave_the_loop_free() -> None:
@@ -154,7 +154,7 @@ async def test_async_runs_leave_the_loop_free() -> None:
 def test_a_sandbox_survives_the_death_of_its_boxes() -> None:
     with Sandbox(workers=1) as box:
         assert box.run("print(1)").ran
-        for idle in box._idle.values():
+        for idle in box._pool._idle.values():
             for one in idle:
                 os.kill(one.pid, 9)
         assert box.run("print(2)").stdout == "2\n"
@@ -163,7 +163,7 @@ def test_a_sandbox_survives_the_death_of_its_boxes() -> None:
 def test_a_box_that_dies_during_a_run_is_replaced() -> None:
     with Sandbox(workers=1) as box:
         box.run("pass")
-        pid = next(iter(box._idle.values()))[0].pid
+        pid = next(iter(box._pool._idle.values()))[0].pid
         threading.Timer(0.3, os.kill, (pid, 9)).start()
         assert box.run("import time; time.sleep(0.6); print(3)").stdout == "3\n"
 

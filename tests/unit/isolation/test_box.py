@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.isolation import serve
 from atropos_cli.isolation.command import bubblewrap_command, readable_paths
+from atropos_cli.isolation.inside import watch
+from atropos_cli.isolation.shutin import FILES
 from atropos_cli.isolation.spec import (
     HINT,
     WorkerCrashed,
@@ -61,8 +63,10 @@ def ask(worker: IsolatedWorker, do: str, **fields: Any) -> Any:
 def test_nobody_inside_is_the_machines_root(worker: IsolatedWorker) -> None:
     """As the machine sees it: every process that belongs to the worker once it has started."""
     ask(worker, "echo", text="x")
-    assert worker._process is not None
-    inside = worker._process._inside or worker.pid
+    assert worker.pid is not None
+    proc = os.open("/proc", os.O_RDONLY)
+    inside = [*watch.tree(proc, worker.pid), worker.pid][0]
+    os.close(proc)
     status = Path(f"/proc/{inside}/status").read_text().splitlines()
     (ids,) = (line.split()[1:] for line in status if line.startswith("Uid:"))
     assert "0" not in ids
@@ -171,9 +175,12 @@ def test_a_level_below_the_best_is_not_taken_from_a_file() -> None:
     assert stored_isolation("unprotected") == "auto"
 
 
-def test_the_files_that_run_inside_need_nothing_of_the_package() -> None:
-    for path in serve.FILES:
-        assert "atropos_cli" not in Path(path).read_text()
+def test_the_files_that_run_inside_need_nothing_else_of_the_package() -> None:
+    files = [path for name in FILES for path in (Path(name).rglob("*.py") if Path(name).is_dir() else [Path(name)])]
+    assert len(files) > 8
+    for path in files:
+        names = set(re.findall(r"^ *(?:from|import) (atropos_cli[\w.]*)", path.read_text(), re.MULTILINE))
+        assert names <= {f"atropos_cli.isolation{end}" for end in ("", ".child", ".inside")}, path
 
 
 def test_root_changes_its_user_without_a_namespace_that_would_map_it() -> None:
@@ -188,12 +195,10 @@ def test_root_changes_its_user_without_a_namespace_that_would_map_it() -> None:
 def test_without_landlock_and_namespaces_an_ordinary_user_is_refused() -> None:
     """In a process of its own: what it gives up is for good."""
     program = (
-        "import importlib.util, sys\n"
-        "spec = importlib.util.spec_from_file_location('confine', sys.argv[1])\n"
-        "confine = importlib.util.module_from_spec(spec); spec.loader.exec_module(confine)\n"
-        "confine._landlock_version = lambda: 0\n"
-        "confine._NEWUSER = 0xFFFFFFFF\n"
+        "from atropos_cli.isolation.inside import confine, landlock, linux\n"
+        "landlock.version = lambda: 0\n"
+        "linux.NEWUSER = 0xFFFFFFFF\n"
         "print(confine.apart_from_others(['/usr'], ['/tmp'], False), confine.apart_from_others([], [], True))"
     )
-    run = subprocess.run([sys.executable, "-c", program, serve.FILES[1]], capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True"]

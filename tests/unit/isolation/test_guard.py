@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.isolation.guard import why_not
+from atropos_cli.isolation.inside.guard import why_not
 from atropos_cli.isolation.spec import WorkerError, WorkerSpec
 from atropos_cli.isolation.worker import IsolatedWorker
 

@@ -157,7 +157,7 @@ class X(Launcher):
         (
             "launcher",
             LAUNCHER.format("LauncherCapabilities(submit=False)"),
-            ["neither submit jobs nor carry out shards"],
+            ["neither submit jobs nor run shards"],
         ),
         ("writer", "X = None", ["subclass of Writer"]),
     ],

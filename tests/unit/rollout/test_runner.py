@@ -244,7 +244,7 @@ def test_the_breaker_pauses_probes_and_goes_on(bench: Bench) -> None:
             FakeBackend.last.alive = False
             asyncio.get_running_loop().call_later(0.6, revive)
         if state["down"]:
-            raise ServerUnavailable("nobody listens at 127.0.0.1:1", address="127.0.0.1:1")
+            raise ServerUnavailable("no server listens at 127.0.0.1:1", address="127.0.0.1:1")
         return right(request)
 
     def revive() -> None:
@@ -292,12 +292,12 @@ def test_a_dead_server_ends_the_run_resumably(bench: Bench) -> None:
     def answer(request: Any) -> Any:
         if len(FakeBackend.last.requests) > 2:
             FakeBackend.last.alive = False
-            raise ServerUnavailable("nobody listens at 127.0.0.1:1")
+            raise ServerUnavailable("no server listens at 127.0.0.1:1")
         return right(request)
 
     bench.answer(answer)
     began = time.monotonic()
-    with pytest.raises(ServerUnavailable, match="nobody listens") as caught:
+    with pytest.raises(ServerUnavailable, match="no server listens") as caught:
         bench.run(bench.plan(limit=50, execution={"workers": 1, "max_wait": 1.0}))
     assert time.monotonic() - began < 20
     assert "--resume" in (caught.value.hint or "")
@@ -648,7 +648,7 @@ def test_a_server_that_starts_late_is_waited_for(bench: Bench) -> None:
     async def late(self: Any, **options: Any) -> None:
         tries.append(1)
         if len(tries) < 3:
-            raise ServerUnavailable("nobody listens at 127.0.0.1:1")
+            raise ServerUnavailable("no server listens at 127.0.0.1:1")
         await original(self, **options)
 
     bench.backend.open = late  # type: ignore[method-assign]

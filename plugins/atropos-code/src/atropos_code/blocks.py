@@ -69,7 +69,7 @@ _MOST_CUTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """language: in lower case, "" where none is named. output: what stands before it says that it is output."""
+    """language: in lower case, "" where none is named. output: the text before it says that it is output."""
 
     language: str
     content: str
@@ -201,7 +201,7 @@ def is_transcript(content: str) -> bool:
 
 
 def wrapped(text: str) -> list[Block]:
-    """Code outside of fences that stands between other marks, or in JSON; only what Python can read."""
+    """Code outside of fences, between other marks, or in JSON; only what Python can read."""
     _, outside = _fenced(text)
     if len(outside) > MOST_CHARACTERS:
         return []

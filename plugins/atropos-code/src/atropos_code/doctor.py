@@ -11,7 +11,7 @@ NAME = "code sandbox"
 
 
 def checks() -> list[Check]:
-    """One line for the level, and one that tells what is missing when it is not a strong one."""
+    """One line for the level, and one that names what is missing when it is not a strong one."""
     try:
         isolation = detect()
     except (SandboxError, OSError) as error:

@@ -29,7 +29,7 @@ def extract_code(text: str, *, names: Sequence[str] = (), done_marker: bool = Fa
     example, a test or the output behind it changes nothing; without such a block the name is looked for in other marks
     around code, and in bare lines. Without names the last block marked as Python counts, else the last one without a
     language. What the chosen blocks need and an earlier block defines is put before them.
-    done_marker: the layout of base models, where the code stands between [BEGIN] (may be part of the prompt) and
+    done_marker: the layout of base models, where the code is between [BEGIN] (may be part of the prompt) and
     [DONE]; tried when there is no block.
     """
     return _extract(text, tuple(names), done_marker)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from atropos_cli.sdk.isolation import is_machine_root, own_user_id
-from atropos_code.box import Box, BoxLost, Mode, Way, memory_files, private_folder
+from atropos_cli.sdk.isolation import Box, Level, Way, WorkerError, memory_files, private_folder, ways
 from atropos_code.errors import SandboxError
+from atropos_code.inside import landlock
 
-LEVELS: tuple[Mode, ...] = ("namespaces", "bubblewrap", "process")
+LEVELS: tuple[Level, ...] = ("namespaces", "bubblewrap", "process")
 CHOICES = ("auto", *LEVELS, "unprotected")
+ROLES = Path(landlock.__file__).with_name("roles.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,14 @@ class Isolation:
     tried: tuple[str, ...] = ()
 
     @property
-    def level(self) -> Mode:
+    def level(self) -> Level:
         """How, in one word."""
-        return self.way.mode
+        return self.way.level
 
     @property
     def own_user(self) -> bool:
-        """Programs have a user id that nobody else has."""
-        return self.way.own_user
+        """Programs have a user id of their own."""
+        return self.way.user != "same"
 
     @property
     def strong(self) -> bool:
@@ -56,8 +57,8 @@ class Isolation:
         return not self.own_user and (self.level == "process" or not recent)
 
     def make_box(self, hash_seed: int) -> Box:
-        """A new box of this level; not waited for."""
-        return Box(self.way, hash_seed=hash_seed, uid=own_user_id() if self.own_user else None)
+        """A new box of this level; not waited for. Raises OSError."""
+        return Box(self.way, hash_seed=hash_seed, roles=ROLES, use_landlock=landlock.version() > 0)
 
     def describe(self) -> str:
         """One line for people."""
@@ -77,11 +78,11 @@ def detect(wanted: str = "auto") -> Isolation:
     if wanted not in CHOICES:
         raise SandboxError(f"unknown isolation {wanted!r}", hint=f"one of: {', '.join(CHOICES)}")
     tried: list[str] = []
-    for way in _ways(wanted):
+    for way in ways(wanted, LEVELS):
         try:
             features = _features(Isolation(way))
-        except (SandboxError, OSError) as error:
-            tried.append(f"{way.mode}: {error}")
+        except (WorkerError, OSError) as error:
+            tried.append(f"{way.level}: {error}")
             continue
         return Isolation(way, features, tuple(tried))
     raise SandboxError(
@@ -90,20 +91,6 @@ def detect(wanted: str = "auto") -> Isolation:
         "others read the installation of Python; "
         "--isolation unprotected, an option of environments, accepts that programs can reach what this user can",
     )
-
-
-def _ways(wanted: str) -> Iterator[Way]:
-    """Best first. Root's own user id is no way: the kernel lets it change the machine, whatever the box."""
-    root = is_machine_root()
-    for level in LEVELS:
-        if wanted not in ("auto", level) and (wanted, level) != ("unprotected", "process"):
-            continue
-        # Starting as another user works where everybody may read the installation of Python.
-        yield Way(level, own_user=root)
-        if root and level == "bubblewrap":
-            yield Way(level, own_user=True, changes_user=True)
-    if wanted == "unprotected":
-        yield Way("process", unprotected=True)
 
 
 def _features(isolation: Isolation) -> tuple[str, ...]:
@@ -122,14 +109,12 @@ def _features(isolation: Isolation) -> tuple[str, ...]:
             "stderr": b"",
         }
         with memory_files(files) as fds, private_folder(box) as folder:
-            box.send("program", limits, fds, folder)
+            box.send(fds, limits, folder=folder)
             answer = box.answer(10.0)
             written = os.pread(fds["stdout"], 10, 0)
             if written != b"42\n":
                 reason = os.pread(fds["stderr"], 2000, 0).decode("utf-8", "replace").strip().rpartition("\n")[2]
-                raise SandboxError(f"a test program failed: {reason or answer}")
+                raise WorkerError(f"a test program failed: {reason or answer}")
         return box.features
-    except BoxLost as error:
-        raise SandboxError(str(error)) from None
     finally:
         box.close()

@@ -77,7 +77,7 @@ def _number(task: Task, options: dict[str, Any], key: str, usual: float) -> floa
 
 
 def code_of(task: Task, reply: str) -> str:
-    """The code in a reply to the task, as it stands there; empty when there is none."""
+    """The code in a reply to the task, unchanged; empty when there is none."""
     return extract_code(reply, names=_names(task), done_marker=task.info.get("layout") == "plain")
 
 
@@ -90,8 +90,8 @@ def _names(task: Task) -> list[str]:
 def program_of(task: Task, reply: str) -> str:
     """The whole program that a reply to the task means: its code, with what the task puts before it.
 
-    info["prefix"] (imports and helpers that the prompt showed) stands before code that defines what is
-    asked for; before anything else stands info["stem"], the beginning of the function, if there is one.
+    info["prefix"] (imports and helpers that the prompt showed) precedes code that defines what is
+    asked for; other code is preceded by info["stem"], the beginning of the function, if there is one.
     """
     code = code_of(task, reply)
     if not code.strip():

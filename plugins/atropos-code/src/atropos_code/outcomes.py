@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 RUN_S = 5.0
 TESTS_S = 10.0
-"""Wall-clock seconds for a program, and for a program with its tests, where nobody says otherwise."""
+"""Wall-clock seconds for a program, and for a program with its tests, where nothing else is set."""
 
 Outcome = Literal["ran_with_output", "ran_without_output", "syntax_error", "runtime_error", "timeout", "no_code"]
 REWARDS: dict[Outcome, float] = {

@@ -31,7 +31,7 @@ def learnability(solved: list[bool]) -> float:
     """Another reward of the proposer: 1 - mean solve rate when that is strictly between 0 and 1, else 0.
 
     It values programs that some predictions get right and some wrong (Absolute Zero, arXiv 2505.03335),
-    where the plain rule teaches a proposer to write what nobody can predict.
+    where the plain rule teaches a proposer to write unpredictable programs.
     """
     rate = sum(solved) / len(solved) if solved else 0.0
     return 1.0 - rate if 0.0 < rate < 1.0 else 0.0

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The objects of a JSON array or of JSON lines, gzipped or not. Raises DataError that tells the place."""
+    """The objects of a JSON array or of JSON lines, gzipped or not. Raises DataError that names the place."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
@@ -31,10 +31,10 @@ def read_rows(path: Path) -> list[Row]:
         try:
             rows += json.loads(part) if whole else [json.loads(part)] if part.strip() else []
         except ValueError as error:
-            raise DataError(f"{path}{'' if whole else f' line {number}'} is no JSON: {error}") from None
+            raise DataError(f"{path}{'' if whole else f' line {number}'} is not JSON: {error}") from None
     bad = next((index for index, row in enumerate(rows) if not isinstance(row, dict)), None)
     if bad is not None:
-        raise DataError(f"{path}: row {bad + 1} is no object")
+        raise DataError(f"{path}: row {bad + 1} is not an object")
     return rows
 
 
@@ -75,7 +75,7 @@ def names_needed(tests: Iterable[str], gold: str, known: Iterable[str]) -> list[
     """The names in the tests that the program has to define, in the order of their use.
 
     With a gold program: those that it defines at its top level, built-in names among them. Without
-    one: those that are no built-ins and that neither the tests nor `known` (imports, set-up) define.
+    one: those that are not built-ins and that neither the tests nor `known` (imports, set-up) define.
     """
     used: list[str] = []
     defined: set[str] = set()

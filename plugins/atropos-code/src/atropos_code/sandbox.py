@@ -1,4 +1,4 @@
-"""Run Python programs that nobody trusts: no network, a read-only view of the system, limits, no trace left.
+"""Run untrusted Python programs: no network, a read-only view of the system, limits, no trace left.
 
     with Sandbox() as sandbox:
         result = sandbox.run("print(6 * 7)")          # result.outcome == "ran_with_output", result.reward == 1.0
@@ -17,12 +17,12 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from atropos_code.box import Box, BoxLost, contents, memory_files, private_folder
+from atropos_cli.sdk.isolation import BoxClosed, BoxPool, WorkerError, memory_files, private_folder
 from atropos_code.errors import SandboxError
 from atropos_code.isolation import Isolation, detect
 from atropos_code.outcomes import TESTS_S, Limits, Outcome, RunResult, classify
@@ -33,7 +33,7 @@ __all__ = ["Isolation", "Limits", "Outcome", "RunResult", "Sandbox", "SandboxErr
 T = TypeVar("T")
 
 KEPT_OF_STDERR = 4000
-TRIES = 3
+CLOSED = "the sandbox is closed"
 
 
 class Sandbox:
@@ -43,7 +43,7 @@ class Sandbox:
         self.workers = workers or max(2, len(os.sched_getaffinity(0)))
         self._wanted = isolation
         self._isolation: Isolation | None = None
-        self._idle: dict[int, list[Box]] = {}
+        self._pool = BoxPool(lambda hash_seed: self.isolation.make_box(hash_seed))
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(self.workers)
         self._threads: ThreadPoolExecutor | None = None
@@ -64,16 +64,14 @@ class Sandbox:
         limits = limits or Limits()
         if not code.strip():
             return RunResult("no_code")
-        with self._slots:
-            return self._again(lambda: self._run(code, stdin, limits, hash_seed))
+        return self._in_box(lambda: self._run(code, stdin, limits, hash_seed))
 
     def test(self, code: str, suite: Suite, *, limits: Limits | None = None) -> TestResult:
         """Run the tests of a suite against the functions of a program; see `suite`."""
         limits = limits or Limits(timeout_s=TESTS_S)
         if not code.strip():
             return TestResult.of_failure(suite, "no_code", "the reply holds no code")
-        with self._slots:
-            return self._again(lambda: self._test(code, suite, limits))
+        return self._in_box(lambda: self._test(code, suite, limits))
 
     async def run_async(
         self, code: str, *, stdin: str = "", limits: Limits | None = None, hash_seed: int = 0
@@ -92,11 +90,7 @@ class Sandbox:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=True, cancel_futures=True)
-        with self._lock:
-            boxes = [box for idle in self._idle.values() for box in idle]
-            self._idle.clear()
-        for box in boxes:
-            box.close()
+        self._pool.close()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -106,89 +100,47 @@ class Sandbox:
 
     # -- runs
 
-    def _again(self, attempt: Callable[[], T]) -> T:
-        """A box that is lost says nothing about the program, unless it is lost every time."""
-        for _ in range(TRIES - 1):
+    def _in_box(self, job: Callable[[], T]) -> T:
+        with self._slots:
             try:
-                return attempt()
-            except BoxLost:
-                continue
-        try:
-            return attempt()
-        except BoxLost as error:
-            raise SandboxError(f"the sandbox lost its process {TRIES} times: {error}") from None
+                return self._pool.again(job)
+            except BoxClosed:
+                raise SandboxError(CLOSED) from None
+            except (WorkerError, OSError) as error:
+                raise SandboxError(f"no sandbox: {error}") from None
 
     def _run(self, code: str, stdin: str, limits: Limits, hash_seed: int) -> RunResult:
         files = {"payload": _source(code), "stdin": stdin.encode("utf-8", "replace"), "stdout": b"", "stderr": b""}
-        box = self._take(hash_seed)
-        try:
-            with memory_files(files) as fds, private_folder(box) as folder:
-                box.send("program", self._limits(limits), fds, folder)
-                answer = box.answer(limits.timeout_s)
-                stdout, size = contents(fds["stdout"], limits.output_kb << 10)
-                return classify(answer, stdout, size > limits.output_kb << 10, _tail(fds["stderr"]))
-        finally:
-            self._give(box)
+        with self._pool.lease(hash_seed=hash_seed) as (box,), memory_files(files) as fds, private_folder(box) as folder:
+            box.send(fds, self._limits(limits), folder=folder)
+            answer = box.answer(limits.timeout_s)
+            size = os.fstat(fds["stdout"]).st_size
+            stdout = os.pread(fds["stdout"], limits.output_kb << 10, 0)
+            return classify(answer, stdout, size > limits.output_kb << 10, _tail(fds["stderr"]))
 
     def _test(self, code: str, suite: Suite, limits: Limits) -> TestResult:
         nonce = secrets.token_hex(16)
         ours = {"payload": suite.payload(nonce), "stdin": b"", "stdout": b"", "stderr": b"", "verdict": b""}
         theirs = {"payload": _source(code), "stdin": b"", "stdout": b"", "stderr": b""}
-        judge, candidate = self._take(0, 2)
-        links = socket.socketpair()
-        try:
-            with (
-                memory_files(ours) as judge_fds, memory_files(theirs) as program_fds,
-                private_folder(judge) as judge_folder, private_folder(candidate) as folder,
-            ):  # fmt: skip
-                # The judge outlives the program a little, to say which tests it was too slow for.
-                patient = replace(limits, timeout_s=limits.timeout_s + 1.0)
-                judge.send("tests", self._limits(patient), {**judge_fds, "link": links[0].fileno()}, judge_folder)
-                candidate.send("solution", self._limits(limits), {**program_fds, "link": links[1].fileno()}, folder)
-                for link in links:
-                    link.close()
-                judge.answer(patient.timeout_s)
-                candidate.stop()
-                answer = candidate.answer(limits.timeout_s)
-                verdict, _ = contents(judge_fds["verdict"], 1 << 24)
-                stderr = _tail(program_fds["stderr"])
-                run = classify(answer, b"", False, stderr)
-                return verdicts(suite, nonce, verdict, run)
-        finally:
+        with (
+            self._pool.lease(2) as (judge, candidate), _links() as links,
+            memory_files(ours) as judge_fds, memory_files(theirs) as program_fds,
+            private_folder(judge) as judge_folder, private_folder(candidate) as folder,
+        ):  # fmt: skip
+            # The judge outlives the program a little, to say which tests it was too slow for.
+            patient = replace(limits, timeout_s=limits.timeout_s + 1.0)
+            files = {**judge_fds, "link": links[0].fileno()}
+            judge.send(files, self._limits(patient), folder=judge_folder, role="tests", trusted=True)
+            files = {**program_fds, "link": links[1].fileno()}
+            candidate.send(files, self._limits(limits), folder=folder, role="solution")
             for link in links:
                 link.close()
-            self._give(judge)
-            self._give(candidate)
-
-    # -- boxes
-
-    def _take(self, hash_seed: int, count: int = 1) -> Any:
-        """One idle or new box, or several."""
-        isolation = self.isolation
-        taken: list[Box] = []
-        for _ in range(count):
-            with self._lock:
-                if self._closed:
-                    raise SandboxError("the sandbox is closed")
-                idle = self._idle.setdefault(hash_seed, [])
-                box = idle.pop() if idle else None
-            box = box or isolation.make_box(hash_seed)
-            box.wait_ready()
-            taken.append(box)
-        return taken[0] if count == 1 else taken
-
-    def _give(self, box: Box) -> None:
-        if box.single_use and not self._closed:
-            # Start the next one now: it is ready by the time it is asked for.
-            fresh = self.isolation.make_box(box.hash_seed)
-            box.close()
-            box = fresh
-        if not box.lost:
-            with self._lock:
-                if not self._closed:
-                    self._idle.setdefault(box.hash_seed, []).append(box)
-                    return
-        box.close()
+            judge.answer(patient.timeout_s)
+            candidate.stop()
+            answer = candidate.answer(limits.timeout_s)
+            verdict = os.pread(judge_fds["verdict"], 1 << 24, 0)
+            run = classify(answer, b"", False, _tail(program_fds["stderr"]))
+            return verdicts(suite, nonce, verdict, run)
 
     def _limits(self, limits: Limits) -> dict[str, Any]:
         fields = {name: getattr(limits, name) for name in Limits.__slots__}
@@ -201,11 +153,22 @@ class Sandbox:
     async def _in_thread(self, function: Callable[[], T]) -> T:
         with self._lock:
             if self._closed:
-                raise SandboxError("the sandbox is closed")
+                raise SandboxError(CLOSED)
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="atropos-code")
             threads = self._threads
         return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+
+@contextlib.contextmanager
+def _links() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The two ends of a connection between two boxes."""
+    links = socket.socketpair()
+    try:
+        yield links
+    finally:
+        for link in links:
+            link.close()
 
 
 def _source(code: str) -> bytes:

@@ -33,7 +33,7 @@ def parsed(code: str) -> ast.Module | None:
 
 
 def first_error(code: str) -> int | None:
-    """The line of the first syntax error, the first line where none is told; None when Python can read it."""
+    """The line of the first syntax error, the first line where none is given; None when Python can read it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -64,7 +64,7 @@ class TestedConfig(SandboxConfig):
 
 
 def sandbox_info(config: SandboxConfig) -> JsonDict:
-    """The options as they stand in a task."""
+    """The options as a task holds them."""
     level = accept_isolation(config.isolation)
     return {"timeout_s": config.timeout_s, "memory_mb": config.memory_mb, "isolation": level}
 

@@ -66,7 +66,7 @@ def test_hostile_program(level: Sandbox, name: str) -> None:
     marker = "m" + uuid.uuid4().hex
     code, expected = PROGRAMS[name]
     code = code.replace("{marker}", marker).replace("{{", "{").replace("}}", "}")
-    boxes = {box.pid for idle in level._idle.values() for box in idle}
+    boxes = {box.pid for idle in level._pool._idle.values() for box in idle}
     before = descendants()
     result = level.run(code, limits=LIMITS)
     assert result.outcome in expected, result
@@ -79,7 +79,7 @@ def test_hostile_program(level: Sandbox, name: str) -> None:
         time.sleep(0.05)
     assert not marked_processes(marker)
     # Boxes are ours; anything else below us is a leak.
-    boxes |= {box.pid for idle in level._idle.values() for box in idle}
+    boxes |= {box.pid for idle in level._pool._idle.values() for box in idle}
     strays = descendants() - before - boxes
     if level.isolation.level == "bubblewrap":
         strays -= {pid for box in boxes for pid in _below(box)}

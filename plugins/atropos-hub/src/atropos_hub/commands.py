@@ -98,7 +98,7 @@ def _splits(paths: list[Path], splits: list[str]) -> dict[str, list[Path]]:
 
 
 def _card_of(sources: list[Source]) -> dict[str, Any]:
-    """A card for what has none: a run's groups, or a file of somebody else's."""
+    """A card for rows without one: a run's groups, or a file of somebody else's."""
     is_run = any(source.run is not None for source in sources)
     rows = sum(_rows(source) for source in sources)
     return {

@@ -261,5 +261,5 @@ def _standing(pipeline: Pipeline, states: Sequence[tuple[str, str]], *, waiting:
 
 
 def _as_exit_code(code: int) -> ExitCode:
-    """A step's exit code as ours; what is none of them (a signal, a plugin's own) is a failure."""
+    """A step's exit code as ours; any other one (a signal, a plugin's own) is a failure."""
     return ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED

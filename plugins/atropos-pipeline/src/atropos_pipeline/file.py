@@ -55,7 +55,7 @@ def _problem(file: ConfigFile, key: Sequence[str], text: str) -> Problem:
 
 
 def _known_keys(key: tuple[str, ...]) -> list[str] | None:
-    """The keys that may stand where this one does; None where any may."""
+    """The keys that are allowed in this one's place; None where any may."""
     if len(key) == 1:
         return list(PipelineFile.model_fields)
     if len(key) == 3 and key[0] == "steps":

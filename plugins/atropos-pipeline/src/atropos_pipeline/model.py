@@ -117,7 +117,7 @@ class Place(Frozen):
 
 
 def problems_of(file: PipelineFile, commands: Iterable[str]) -> list[tuple[Path, str]]:
-    """(key, what is wrong) of every mistake that the types cannot see. `commands`: those a step may be."""
+    """(key, message) of every mistake that the types cannot see. `commands`: those a step may be."""
     known, steps = list(commands), list(file.steps)
     found: list[tuple[Path, str]] = []
     variables: list[tuple[Path, dict[str, str]]] = [((), file.env)]
@@ -177,7 +177,7 @@ def resolve(file: PipelineFile, place: Place) -> Pipeline:
 
 
 def replaced(text: str, words: Mapping[str, str]) -> str:
-    """The text with its placeholders replaced, in one pass: what is put in is not looked at again."""
+    """The text with its placeholders replaced, in one pass: replacements are not looked at again."""
 
     def value(match: re.Match[str]) -> str:
         return f"{{{match['literal']}}}" if match["literal"] is not None else words[match["word"]]

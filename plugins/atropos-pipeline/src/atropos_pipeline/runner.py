@@ -149,7 +149,7 @@ def _check_before(pipeline: Pipeline, step: ReadyStep) -> None:
 
 
 def _with_flags(step: ReadyStep, *, anew: bool, begun: bool) -> tuple[str, ...]:
-    """The command, told to go on or to begin anew where something is there already."""
+    """The command with --resume or --overwrite, where an earlier attempt left an output."""
     name, *rest = step.command
     end = rest.index("--") if "--" in rest else len(rest)
     flag = None

@@ -1,4 +1,4 @@
-"""Trackers: Weights & Biases and TensorBoard. This module is what atropos loads; it names what is here."""
+"""Trackers: Weights & Biases and TensorBoard. atropos loads this module first: it names the rest."""
 
 from __future__ import annotations
 

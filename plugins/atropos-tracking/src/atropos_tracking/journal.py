@@ -1,4 +1,4 @@
-"""The experiment journal: what was trained and evaluated below a folder, when, from which code, with what result."""
+"""The experiment journal: the trainings and evaluations below a folder, with their dates, commits and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal as a Markdown page that a person writes into as well: only what stands between its marks is made anew.
+"""The journal as a Markdown page that a person writes into as well: only the parts between its marks are made anew.
 
 <!-- written by atropos journal -->
 <!-- journal table begins 1c2b3a 99d0e1 -->      the key of the part, and a hash of each line that was generated
@@ -35,7 +35,7 @@ _UNMARKED = re.compile(r"\||# Runs in |\d+ runs?\.$|## .*: checkpoints evaluated
 
 @dataclass
 class _Part:
-    """A generated part, and what a person wrote in it and below it. key None: what stands above all parts."""
+    """A generated part, and a person's lines in it and below it. key None: the lines above all parts."""
 
     key: str | None
     lines: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ def _parts(text: str) -> list[_Part]:
 
 
 def _merged(old: Sequence[_Part], fresh: Mapping[str, list[str]]) -> list[_Part]:
-    """The old parts in their order with what they hold now; new ones behind those that they follow.
+    """The old parts in their order, brought up to date; new ones behind those that they follow.
 
     A part of a run that is gone stays as it was if somebody wrote something there.
     """

@@ -4,7 +4,7 @@ train, options, settings     the command: flags of a method, merged settings, ho
 build, stored                the plan of a training, and a stored one executed elsewhere
 run, processes, ranks        one training from start to end, on one process or several
 session, answers, order, overlap, suites   what a trainer is given: groups, rows, rewards, evaluations
-recording, health, watching, progress      what is recorded of it and shown
+recording, health, watching, progress      its records, and its progress on the screen
 """
 
 from __future__ import annotations

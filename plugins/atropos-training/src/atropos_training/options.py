@@ -20,13 +20,13 @@ from atropos_cli.sdk.planning import (
     makes_plan,
     named,
     pick_backend,
+    resolve_settings,
     reward_buckets,
     reward_flags,
     role_buckets,
     role_flags,
     settings_bucket,
     settings_command,
-    settle,
 )
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
@@ -106,7 +106,7 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
-        resolved = settle(buckets, given.get("config"), entries_of(flags, given), preset)
+        resolved = resolve_settings(buckets, given.get("config"), entries_of(flags, given), preset)
         if preset is not None:
             session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
         return action(TrainChosen(session, method, resolved), **own)

@@ -1,4 +1,4 @@
-"""How training looks while it goes on, and what it came to."""
+"""How training looks while it goes on, and its result."""
 
 from __future__ import annotations
 

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 from typer.main import get_group
 
 from atropos_cli.sdk import UsageError
-from atropos_cli.sdk.commands import ExitCode, JsonOption, Session, end, session_of, shell
-from atropos_cli.sdk.planning import (
+from atropos_cli.sdk.commands import (
     ConfigOption,
+    ExitCode,
+    JsonOption,
+    Session,
+    default_run_folder,
+    end,
+    session_of,
+    shell,
+)
+from atropos_cli.sdk.planning import (
     Group,
     PlannedRun,
     StoredRun,
-    default_run_folder,
     flattened,
     makes_plan,
     new_app,
@@ -202,7 +209,7 @@ class TrainMethods(Group):
             formatter.write_dl(list(METHODS.items()))
 
     def showing(self, action: TrainAction) -> Any:
-        """The same methods with an action that shows what they would use, for `atropos config show train`."""
+        """The same methods with an action that shows their settings, for `atropos config show train`."""
         shows = type("_Shows", (_ShowMethods,), {"action": staticmethod(action)})
         shown = new_app(cls=shows, subcommand_metavar="[METHOD] [OPTIONS]")
         shown.callback()(_show)

@@ -1,4 +1,4 @@
-"""How a training tells what it is doing, without knowing who shows it."""
+"""How a training reports its progress, without knowing who shows it."""
 
 from __future__ import annotations
 

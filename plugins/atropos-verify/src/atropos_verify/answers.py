@@ -18,7 +18,7 @@ def number_reward(
 ) -> Reward:
     """1.0 when the final number is the gold number, else 0.0. Compared exactly.
 
-    strict: the answer must stand after "#### ", as in GSM8K; otherwise it is found by the rules in
+    strict: the answer must follow "#### ", as in GSM8K; otherwise it is found by the rules in
     `atropos_verify.extract`. tolerance: accept a difference of tolerance * max(1, |gold|).
     """
     if not 0 <= tolerance < 1:

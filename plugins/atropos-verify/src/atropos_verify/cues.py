@@ -74,7 +74,7 @@ QUALIFIED = re.compile(
     r"|(?<!\w)(?:if|whether|suppose|assume|assuming|unless|wenn|falls|ob|si|se|если)\s[^.,;:!?\n]{0,30}$",
     re.IGNORECASE,
 )
-"""What stands before a noun that then states nothing: "a wrong answer is", "if the answer is"."""
+"""The words before a noun that then states nothing: "a wrong answer is", "if the answer is"."""
 
 REVERSED_NOUNS = "answer|antwort|réponse|respuesta|risposta|resposta"
 REVERSED = re.compile(
@@ -151,7 +151,7 @@ FILLER = re.compile(
     r"|约|約|大约|大約|大概|就是|应该是|等于|およそ|ちょうど|—|–(?=\s))*+",
     re.IGNORECASE,
 )
-"""What may stand between a cue and what it states."""
+"""The words between a cue and its answer."""
 
 NEGATION = re.compile(
     r"(?:(?<!\w)(?:(?:is|are|was|can|could|does|do|did|would|should)n['’]t|cannot|not|never|neither"
@@ -163,7 +163,7 @@ POSTFIX = re.compile(
     r"(?P<not>[^。.\n]{1,40}?)\s*(?:(?:では|じゃ)(?:なく(?:て)?|ない|ありません)|[이가]?\s?아(?:니라|니다|닙니다"
     r"|니에요))[、,\s]*(?P<but>[^。\n]*)"
 )
-"""A denial that follows what it denies, with what stands instead: "8 de wa naku 7"."""
+"""A denial behind the denied answer, with the new one: "8 de wa naku 7"."""
 
 INSTEAD = re.compile(
     r"(?<!\w)(?:but|rather|instead|sondern|mais|sino|ma|mas|maar|а)(?!\w)(?!\s+(?:not|rather|nicht|pas|no)\b)[\s,:]*"
@@ -232,7 +232,7 @@ DESCRIPTION = re.compile(
     r"redondeada|corretta|ragionevole|correta|razoável|合理|正确|正確|正しい)(?![\w-])",
     re.IGNORECASE,
 )
-"""What tells something about an answer instead of stating it."""
+"""Words about an answer that do not state it."""
 
 EXPLAINS = re.compile(
     r"(?<!\s)[,;]?\s{1,8}(?:because|since|which(?!\s+(?:is|equals|gives|makes"

@@ -11,7 +11,7 @@ from atropos_cli.sdk import ConfigError, Reward, Rollout, Task
 def tags_in_order(text: str, tags: Sequence[str], *, strict: bool = True, prompt_opens: bool = False) -> bool:
     """True when each <tag>...</tag> occurs exactly once, in this order, not nested, and not empty.
 
-    strict: nothing but white space stands outside the blocks. prompt_opens: the chat template has
+    strict: only white space is outside the blocks. prompt_opens: the chat template has
     written the first opening tag, so that the text begins inside that block.
     """
     if prompt_opens and tags and f"<{tags[0]}>" not in text:

@@ -32,7 +32,7 @@ MOST_LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in a text, where it stands, its exact value, and one spelling for it."""
+    """A number in a text, its place, its exact value, and one spelling for it."""
 
     start: int
     end: int
@@ -74,7 +74,7 @@ def numbers(text: str) -> Iterator[Number]:
 
 
 def numbers_from_the_end(text: str, begin: int = 0) -> Iterator[Number]:
-    """The last numbers of a text, the last one first; what stands further up is looked at only when it is asked for."""
+    """The last numbers of a text, the last one first; earlier ones are read only when they are asked for."""
     end, width, seen = len(text), _TAIL, 0
     while end > begin and seen < MOST_LOOKED_AT:
         start = max(begin, end - width)

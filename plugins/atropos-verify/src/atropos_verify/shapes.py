@@ -51,7 +51,7 @@ def union_parts(text: str) -> list[str]:
 
 
 def relation_kind(text: str) -> bool:
-    """True when an inequality sign stands at the top level."""
+    """True when an inequality sign is at the top level."""
     return len(split_top(text, _RELATIONS)) > 1
 
 

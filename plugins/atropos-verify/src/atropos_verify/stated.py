@@ -103,7 +103,7 @@ def _marked(content: str, rule: str) -> Stated:
 
 
 def whole_number(content: str) -> Stated:
-    """The content as a number, if it is one as a whole; else as "other", as it stands."""
+    """The content as a number, if it is one as a whole; else as "other", unchanged."""
     body = clean(content) if len(content) <= 500 else ""
     parts = split_top(body, ("=", "\\approx"))
     if len(parts) > 1:

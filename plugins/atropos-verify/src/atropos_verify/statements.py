@@ -1,4 +1,4 @@
-"""The places of a reply that may state its answer, in the order in which they stand.
+"""The places of a reply that may state its answer, in their order.
 
 A place is a box, a "####" marker, an answer tag, what follows a cue ("the answer is"), or what follows the words that
 take such a place back ("wait, no:"). Whether a place holds a candidate is for its readers to say: numbers, mathematics,
@@ -73,8 +73,8 @@ _LINK = re.compile(
 class Place:
     """A place that may state the answer.
 
-    rule: boxed, marker, tag, anchor. start, end: where it stands. content: what it holds, white space stripped.
-    verb: it follows a verb, so that words about the answer may stand there as well. said: a sentence, or a line.
+    rule: boxed, marker, tag, anchor. start, end: its place. content: its text, white space stripped.
+    verb: it follows a verb, so that words about the answer are allowed there as well. said: a sentence, or a line.
     weak: it counts only when no other place does. broken: a box that was never closed. denied: "the answer is not".
     correction: it takes back what was stated before; without such a statement it is none.
     """
@@ -266,8 +266,8 @@ def _listed(text: str, begin: int) -> tuple[str, int]:
 class Stated:
     """What a reader finds in a place.
 
-    kind: one, none (go on looking), weak (counts when there is nothing else), denied, several (no answer), or other
-    (an answer of another kind). text: as it stands. key: equal for equal candidates.
+    kind: one, none (keep looking), weak (counts when there is nothing else), denied, several (no answer), or other
+    (an answer of another kind). text: unchanged. key: equal for equal candidates.
     """
 
     kind: str
@@ -362,7 +362,7 @@ def negated(content: str, read: Callable[[str], Stated]) -> Stated | None:
 
 
 def guessed(text: str, start: int) -> bool:
-    """Is what stands there only a guess, in a reply that says beside it that it knows no answer?"""
+    """Is the text there only a guess, in a reply that says beside it that it knows no answer?"""
     around = text[max(0, start - 200) : start + 120]
     if UNSURE.search(around) is None:
         return False
@@ -371,11 +371,11 @@ def guessed(text: str, start: int) -> bool:
 
 
 def describes(content: str) -> bool:
-    """True for words that tell something about an answer instead of stating it."""
+    """True for words that say something about an answer instead of stating it."""
     return DESCRIPTION.match(FILLER.sub("", content, count=1) if content else content) is not None
 
 
 def after_filler(content: str) -> str:
-    """What is stated, without the words and marks that may stand before it."""
+    """What is stated, without the words and marks that may precede it."""
     match = FILLER.match(content)
     return content[match.end() :] if match is not None else content

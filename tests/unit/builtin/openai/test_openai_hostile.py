@@ -316,7 +316,7 @@ async def test_a_proxy_gets_its_password_and_the_server_does_not(behind: Callabl
 
 async def test_a_proxy_that_is_not_there_and_one_of_another_kind(behind: Callable[[str], None]) -> None:
     behind("http://127.0.0.1:9")
-    with pytest.raises(ServerUnavailable, match=r"nobody listens at the proxy http://127\.0\.0\.1:9") as caught:
+    with pytest.raises(ServerUnavailable, match=r"no server listens at the proxy http://127\.0\.0\.1:9") as caught:
         await ask("http://gpu-7.invalid:8000")
     assert "no_proxy=gpu-7.invalid" in str(caught.value.hint)
     behind("socks5://user:s3cretword@127.0.0.1:9")

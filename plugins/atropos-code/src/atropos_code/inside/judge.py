@@ -144,7 +144,7 @@ class Remote:
     def __len__(self) -> int:
         size = self._link.ask("len", self._number)
         if type(size) is not int:
-            raise TypeError("the length is no integer")
+            raise TypeError("the length is not an integer")
         return size
 
     def __bool__(self) -> bool:
@@ -201,7 +201,7 @@ def _stub(name: str) -> Callable[..., Any]:
     return missing
 
 
-def run(suite: dict[str, Any], link: int, verdict: int) -> None:
+def run(suite: dict[str, Any], channel: Channel, verdict: int) -> None:
     """Run a suite and write one line of JSON a test: {"nonce", "stage", "passed", "error": [type, text] | null}.
 
     stage: "load" when the program did not get as far as its functions, "prepare" when what the task
@@ -214,7 +214,6 @@ def run(suite: dict[str, Any], link: int, verdict: int) -> None:
         line = {"nonce": suite["nonce"], "stage": stage, "passed": passed, "error": described}
         os.write(verdict, json.dumps(line).encode() + b"\n")
 
-    channel = Channel(link)
     try:
         loaded = channel.receive()
         if loaded.get("loaded") is not True:

@@ -134,9 +134,8 @@ def describe(error: BaseException) -> list[str]:
     return [type(error).__name__, bases[0] if bases else "Exception", text]
 
 
-def serve(code: types.CodeType, namespace: dict[str, Any], link: int) -> NoReturn:
+def serve(code: types.CodeType, namespace: dict[str, Any], channel: Channel) -> NoReturn:
     """Run the program's module, say how that went, and answer calls to the end of the process."""
-    channel = Channel(link)
     try:
         try:
             exec(code, namespace)  # noqa: S102 - this is what the sandbox is for

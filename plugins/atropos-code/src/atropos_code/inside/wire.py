@@ -1,7 +1,7 @@
 """Python data between the two processes of a test run, as JSON: only data crosses, never code.
 
 What arrives is built from plain types, so an object of the tested program cannot bring its own
-`__eq__`. Objects that are no data stay where they are and are referred to by number.
+`__eq__`. Other objects stay where they are and are referred to by number.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ import collections
 import datetime
 import decimal
 import fractions
-import json
-import socket
 from collections.abc import Callable
 from typing import Any
-
-MOST_BYTES = 64 << 20
 
 Refer = Callable[[Any], list[Any]]
 Resolve = Callable[[str, Any], Any]
@@ -30,11 +26,11 @@ _BUILTIN_TYPES = {value: name for name, value in vars(builtins).items() if isins
 
 
 class WireError(Exception):
-    """What came is no message, or it is too large, or nobody is there any more."""
+    """Not a message, a message that is too large, or the other side has ended."""
 
 
 def encode(value: Any, refer: Refer) -> Any:
-    """JSON for a value. `refer(object)` gives the JSON for what is no data."""
+    """JSON for a value. `refer(object)` gives the JSON for other objects."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
@@ -102,7 +98,7 @@ def _encode_library(value: Any, refer: Refer) -> tuple[Any] | None:
 
 
 def decode(data: Any, resolve: Resolve) -> Any:
-    """The value of JSON that encode() made. `resolve(tag, number)` gives what is no data. Raises WireError."""
+    """The value of JSON that encode() made. `resolve(tag, number)` gives other objects. Raises WireError."""
     try:
         return _decode(data, resolve)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -159,43 +155,26 @@ def _decode_library(tag: str, rest: list[Any], resolve: Resolve) -> Any:
 
 
 class Channel:
-    """Messages over a stream socket: four bytes of length, then JSON."""
+    """Messages to the other process, over a channel of the box (a `WorkerChannel`)."""
 
-    def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
 
     def send(self, message: dict[str, Any]) -> None:
         """Raises WireError when the other side is gone or the message is too large."""
         try:
-            data = json.dumps(message).encode()
-            if len(data) > MOST_BYTES:
-                raise WireError(f"a message of {len(data)} bytes is too large")
-            self._socket.sendall(len(data).to_bytes(4, "big") + data)
-        except (OSError, RecursionError, MemoryError) as error:
+            sent = self._channel.send(message)
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
             raise WireError(f"cannot send: {type(error).__name__}") from None
+        if not sent:
+            raise WireError("cannot send: the other process has ended")
 
     def receive(self) -> dict[str, Any]:
-        """The next message. Raises WireError at the end and for anything that is none."""
-        size = int.from_bytes(self._exactly(4), "big")
-        if size > MOST_BYTES:
-            raise WireError(f"a message of {size} bytes is too large")
+        """The next message. Raises WireError at the end and for anything that is not a message."""
         try:
-            message = json.loads(self._exactly(size))
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise WireError(f"no message: {type(error).__name__}") from None
-        if not isinstance(message, dict):
-            raise WireError("no message: not an object")
+            message: dict[str, Any] | None = self._channel.receive()
+        except (OSError, ValueError, MemoryError) as error:
+            raise WireError(f"cannot receive: {type(error).__name__}") from None
+        if message is None:
+            raise WireError("the program ended")
         return message
-
-    def _exactly(self, size: int) -> bytes:
-        parts = []
-        while size:
-            try:
-                part = self._socket.recv(min(size, 1 << 20))
-            except OSError as error:
-                raise WireError(f"cannot receive: {error.strerror}") from None
-            if not part:
-                raise WireError("the program ended")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)

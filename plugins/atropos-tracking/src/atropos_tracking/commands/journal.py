@@ -1,4 +1,4 @@
-"""`atropos journal`: what was trained and evaluated below a folder, as a table, JSON or Markdown."""
+"""`atropos journal`: the trainings and evaluations below a folder, as a table, JSON or Markdown."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReevaluateOptions(CommandOptions):
-    """What is evaluated."""
+    """Which checkpoints are evaluated, and by which suites."""
 
     checkpoints: tuple[str, ...] = option(
         (), "step-N, or model for the final weights; default: all.", flag="checkpoint", metavar="NAME"
@@ -88,7 +88,7 @@ def reevaluate(
 def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) -> int:
     from atropos_cli.sdk.analysis import Evidence, evaluate, read_evaluation
     from atropos_cli.sdk.data import atomic_write
-    from atropos_cli.sdk.planning import carry_out_part, tracked
+    from atropos_cli.sdk.planning import execute_part, tracked
     from atropos_cli.sdk.runs import where_it_stands
     from atropos_tracking.reevaluations import keep_values, values_of
 
@@ -98,7 +98,7 @@ def _one(item: Reevaluation, run: Path, session: Session, *, overwrite: bool) ->
         return ExitCode.OK
     begun = (place / "plan.json").exists()
     with tracked(item.plan, place, session.registry, overwrite=begun and overwrite, command="eval") as order:
-        code = carry_out_part(order, session, run, resume=begun and not overwrite)
+        code = execute_part(order, session, run, resume=begun and not overwrite)
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return code
     place = where_it_stands(place, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""A seccomp filter for sandboxed programs: system calls that a program has no business with fail with EPERM.
+"""Seccomp filters: system calls that a program, or who answers a request, has no business with fail with EPERM.
 
 It works without privileges and without namespaces, and closes what limits cannot: the network,
 tracing other processes, signals to processes outside, memory that no limit counts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from atropos_code.inside import linux
+from atropos_cli.isolation.inside import linux
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -31,6 +31,7 @@ _FOREIGN_SIGNALS = {
     "pidfd_send_signal": (424, 424), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "tkill": (200, 130),
 }  # fmt: skip
+_PROGRAMS = {"execve": (59, 221), "execveat": (322, 281), "mq_open": (240, 180)}
 _KILL, _TGKILL, _SOCKET = (62, 129), (234, 131), (41, 198)
 _CLONE, _CLONE3, _FORK, _VFORK = (56, 220), (435, 435), (57, 0), (58, 0)
 
@@ -94,6 +95,20 @@ def program(*, unix_sockets: bool, processes: bool, own_pid: int | None) -> byte
         own = _allow_if(_EQUAL, own_pid)
         steps += _on_first_argument(_KILL[which], own, _allow_if(_EQUAL, 0), then=_EPERM)
         steps += _on_first_argument(_TGKILL[which], own, then=_EPERM)
+    return steps + _step(_RETURN, _ALLOW)
+
+
+def answering() -> bytes:
+    """The filter of a process that only computes an answer: no processes, programs, signals or sockets."""
+    which = 0 if linux.MACHINE == "x86_64" else 1
+    steps = _step(_LOAD, _ARCH) + _step(_EQUAL, _AUDIT[linux.MACHINE], 1, 0) + _step(_RETURN, _EPERM)
+    steps += _step(_LOAD, _NR) + _step(_GREATER_EQUAL, 0x40000000, 0, 1) + _step(_RETURN, _EPERM)
+    # Libraries may take memory by memfd_create; here it counts against the limit of the address space.
+    calls = [numbers for name, numbers in _DENIED.items() if name != "memfd_create"]
+    calls += [*_PROGRAMS.values(), *_FOREIGN_SIGNALS.values(), _KILL, _TGKILL, _SOCKET]
+    calls += [_CLONE, _CLONE3, _FORK, _VFORK]
+    for number in sorted({numbers[which] for numbers in calls} - {0}):
+        steps += _step(_EQUAL, number, 0, 1) + _step(_RETURN, _EPERM)
     return steps + _step(_RETURN, _ALLOW)
 
 

@@ -1,6 +1,4 @@
-"""The process that waits inside the sandbox and forks one Python program at a time. Started with BOOT:
-
-    python -P -s -X utf8 -c BOOT FOLDER_OF_PACKAGE '{"socket": 5, "mode": "namespaces", ...}'
+"""The process that waits inside the sandbox and forks one Python program at a time.
 
 It never reads a program itself: payloads come as file descriptors that only the forked child reads,
 so nothing of one run is in the memory of the next. Per run:
@@ -14,28 +12,28 @@ tracebacks, atexit handlers and threads are those of `python program.py`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import resource
 import select
 import signal
-import socket
+import sys
 import time
 from typing import Any, NoReturn
 
-from atropos_code.inside import child, landlock, linux, seccomp, view, watch
+from atropos_cli.isolation.child import receive_with_files, send_with_files, take_standard_input
+from atropos_cli.isolation.inside import child, confine, landlock, linux, seccomp, view, watch
 
 NAMESPACE_FLAGS = linux.NEWPID | linux.NEWNS | linux.NEWIPC
-MESSAGE_BYTES = 65536
 FDS = 8
-STOP = b"stop"
 
 BOOT = """\
-import sys
-sys.path.insert(0, sys.argv[1])
-from atropos_code.inside import child, zygote
-sys.path.pop(0)
-program = zygote.main(sys.argv[2])
+import json, sys
+settings = json.loads(sys.argv[1])
+sys.path[:0] = settings["folders"]
+from atropos_cli.isolation.inside import child, zygote
+program = zygote.main(settings)
 if not program.needs_finalization:
     child.run_and_leave(program)
 exec(program.code, program.namespace)
@@ -46,13 +44,15 @@ class Zygote:
     """Serves the requests of one socket, one after the other."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.mode: str = settings["mode"]
+        self.mode: str = settings["level"]
         self.uid: int | None = settings["uid"]
         self.become: bool = settings["become"]
+        self.landlock: bool = settings["landlock"]
         self.unprotected: bool = settings["unprotected"]
         self.paths: list[str] = settings["paths"]
         self.features: list[str] = []
-        self.socket = socket.socket(fileno=int(settings["socket"]))
+        self.roles = importlib.import_module(settings["roles"]) if settings["roles"] else None
+        self.socket = take_standard_input()
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def prepare(self) -> None:
@@ -61,7 +61,7 @@ class Zygote:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
         with contextlib.suppress(OSError):
             # Programs are the first to go when the machine runs out of memory, and cannot change that.
-            _write("/proc/self/oom_score_adj", "500")
+            linux.write("/proc/self/oom_score_adj", "500")
         if self.become and self.uid is not None:
             linux.become(self.uid, [view.WORK, "/dev/shm"])  # noqa: S108 - the folder inside
         if self.mode == "namespaces":
@@ -81,31 +81,21 @@ class Zygote:
 
     def _stay_apart(self) -> None:
         """See that programs cannot read the memory and the environment of the user's other processes."""
-        if landlock.version():
+        if self.landlock:
             self.features.append("landlock")
         elif self.uid is None and not self.unprotected:
-            try:
-                self._map_ourselves(linux.NEWUSER, os.geteuid(), os.getegid())
-            except OSError as error:
+            if error := confine.own_namespace():
                 raise OSError(
                     "without Landlock and user namespaces, programs could read this user's other processes"
                     f" ({error.strerror})"
-                ) from None
+                )
             self.features.append("own user namespace")
-
-    def _map_ourselves(self, flags: int, uid: int, gid: int) -> None:
-        """New namespaces in which this process has these ids. Raises OSError."""
-        outer_uid, outer_gid = os.geteuid(), os.getegid()
-        linux.unshare(flags)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{uid} {outer_uid} 1")
-        _write("/proc/self/gid_map", f"{gid} {outer_gid} 1")
 
     def _enter_namespaces(self) -> None:
         flags = linux.NEWUSER | linux.NEWNS | linux.NEWNET | linux.NEWIPC | linux.NEWUTS
         uid, gid = os.geteuid(), os.getegid()
         if self.uid is None:
-            self._map_ourselves(flags, 1000, 1000)
+            linux.map_ourselves(flags, 1000, 1000)
             return
         # Only a process outside may map a user other than ourselves: a helper that stays there.
         ready, go = os.pipe()
@@ -115,7 +105,7 @@ class Zygote:
             try:
                 os.read(ready, 1)
                 for kind in ("uid", "gid"):
-                    _write(
+                    linux.write(
                         f"/proc/{os.getppid()}/{kind}_map", f"0 {uid if kind == 'uid' else gid} 1\n1000 {self.uid} 1"
                     )
                 status = 0
@@ -131,13 +121,14 @@ class Zygote:
     def serve(self) -> child.Program:
         """Answer requests for ever. Returns only in a program's own process."""
         while True:
-            data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_BYTES, FDS)
-            if not data:
+            received = receive_with_files(self.socket, FDS)
+            if received is None:
                 os._exit(0)
-            if data == STOP:
+            request, fds = received
+            if "stop" in request:
                 # It crossed our last answer.
                 continue
-            program = self._run(json.loads(data), fds)
+            program = self._run(request, fds)
             if program is not None:
                 return program
             for fd in fds:
@@ -176,7 +167,7 @@ class Zygote:
         return None
 
     def _wait(self, pid: int, report: int, began: float, request: dict[str, Any]) -> str:
-        """Until the program ended, its time is over, it grew too large, or whoever asked says stop."""
+        """Until the program ended, its time is over, it grew too large, or the host says stop."""
         poll = select.poll()
         poll.register(report, select.POLLIN)
         poll.register(self.socket, select.POLLIN)
@@ -189,7 +180,7 @@ class Zygote:
             for fd, _ in poll.poll(max(1.0, min(left, pause) * 1000)):
                 if fd == report:
                     return "exit"
-                if not self.socket.recv(MESSAGE_BYTES):
+                if receive_with_files(self.socket, FDS) is None:
                     if self.mode != "namespaces":
                         watch.kill_tree(self.proc, pid)
                     os.kill(pid, signal.SIGKILL)
@@ -201,7 +192,7 @@ class Zygote:
             pause = watch.INTERVAL_S
 
     def _init(self, request: dict[str, Any], fds: dict[str, int], report: int) -> child.Program | None:
-        """In the run's first process: start the program's process, wait for it, tell how it ended."""
+        """In the run's first process: start the program's process, wait for it, report how it ended."""
         try:
             linux.die_with_parent()
             self.socket.close()
@@ -217,7 +208,7 @@ class Zygote:
             if pid == 0:
                 os.close(phase)
                 os.close(report)
-                return child.start(request, fds, phase_end, self._confine)
+                return child.start(request, fds, phase_end, self._confine, self.roles)
             os.close(phase_end)
             self._reap(pid, phase, report)
         finally:
@@ -262,28 +253,24 @@ class Zygote:
                     own_pid=os.getpid() if self.mode != "namespaces" else None,
                 )
             )
-        # A program may look at itself. Nobody looks at the judge, who has the expected values and the verdict.
-        linux.set_dumpable(request["kind"] != "tests")
+        # A program may look at itself. Nobody looks at who plays a trusted role: it has a verdict.
+        linux.set_dumpable(not request["trusted"])
 
     def _answer(self, message: dict[str, Any]) -> None:
-        self.socket.send(json.dumps(message).encode())
+        try:
+            send_with_files(self.socket, message, ())
+        except OSError:
+            os._exit(0)
 
 
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def main(settings: str) -> child.Program:
+def main(settings: dict[str, Any]) -> child.Program:
     """Prepare, say so, serve. Returns in a program's process, with what is left to run at top level."""
-    zygote = Zygote(json.loads(settings))
+    zygote = Zygote(settings)
+    del sys.path[: len(settings["folders"])]
     try:
         zygote.prepare()
     except OSError as error:
-        zygote.socket.send(json.dumps({"error": str(error)}).encode())
+        zygote._answer({"error": "refused", "message": str(error)})
         os._exit(1)
-    zygote.socket.send(json.dumps({"ready": True, "features": zygote.features}).encode())
+    zygote._answer({"ready": True, "features": zygote.features})
     return zygote.serve()

@@ -59,6 +59,24 @@ def clone(flags: int) -> int:
     return syscall("clone", _CLONE[MACHINE], ctypes.c_long(flags | signal.SIGCHLD), zero, zero, zero, zero)
 
 
+def map_ourselves(flags: int, uid: int, gid: int) -> None:
+    """New namespaces, one of users among them, in which this process has these ids. Raises OSError."""
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    unshare(flags)
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"{uid} {outer_uid} 1")
+    write("/proc/self/gid_map", f"{gid} {outer_gid} 1")
+
+
+def write(path: str, text: str) -> None:
+    """Write to an existing file in one call, as files of /proc need it. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
     """mount(2). Raises OSError that names the target."""
     result = _libc.mount(

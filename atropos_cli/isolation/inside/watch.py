@@ -1,10 +1,11 @@
-"""What no per-process limit covers: the memory and the number of all processes of a run together."""
+"""What no limit of one process covers: the memory and the number of all processes of a run, and their end."""
 
 # os alone: this module is loaded in every sandbox.
 # ruff: noqa: PTH208
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -73,6 +74,20 @@ def exceeded(proc: int, root: int, limits: dict[str, Any]) -> str | None:
     return "memory" if pages * _PAGE > limits["memory_mb"] << 20 else None
 
 
+def resident(pid: int) -> int:
+    """Resident memory of one process in bytes; 0 where /proc does not exist."""
+    try:
+        fd = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 200).split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+    finally:
+        os.close(fd)
+
+
 def kill_tree(proc: int, root: int) -> None:
     """End all descendants of a subreaper, however fast they multiply: stop first, then kill, until none is left."""
     give_up = time.monotonic() + 10.0
@@ -87,3 +102,24 @@ def kill_tree(proc: int, root: int) -> None:
                     os.kill(pid, number)
                 except OSError:
                     continue
+
+
+def kill_strays(known: set[int]) -> None:
+    """End all children of this process, a subreaper, but the known ones."""
+    while strays := [pid for pid in _own_children() if pid not in known]:
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _own_children() -> list[int]:
+    try:
+        fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        return [int(word) for word in os.read(fd, 1 << 20).split()]
+    finally:
+        os.close(fd)

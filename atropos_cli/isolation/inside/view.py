@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from atropos_code.inside import linux
+from atropos_cli.isolation.inside import linux
 
 WORK = "/box"
 """The one writable folder: the program's working directory, its home and its place for temporary files."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import json
 import os
-import resource
 import signal
+import socket
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from atropos_code.inside import judge, remote, view
+from atropos_cli.isolation.child import WorkerChannel
+from atropos_cli.isolation.inside import limits, view
 
 FILENAME = "program.py"
+MOST_BYTES = 64 << 20
 
 _state = {"started": False}
 
@@ -87,10 +88,16 @@ def started() -> bool:
 
 
 def start(
-    request: dict[str, Any], fds: dict[str, int], phase: int, confine: Callable[[dict[str, Any]], None]
+    request: dict[str, Any], fds: dict[str, int], phase: int, confine: Callable[[dict[str, Any]], None], roles: Any
 ) -> Program:
-    """Become the program. The phase pipe hears "ok" once the source has compiled, or "syntax: why"."""
+    """Become the program, or what plays a role: a function of the module `roles`, which ends the process.
+
+    A trusted role gets the payload and its open files, others the compiled program and a namespace for it; both get
+    a channel over the file "link", to another process.
+    The phase pipe hears "ok" once the source has compiled, or "syntax: why".
+    """
     _state["started"] = True
+    role = getattr(roles, request["role"]) if request["role"] else None
     try:
         kept = _arrange(fds, phase)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -101,18 +108,22 @@ def start(
         _limit(request["limits"])
         confine(request)
         payload = _read(kept.pop("payload"))
-        if request["kind"] == "tests":
+        link = kept.pop("link", None)
+        channel = WorkerChannel(socket.socket(fileno=link), MOST_BYTES) if link is not None else None
+        if role is not None and request["trusted"]:
             os.write(kept["phase"], b"ok")
-            os.close(kept["phase"])
-            _judge(payload, kept)
+            os.close(kept.pop("phase"))
+            role(payload, kept, channel)
+            os._exit(0)
         code = _compile(payload, kept["phase"])
-        os.close(kept["phase"])
+        os.close(kept.pop("phase"))
     except BaseException as error:  # noqa: BLE001 - nothing may run with half of its confinement
         os.write(2, f"the sandbox could not start the program: {type(error).__name__}: {error}\n".encode())
         os._exit(125)
-    namespace = _fresh_main("__main__" if request["kind"] == "program" else "solution")
-    if request["kind"] == "solution":
-        remote.serve(code, namespace, kept["link"])
+    namespace = _fresh_main("solution" if request["role"] else "__main__")
+    if role is not None:
+        role(code, namespace, channel)
+        os._exit(0)
     return Program(code, namespace, payload)
 
 
@@ -131,24 +142,12 @@ def _arrange(fds: dict[str, int], phase: int) -> dict[str, int]:
     return kept
 
 
-def _limit(limits: dict[str, Any]) -> None:
-    cpu = int(limits["timeout_s"]) + 1
-    values = {
-        resource.RLIMIT_AS: limits["memory_mb"] << 20,
-        resource.RLIMIT_CPU: cpu,
-        resource.RLIMIT_FSIZE: limits["file_mb"] << 20,
-        resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-    }
-    for kind, value in values.items():
-        resource.setrlimit(kind, (value, value))
-    if limits["processes"] > 0:
-        count = limits["processes"] + limits.get("processes_of_user", 0)
-        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        count = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
+def _limit(settings: dict[str, Any]) -> None:
+    allowed = settings["processes"] + settings.get("processes_of_user", 0) if settings["processes"] > 0 else None
+    limits.apply(
+        memory=settings["memory_mb"] << 20, cpu_s=int(settings["timeout_s"]) + 1, file=settings["file_mb"] << 20,
+        open_files=settings["open_files"], processes=allowed,
+    )  # fmt: skip
 
 
 def _read(fd: int) -> bytes:
@@ -182,14 +181,9 @@ def _fresh_main(name: str) -> dict[str, Any]:
     module = types.ModuleType(name)
     module.__dict__.update({"__builtins__": builtins, "__file__": FILENAME, "__spec__": None})
     # The sandbox's own modules stay loaded where they are used, but nobody finds them by name.
-    for loaded in [key for key in sys.modules if key.startswith("atropos_code")]:
+    for loaded in [key for key in sys.modules if key.startswith("atropos_")]:
         del sys.modules[loaded]
     sys.modules[name] = module
     sys.modules["__main__"] = module
     sys.argv[:] = [FILENAME]
     return module.__dict__
-
-
-def _judge(payload: bytes, kept: dict[str, int]) -> NoReturn:
-    judge.run(json.loads(payload), kept["link"], kept["verdict"])
-    os._exit(0)

@@ -3,7 +3,7 @@
 Libraries hand a model's text to eval() and exec(): scorers, and sympy, whose parser is eval() as well. Code in
 such a text would run in the process that computes the verdict and could write one. So nothing is guessed from
 the text beforehand: `watch` looks at the compiled code itself, in the process and at the moment that would run
-it. What is refused raises Refused there, and `reasons` tells about it.
+it. What is refused raises Refused there, and `reasons` holds why.
 
 Loaded by path, inside workers and in processes of plugins' own; it imports nothing of the rest of the package.
 """
@@ -61,7 +61,7 @@ reasons: list[str] = []
 
 
 class Refused(ValueError):
-    """The text was not evaluated: it could do more than be read. Scorers catch ValueError for what is no value."""
+    """The text was not evaluated: it could do more than be read. Scorers catch ValueError for bad values."""
 
 
 def watch(work: str | None = None) -> None:
@@ -99,7 +99,7 @@ def _hear(work: str | None, event: str, arguments: tuple[Any, ...]) -> None:
     code = arguments[0]
     if _is_a_librarys(code, caller, work):
         return
-    reason = why_not(code) or _reads_the_scorer(code, caller) if isinstance(code, types.CodeType) else "it is no code"
+    reason = why_not(code) or _reads_the_scorer(code, caller) if isinstance(code, types.CodeType) else "it is not code"
     if reason is not None:
         reasons.append(reason)
         raise Refused(f"this text is not evaluated: {reason}")
