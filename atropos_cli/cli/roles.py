@@ -38,12 +38,12 @@ def role_buckets(args: Sequence[str], own: Iterable[str] = (), *, lenient: bool 
 
 
 def _named(args: Sequence[str]) -> list[str]:
-    from atropos_cli.cli.habits import glance
+    from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.buckets import settings_bucket
     from atropos_cli.config.commands import said_of
 
-    flags = [*glance(args, "role"), *glance(args, "roles")]
-    configs = glance(args, "config")
+    flags = [*peek_values(args, "role"), *peek_values(args, "roles")]
+    configs = peek_values(args, "config")
     said = flags or said_of(settings_bucket(), "roles", Path(configs[-1]) if configs else None)
     return [*said, *(match[1] for word in args if (match := _FLAG.match(word)))]
 

@@ -21,7 +21,7 @@ class ToolThread:
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
 
     async def run(self, function: Callable[[], Any], seconds: float) -> Any:
-        """What the function returns or raises. Raises TimeoutError after so many seconds."""
+        """What the function returns or raises. Raises TimeoutError after `seconds`."""
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_serve, args=(self._jobs,), name="atropos-tools", daemon=True).start()
