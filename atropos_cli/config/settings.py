@@ -35,6 +35,10 @@ class GenSettings(Frozen):
         default=(), description="NAME or NAME=WEIGHT, repeated; default: the environment's own rewards."
     )
     reward_options: JsonDict = Field(default_factory=dict, description="Options of rewards, by name of the reward.")
+    roles: tuple[str, ...] = Field(
+        default=(), description="Role that another model may play, repeated; see --role.NAME.model."
+    )
+    role_options: JsonDict = Field(default_factory=dict, description="Options of roles, by name of the role.")
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)

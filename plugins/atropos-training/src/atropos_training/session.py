@@ -120,10 +120,13 @@ class TrainSession:
         """See TrainContext. Every group is written to the run's groups file once."""
         if self._player is None or self._order is None or self._loop is None:
             raise TrainerError("roll() needs an environment in the plan and adopt() first")
+        if not self._located:
+            self._player.recall(self._own, step)
         self._locate(step)
         tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
         found = self._sample(self._player, tasks, self._on_failure, step)
         assert found is not None, "nothing stops it"
+        self._player.keep(self._own, step)
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
