@@ -22,6 +22,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-intern-bootcamp": ("intern-bootcamp",),
         "atropos-reasoning-gym": ("reasoning-gym",),
         "atropos-textworld": ("textworld",),
+        "atropos-tools": ("tools-demo",),
     },
     "reward": {
         "atropos-arithmetic": ("arithmetic_exact",),
@@ -30,6 +31,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-judge": ("judge",),
         "atropos-reasoning-gym": ("reasoning_gym",),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
+        "atropos-tools": ("tools_demo_solved",),
         "atropos-verify": (
             "choice",
             "exact",
