@@ -18,6 +18,7 @@
     |   +-- RunExists                 the output is already there
     |   +-- PlanChanged               --resume with another plan
     +-- LaunchError           7
+    |   +-- LauncherSilent            it did not answer; its jobs may be well
     +-- TrainerError          8
     +-- RunFailed             1       the run ended, but too much of it failed
 
@@ -173,6 +174,10 @@ class PlanChanged(DataError):
 
 class LaunchError(AtroposError):
     exit_code = ExitCode.LAUNCH
+
+
+class LauncherSilent(LaunchError):
+    """A launcher or its cluster did not answer: nothing is known of its jobs for now, and later it may be."""
 
 
 class TrainerError(AtroposError):

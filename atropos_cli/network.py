@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     import httpx
 
 _PORTS = {"http": 80, "https": 443}
+SERVER_KEYS = "_ATROPOS_SERVER_KEYS"
+"""Set for the programs of a job: HOST:PORT=VARIABLE for each of its servers that wants a key, with blanks between."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_DIRECT: set[tuple[str, int | None]] = set()
 
 
 def proxy_for(url: str) -> str | None:
@@ -34,7 +37,8 @@ def proxy_for(url: str) -> str | None:
     variable, value = _setting(f"{parts.scheme}_proxy")
     if not value:
         variable, value = _setting("all_proxy")
-    if not value or _own(host) or _excepted(host, parts.port or _PORTS.get(parts.scheme), _setting("no_proxy")[1]):
+    port = parts.port or _PORTS.get(parts.scheme)
+    if not value or (host, port) in _DIRECT or _own(host) or _excepted(host, port, _setting("no_proxy")[1]):
         return None
     proxy = value if "://" in value else f"http://{value}"
     learn_url(proxy)
@@ -51,6 +55,27 @@ def proxy_for(url: str) -> str | None:
         f"the proxy that {variable} names cannot be used: {place}",
         hint=f"{variable}=http://HOST:PORT, or add {host} to no_proxy; SOCKS proxies are not supported",
     )
+
+
+def go_direct(url: str) -> None:
+    """From now on no proxy for this server: it is one that this account started on a node of its cluster."""
+    parts = urlsplit(url)
+    _DIRECT.add(((parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)))
+
+
+def any_proxy() -> bool:
+    """Does the environment name a proxy?"""
+    return any(_setting(f"{kind}_proxy")[1] for kind in ("http", "https", "all"))
+
+
+def key_variable(url: str) -> str | None:
+    """The variable with the key of this server, where it is one of the job that this process runs in."""
+    place = urlsplit(url).netloc.rpartition("@")[2]
+    for entry in os.environ.get(SERVER_KEYS, "").split():
+        server, _, name = entry.rpartition("=")
+        if server == place and os.environ.get(name, "").strip():
+            return name
+    return None
 
 
 def place_of(url: str) -> str:

@@ -51,6 +51,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
     "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
+    "serve": LazyCommand("", "Serve trajectories: groups in, batches out.", JOBS, "atropos-serve"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),
     "slurm": LazyCommand("", "Run commands as SLURM jobs, with their inference servers.", JOBS, "atropos-slurm"),
     "tmux": LazyCommand("", "Run commands in tmux, here or over ssh; they go on after logout.", JOBS, "atropos-tmux"),
@@ -129,6 +130,7 @@ def _run(args: Sequence[str], session: Session) -> int:
     try:
         session.program = program_settings(args)
         apply_program_settings(session.program)
+        _reach_own_servers()
         group = root_group()
         with group.make_context("atropos", list(args), obj=session) as ctx:
             result = group.invoke(ctx)
@@ -142,6 +144,13 @@ def _run(args: Sequence[str], session: Session) -> int:
         return report(error, session)
     # A plugin's command may return anything: only an ExitCode is meant as one.
     return result if isinstance(result, ExitCode) else ExitCode.OK
+
+
+def _reach_own_servers() -> None:
+    if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+        from atropos_cli.serving.state import reach_directly
+
+        reach_directly()
 
 
 def _flushed(code: int, session: Session) -> int:

@@ -79,7 +79,11 @@ def wait_for(out: Output, launcher: Launcher, job: Submitted, face: Face, *, as_
     """Until the job has ended; exits with its code."""
     from atropos_cli.jobs.follow import watch
 
-    found = watch(job, launcher, out.note)
+    try:
+        found = watch(job, launcher, out.note)
+    except KeyboardInterrupt:
+        out.note(f"job {job.id} keeps running; to stop it: {face.line('cancel', job.id)}")
+        raise
     if as_json:
         out.json(found)
     if found["state"] == "finished":

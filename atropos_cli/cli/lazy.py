@@ -187,10 +187,10 @@ def added_command(table: Mapping[str, LazyCommand], name: str) -> Any:
             return _guarded(as_command(loaded, last, known.summary))
         return _plugin_command(name, loaded)
     if known is not None:
-        from atropos_cli.plugins.firstparty import pip_install
+        from atropos_cli.plugins.firstparty import install_command_of
 
         raise ComponentNotFound(
-            f"atropos {name} comes with {known.dist}, which is not installed", hint=pip_install(known.dist)
+            f"atropos {name} comes with {known.dist}, which is not installed", hint=install_command_of(known.dist)
         )
     return load_command(name) if name in command_clashes() else None
 

@@ -19,6 +19,7 @@ import typer
 
 from atropos_cli.cli.lazy import SWITCHES
 from atropos_cli.cli.rewards import reward_flags
+from atropos_cli.cli.roles import role_flags
 from atropos_cli.config.buckets import BACKEND, ENVIRONMENT, SETTINGS, SHARED_BACKEND
 from atropos_cli.config.sources import Bucket
 from atropos_cli.console.commands import Flag, command_flags, negated
@@ -26,7 +27,7 @@ from atropos_cli.console.commands import Flag, command_flags, negated
 SETTINGS_PANEL = "Run options"
 TRACKING_PANEL = "Tracking"
 _PANELS = {"sampling": "Sampling", "execution": "Execution", "tracking": TRACKING_PANEL}
-ALIASES = {"rewards": "reward", "trackers": "track", "tags": "tag"}
+ALIASES = {"rewards": "reward", "roles": "role", "trackers": "track", "tags": "tag"}
 """Repeatable settings whose flag reads better in the singular."""
 
 
@@ -80,7 +81,7 @@ def all_flags(
     for flag in core:
         taken |= {*flag.names, *(negated(name) for name in flag.names if flag.option.kind == "bool")}
     environment = environment_flags(by_name[ENVIRONMENT], taken) if ENVIRONMENT in by_name else []
-    return [*environment, *reward_flags(buckets), *core]
+    return [*environment, *reward_flags(buckets), *role_flags(buckets), *core]
 
 
 def foreign_flags(buckets: Sequence[Bucket]) -> dict[str, inspect.Parameter]:

@@ -151,6 +151,9 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     if summary.rollouts_failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.failures.items()))
         lines.append(f"failed rollouts: {summary.rollouts_failed}" + (f" ({reasons})" if reasons else ""))
+    if summary.parse_failures:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in summary.parse_failures.items())
+        lines.append(f"faults in tool calls: {sum(summary.parse_failures.values())} ({kinds})")
     if summary.completion_tokens:
         # Of a resumed run the time of a killed session may be missing.
         timed = summary.seconds > 0 and not summary.groups_resumed

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pydantic import BaseModel
 
 from atropos_cli.config.options import options_of
+from atropos_cli.config.roles import RoleOptions
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.config.sources import Bucket
 
@@ -17,13 +18,14 @@ BACKEND = "backend"
 TRAIN = "train"
 TRAINER = "trainer"
 REWARD = "reward"
+ROLE = "role"
 SHARED_BACKEND = ("base_url", "api_key_env", "endpoint")
 """Backend options with a flag and a variable of their own: --base-url, ATROPOS_BASE_URL."""
 
 
 def settings_bucket() -> Bucket:
     """The top level and the sections [sampling] and [execution]."""
-    elsewhere = ("backend_options",), ("reward_options",)
+    elsewhere = ("backend_options",), ("reward_options",), ("role_options",)
     options = tuple(option for option in options_of(GenSettings) if option.path not in elsewhere)
     return Bucket(name=SETTINGS, label="atropos gen", model=GenSettings, options=options)
 
@@ -78,3 +80,27 @@ def reward_bucket(name: str, model: type[BaseModel], installed: Collection[str] 
 def reward_prefix(name: str) -> str:
     """How the variables of a reward's options begin, after ATROPOS_."""
     return f"REWARD__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
+
+
+def role_bucket(name: str, all_names: Collection[str] = ()) -> Bucket:
+    """[role.NAME]: the options of one role. all_names: the roles of this command."""
+    return Bucket(
+        name=f"{ROLE}.{name}",
+        label=f"role {name!r}",
+        model=RoleOptions,
+        section=f"{ROLE}.{name}",
+        table=ROLE,
+        prefix=role_prefix(name),
+        names=(name,),
+        installed=frozenset(all_names),
+    )
+
+
+def role_prefix(name: str) -> str:
+    """How the variables of a role's options begin, after ATROPOS_."""
+    return f"ROLE__{name.upper().replace('-', '_')}__"
+
+
+def is_role_name(name: str) -> bool:
+    """May a role have this name? It is part of flags, keys and variables."""
+    return re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-SHARED = frozenset({"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "serve"})
+SHARED = frozenset({"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "role", "serve"})
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
@@ -31,5 +31,5 @@ def variable_prefix(section: str) -> str:
     return f"{section.replace('-', '_').upper()}__"
 
 
-PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward"}))
+PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward", "role"}))
 """Beginnings of the variables, after ATROPOS_, that belong to a section of a command."""

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.delivery import Delivery
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
 from atropos_cli.domain.tracking import RolloutTracking
 
@@ -34,10 +35,15 @@ class GenSettings(Frozen):
         default=(), description="NAME or NAME=WEIGHT, repeated; default: the environment's own rewards."
     )
     reward_options: JsonDict = Field(default_factory=dict, description="Options of rewards, by name of the reward.")
+    roles: tuple[str, ...] = Field(
+        default=(), description="Role that another model may play, repeated; see --role.NAME.model."
+    )
+    role_options: JsonDict = Field(default_factory=dict, description="Options of roles, by name of the role.")
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+    delivery: Delivery = Field(default_factory=Delivery)
     prices: str | JsonDict = Field(
         default_factory=dict,
         description="TOML file of prices per million tokens, by model (a section [prices] in a configuration file).",

@@ -66,7 +66,8 @@ class Component(Frozen):
     node; None leaves all visible, () none. ports: names of ports to pick on the node, the first is the one of
     its endpoint. port: number for the first of them, which must be free (None: one is picked). health: path
     that answers 200 when the service can work (None: ready once it runs). dead_status: status it answers when
-    the service will never work again, though it runs.
+    the service will never work again, though it runs. key_env: the variable with the key that the service wants, of
+    the warm-up and of the programs that refer to its endpoint; where it is not set, it wants none.
     after: names of services whose endpoint must be published first (references in argv and env count by
     themselves), and of tasks or main that must have ended with 0. cwd: None is where the job was submitted.
     step_options: more options of its srun, such as a container image. python: the interpreter there.
@@ -84,6 +85,7 @@ class Component(Frozen):
     health: str | None = None
     dead_status: int | None = Field(default=None, ge=400, le=599)
     warmup: Warmup | None = None
+    key_env: str | None = None
     after: tuple[Name, ...] = ()
     step_options: tuple[Text, ...] = ()
     python: str | None = None
@@ -91,7 +93,7 @@ class Component(Frozen):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         where = f"component {self.name!r}"
-        for variable in self.env:
+        for variable in (*self.env, *([self.key_env] if self.key_env is not None else [])):
             if not _VARIABLE.fullmatch(variable):
                 raise ValueError(f"{where}: {variable!r} is not the name of an environment variable")
         if len(set(self.ports)) < len(self.ports):

@@ -7,10 +7,11 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.delivery import Delivery
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import RolloutTracking
 
-AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "none"]
+AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "role_mean", "rae", "none"]
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -114,6 +115,22 @@ class Execution(Frozen):
         return text
 
 
+class RoleRef(Frozen):
+    """Who plays a role. backend None: the policy, with this sampling; the limits are then the run's."""
+
+    backend: ComponentRef | None = None
+    model: str | None = None
+    sampling: Sampling = Field(default_factory=Sampling)
+    workers: int = Field(default=8, ge=1)
+    retries: int = Field(default=5, ge=0)
+    request_timeout: float = Field(default=600.0, gt=0)
+
+    def identity(self) -> JsonDict:
+        """The part that decides what it says."""
+        name = None if self.backend is None else self.backend.name
+        return {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+
+
 class Plan(RunPlan):
     """A resolved run. `digest` covers what is produced, not how fast or where."""
 
@@ -134,13 +151,19 @@ class Plan(RunPlan):
     writer: ComponentRef = Field(default_factory=lambda: ComponentRef(name="jsonl"))
     execution: Execution = Field(default_factory=Execution)
     tracking: RolloutTracking = Field(default_factory=RolloutTracking)
+    delivery: Delivery = Field(default_factory=Delivery)
     prices: JsonDict = Field(default_factory=dict)
+    roles: dict[str, RoleRef] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
-    def _without_empty_tracking(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if not self.tracking.trackers:
             data.pop("tracking", None)
+        if self.delivery.to is None:
+            data.pop("delivery", None)
+        if not self.roles:
+            data.pop("roles", None)
         return data
 
     def identity(self) -> JsonDict:
@@ -148,9 +171,11 @@ class Plan(RunPlan):
 
         `limit` is left out (a run may be made longer), and so are where the model is served and who is told of it.
         """
-        beside = {"execution", "tracking", "prices", "limit", "atropos_version", "writer", "backend"}
+        beside = {"execution", "tracking", "delivery", "prices", "limit", "atropos_version", "writer", "backend"}
         data = self.model_dump(mode="json", exclude=beside)
         data["backend"] = {"name": self.backend.name}
+        if self.roles:
+            data["roles"] = {name: role.identity() for name, role in self.roles.items()}
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)
             ref.pop("access", None)

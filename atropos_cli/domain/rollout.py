@@ -54,16 +54,20 @@ class Rollout(Frozen):
 
     rewards: each reward's raw value by name. reward: their weighted sum, None when failed.
     metrics: values worth reporting that train nothing. info: what the episode reports at its end.
+    role: whose side it is, in a game of several players.
+    parse_failures: calls of tools that could not be read or do not fit their schemas, by kind; None for none.
     """
 
     id: str
     task_id: str
+    role: str | None = None
     messages: tuple[Message, ...]
     rewards: dict[str, float] = Field(default_factory=dict)
     reward: float | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     info: JsonDict = Field(default_factory=dict)
     usage: Usage = Field(default_factory=Usage)
+    parse_failures: dict[str, int] | None = None
     stop_reason: StopReason | None = None
     failure: RolloutFailure | None = None
 

@@ -43,6 +43,8 @@ class RunSummary(Frozen):
     cost: all of it in `currency`, None without prices.
     cost_unsure: what requests without a whole answer cost at most, part of it. stopped: why the run ended before its
     last task, where that was no error and no signal; next_cost: the limit that what came next needed.
+    parse_failures: calls of tools that could not be read or do not fit their schemas, by kind. roles: which model
+    played each role.
     """
 
     state: RunState
@@ -57,6 +59,7 @@ class RunSummary(Frozen):
     rollouts_failed: int = 0
     failures: dict[str, int] = Field(default_factory=dict)
     stop_reasons: dict[str, int] = Field(default_factory=dict)
+    parse_failures: dict[str, int] = Field(default_factory=dict)
     reward_mean: float | None = None
     reward_std: float | None = None
     zero_std_groups: int = 0
@@ -72,6 +75,7 @@ class RunSummary(Frozen):
     max_in_flight: int = 0
     seconds: float = 0.0
     backend: JsonDict = Field(default_factory=dict)
+    roles: dict[str, JsonDict] = Field(default_factory=dict)
     error: str | None = None
     usage: dict[str, dict[str, int | float]] = Field(default_factory=dict)
     cost: float | None = None

@@ -14,7 +14,7 @@ from atropos_cli.ports.launcher import Launcher
 def show(out: Output, launcher: Launcher, prepared: Prepared, *, as_json: bool) -> int:
     """Print what would be written and called, and what the cluster says of it."""
     for doubt in launcher.doubts(prepared.spec):
-        out.warning(doubt, "work on a disk that all nodes share, or name one by --folder")
+        out.warning(doubt)
     script, call = launcher.render(prepared.spec), launcher.call(prepared.spec)
     verdict: str | None = None
     failure: LaunchError | None = None

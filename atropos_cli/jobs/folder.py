@@ -62,12 +62,26 @@ def attempts(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in names if match)
 
 
+def newest_attempt(folder: Path) -> int:
+    """The number of the newest attempt, 0 before the first."""
+    return max(attempts(folder), default=0)
+
+
+def read_end(folder: Path, *, after: int = 0) -> dict[str, Any] | None:
+    """exit.json of an attempt that came after attempt `after`: that of an earlier job in the folder is not ours."""
+    ended = read_record(folder / "exit.json")
+    if ended is None:
+        return None
+    number = ended.get("attempt")
+    return ended if not isinstance(number, int) or number > after else None
+
+
 class JobFolder:
     """The folder during one attempt. Making it clears what the attempt before left behind."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.attempt = max(attempts(folder), default=0) + 1
+        self.attempt = newest_attempt(folder) + 1
         self.logs = folder / "logs" / f"attempt_{self.attempt}"
         self.logs.mkdir(parents=True)
         latest = folder / "logs" / "latest"

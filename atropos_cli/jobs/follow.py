@@ -18,9 +18,9 @@ _POLL = 0.5
 
 
 def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dict[str, Any]:
-    """The job's view after its end.
+    """The job's view after its end. A launcher that does not answer is waited for, however long that takes.
 
-    Raises LaunchError for a job that will never start, and for one that nobody knows for a minute.
+    Raises LaunchError for a job that will never start, and for one that cannot be asked for from here.
     """
     pause, shown = _FIRST, ""
     known = time.monotonic()
@@ -35,7 +35,7 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
             return found
         if found.get("hopeless"):
             raise LaunchError(f"job {job.id} will never start: {reason}", hint=f"atropos job cancel {job.id}")
-        if state != "unknown":
+        if state != "unknown" or found.get("silent"):
             known = time.monotonic()
         elif time.monotonic() - known > _UNKNOWN_FOR:
             raise LaunchError(f"the state of job {job.id} is not known", hint=f"look into {job.folder}")
@@ -53,19 +53,29 @@ def log_path(job: Submitted, component: str, shard: int | None) -> Path:
     return _place(job, shard) / "logs" / "latest" / f"{component}.log"
 
 
+def earlier_attempts(path: Path, job: Submitted) -> set[str]:
+    """Names of the folders below logs/ that hold what earlier jobs printed there."""
+    place = path.parent.parent.parent
+    shard = int(place.name) if place.parent.name == "shards" and place.name.isdigit() else None
+    return {f"attempt_{number}" for number in range(1, job.attempts_before(shard) + 1)}
+
+
 def _place(job: Submitted, shard: int | None) -> Path:
     return job.folder if shard is None else job.folder / "shards" / str(shard)
 
 
 def lines(path: Path, job: Submitted, launcher: Launcher) -> Iterator[str]:
-    """The lines of a log as they come, over all attempts from now on, until the job has ended."""
+    """The lines of a log as they come, over all attempts of this job from now on, until it has ended."""
     asked = time.monotonic()
     state = ""
+    old = earlier_attempts(path, job)
     current: Path | None = None
     position = 0
     while True:
         over = state in ENDED
         real = path.resolve() if path.exists() else None
+        if real is not None and real.parent.name in old:
+            real = None  # of an earlier job in this folder
         if real is not None:
             if real != current:
                 current, position = real, 0

@@ -30,6 +30,7 @@ if not __package__:  # started by its path
 from atropos_cli.domain.placeholders import endpoint_parts, fill, joined
 from atropos_cli.jobs.network import NoAddress, NoPort, Ports, own_address
 from atropos_cli.jobs.processes import become_subreaper, die_with_parent, end_descendants, send
+from atropos_cli.network import SERVER_KEYS
 from atropos_cli.paths import replacing
 
 MARK = "_ATROPOS_COMPONENT"
@@ -85,6 +86,7 @@ class Component:
         self.ports: dict[str, int] = {}
         self.host = ""
         self._peers: set[str] = set()  # hosts of other components that this one is told of
+        self._keys: set[str] = set()  # HOST:PORT=VARIABLE of those that want a key
 
     def place(self, ports: Ports) -> None:
         """Decide address and ports."""
@@ -121,14 +123,18 @@ class Component:
         if part == "host":
             return str(found["host"])
         port = found["ports"][port_name] if port_name else next(iter(found["ports"].values()))
-        return str(port) if part == "port" else joined(found["host"], port)
+        address = joined(found["host"], port)
+        key = next((item.get("key_env") for item in self.job["components"] if item["name"] == name), None)
+        if key is not None:
+            self._keys.add(f"{address}={key}")
+        return str(port) if part == "port" else address
 
     def environment(self) -> dict[str, str]:
         """This process's variables, those of the job, and those of the component."""
         env = dict(os.environ)
         env.update({name: fill(text, self.value) for name, text in {**self.job["env"], **self.spec["env"]}.items()})
         if self.spec["gpus"] is not None:
-            env["CUDA_VISIBLE_DEVICES"] = visible_gpus(self.spec["gpus"], dict(os.environ))
+            env["CUDA_VISIBLE_DEVICES"] = visible_gpus(self.spec["gpus"], env)
         env[MARK] = f"{self.folder}/{self.name}"
         return env
 
@@ -138,6 +144,8 @@ class Component:
         if self._peers:  # a cluster's proxy leads out of it, not to its nodes
             direct = [env.get("no_proxy") or env.get("NO_PROXY") or "", *sorted(self._peers)]
             env["no_proxy"] = env["NO_PROXY"] = ",".join(filter(None, direct))
+        if self._keys:
+            env[SERVER_KEYS] = " ".join(sorted(self._keys))
         cwd = self.spec["cwd"] or self.job["cwd"]
         try:
             return subprocess.Popen(  # noqa: S603 - the program the user named

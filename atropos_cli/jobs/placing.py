@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from atropos_cli.domain.job import Component
 from atropos_cli.errors import LaunchError
@@ -20,6 +20,10 @@ from atropos_cli.jobs.node import MARK
 from atropos_cli.jobs.processes import descendants, marked, send
 
 NODE_MODULE = "atropos_cli.jobs.node"
+
+
+Cause = Literal["preempted", "time limit"]
+"""Why a cluster stops a job that was not cancelled."""
 
 
 class Placed(Protocol):
@@ -53,6 +57,9 @@ class Placer(Protocol):
 
         Raises LaunchError when it cannot even be tried.
         """
+
+    def cause(self) -> Cause | None:
+        """Why the cluster stops this job now; None: it does not, or does not say."""
 
     def requeue(self) -> None:
         """Queue this job again. Raises LaunchError where that is not possible."""
@@ -111,6 +118,9 @@ class LocalPlacer:
                 env=dict(os.environ),
             )
         return LocalProcess(process, f"{folder}/{component.name}")
+
+    def cause(self) -> Cause | None:
+        return None
 
     def requeue(self) -> None:
         raise LaunchError("a local job cannot be queued again")

@@ -13,7 +13,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import atropos_cli
 from atropos_cli.config.sizes import job_name
@@ -30,6 +30,9 @@ from atropos_cli.jobs.order import Order, PlannedRun
 from atropos_cli.jobs.spreading import store_plan, write_shards
 from atropos_cli.paths import home
 from atropos_cli.ports.launcher import JobSpec, Launcher
+
+if TYPE_CHECKING:
+    from atropos_cli.jobs.store import Submitted
 
 RUNS = ("gen", "train")
 """Commands whose run folder is the job's folder too, and that are resumed there when the job is queued again."""
@@ -236,28 +239,43 @@ def world_variables(order_nodes: int) -> dict[str, str]:
 def submit(prepared: Prepared, launcher: Launcher) -> str:
     """Write the job's folder and start it; its id. Raises LaunchError while the folder's job is in the queue."""
     from atropos_cli.jobs.folder import write_job
-    from atropos_cli.jobs.status import view
-    from atropos_cli.jobs.store import SUBMITTED, read_submitted, remember
+    from atropos_cli.jobs.store import SUBMITTED, attempts_in, read_submitted, remember
 
     folder = prepared.folder
     if (folder / SUBMITTED).exists():
-        before = read_submitted(folder)
-        state = view(before, launcher)["state"]
-        if state in ("pending", "running"):
-            raise LaunchError(
-                f"{folder} belongs to job {before.id}, which is {state}",
-                hint=f"atropos job cancel {before.id}, or give another --output",
-            )
+        _refuse_taken(folder, read_submitted(folder), launcher)
     fresh = not (folder / "plan.json").exists()
     launcher.render(prepared.spec)
     launcher.call(prepared.spec)  # what is wrong with it is said before the job is started, not after
     store(prepared)
     write_job(prepared.plan, folder)
+    earlier = attempts_in(folder, prepared.plan.resources.array)
     try:
         job_id = launcher.submit(prepared.spec)
     except LaunchError:
         if fresh:  # nothing began: another command may take the folder
             (folder / "plan.json").unlink(missing_ok=True)
         raise
-    remember(folder, job_id, prepared.spec, launcher)
+    remember(folder, job_id, prepared.spec, launcher, earlier)
     return job_id
+
+
+def _refuse_taken(folder: Path, before: Submitted, launcher: Launcher) -> None:
+    """Two jobs never write one folder. Raises LaunchError unless the one before is known to be over."""
+    from atropos_cli.jobs.status import view
+    from atropos_cli.jobs.store import SUBMITTED
+
+    if before.launcher != (launcher.source or launcher.name):
+        return
+    found = view(before, launcher)
+    state, reason = found["state"], found["reason"]
+    if state in ("pending", "running"):
+        raise LaunchError(
+            f"{folder} belongs to job {before.id}, which is {state}",
+            hint=f"atropos job cancel {before.id}, or give another --output",
+        )
+    if state == "unknown":
+        raise LaunchError(
+            f"{folder} belongs to job {before.id}, which may still be running: {reason or 'nothing is known of it'}",
+            hint=f"give another --output, or remove {folder / SUBMITTED} if that job is over",
+        )

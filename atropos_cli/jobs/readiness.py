@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
 import time
 from typing import Any
@@ -25,12 +26,18 @@ _DEAD_AFTER = 2
 _REFUSED = range(400, 500)
 
 
-def ask(host: str, port: int, method: str, path: str, *, body: Any = None, timeout: float) -> tuple[int, str]:
-    """(status, first part of the answer). Raises OSError or HTTPException. No proxy is ever used."""
+def ask(endpoint: dict[str, Any], path: str, *, body: Any = None, timeout: float, key: str = "") -> tuple[int, str]:
+    """(status, first part of the answer) of a GET, or a POST of `body`. Raises OSError or HTTPException.
+
+    No proxy is ever used: it is a server of our own job.
+    """
+    host, port = endpoint["host"], next(iter(endpoint["ports"].values()))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         data = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, body=data, headers={"Content-Type": "application/json"} if data else {})
+        headers |= {"Content-Type": "application/json"} if data else {}
+        connection.request("GET" if data is None else "POST", path, body=data, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read(2000).decode(errors="replace")
     finally:
@@ -47,8 +54,7 @@ def healthy(service: Component, endpoint: dict[str, Any] | None, timeout: float 
 def _health(path: str, endpoint: dict[str, Any], timeout: float) -> int | None:
     """The status of a health check; None when nothing came."""
     try:
-        port = next(iter(endpoint["ports"].values()))
-        return ask(endpoint["host"], port, "GET", path, timeout=timeout)[0]
+        return ask(endpoint, path, timeout=timeout)[0]
     except (OSError, http.client.HTTPException):
         return None
 
@@ -111,18 +117,28 @@ class Readiness(threading.Thread):
         warmup = self.service.warmup
         assert warmup is not None
         self.waits_for = f"the warm-up request POST {warmup.path}"
-        port = next(iter(endpoint["ports"].values()))
+        variable = self.service.key_env
+        key = os.environ.get(variable, "").strip() if variable else ""
         deadline = time.monotonic() + self._timeout
         while not self._cancelled.is_set():
             left = max(1.0, deadline - time.monotonic())
             try:
-                status, text = ask(endpoint["host"], port, "POST", warmup.path, body=warmup.json_body, timeout=left)
+                status, text = ask(endpoint, warmup.path, body=warmup.json_body, timeout=left, key=key)
             except (OSError, http.client.HTTPException):
                 status, text = 0, ""
             if 200 <= status < 300:
                 return True
             if status in _REFUSED and status not in (408, 429):
                 self.problem = f"the warm-up request POST {warmup.path} was refused: {status} {text[:300].strip()}"
+                if status in (401, 403):
+                    self.problem += _about_key(variable, key)
                 return False
             self._cancelled.wait(_EVERY)
         return False
+
+
+def _about_key(variable: str | None, key: str) -> str:
+    """Which variable a refused probe has to do with."""
+    if variable is None:
+        return "; the server wants a key, and there is no variable for it"
+    return f"; the key it was sent is that of {variable}" if key else f"; the server wants a key: {variable} is not set"

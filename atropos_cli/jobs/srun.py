@@ -12,22 +12,27 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 from atropos_cli.domain.job import Component
 from atropos_cli.errors import LaunchError
 from atropos_cli.jobs import node
 from atropos_cli.jobs.folder import read_record
-from atropos_cli.jobs.placing import NODE_MODULE
+from atropos_cli.jobs.placing import NODE_MODULE, Cause
 
 _KILL_WAIT = 30.0
+_TRIES, _BETWEEN = 8, 4.0
+_SILENT = re.compile(r"[Uu]nable to contact|[Cc]onnect|timed out", re.IGNORECASE)
 
 
 def slurm(*command: str, timeout: float = 30.0) -> str:
     """The standard output of a SLURM command. Raises LaunchError with its own words."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)  # noqa: S603
+        env = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"{command[0]}: {error}") from error
     if done.returncode:
@@ -140,9 +145,49 @@ class SrunPlacer:
             raise LaunchError(f"srun cannot be started: {error.strerror}") from error
         return SrunStep(client, folder / "endpoints" / f"{component.name}.json")
 
-    def requeue(self) -> None:
+    def cause(self) -> Cause | None:
+        """SLURM notes when it began to preempt a job. At a time limit the job's end has come."""
         assert self.job_id is not None
-        slurm("scontrol", "requeue", self.job_id)
+        try:
+            text = slurm("scontrol", "show", "job", "-o", self.job_id)
+        except LaunchError:
+            return None
+        fields = dict(re.findall(r"(\w+)=(\S*)", text))
+        started, preempted = _date(fields.get("StartTime")), _date(fields.get("PreemptTime"))
+        if preempted is not None and (started is None or preempted >= started):  # and not of a start before this one
+            return "preempted"
+        limit, ran = _seconds(fields.get("TimeLimit")), _seconds(fields.get("RunTime"))
+        return "time limit" if limit is not None and ran is not None and ran >= limit else None
+
+    def requeue(self) -> None:
+        """Queue again; a controller that does not answer is asked again for half a minute."""
+        assert self.job_id is not None
+        for turn in range(_TRIES):
+            try:
+                slurm("scontrol", "requeue", self.job_id)
+            except LaunchError as error:
+                if turn == _TRIES - 1 or not _SILENT.search(error.message):
+                    raise
+                time.sleep(_BETWEEN)
+            else:
+                return
+
+
+def _date(text: str | None) -> datetime | None:
+    """A time of SLURM's, in the zone of this process; None for other words (None, N/A, Unknown)."""
+    try:
+        return datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+
+
+def _seconds(text: str | None) -> int | None:
+    """SLURM's [DAYS-]HH:MM:SS; None for other words (UNLIMITED)."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text or "")
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _kill_wait() -> float:

@@ -1,6 +1,8 @@
-"""How a submitted job stands: its own files are asked first (exit.json, endpoints, status), its launcher second.
+"""The state of a submitted job: from its launcher, and from its own files (exit.json, endpoints, status).
 
-A launcher may forget a job minutes after its end; the folder does not.
+Whether it waits or runs, its launcher knows: it may start a job again after an attempt has left its exit.json. How an
+attempt ended, the folder knows better, and does not forget; what earlier jobs left in the folder counts for nothing.
+A launcher that does not answer has said nothing: a job is lost only when its launcher, asked, does not know it.
 """
 
 from __future__ import annotations
@@ -9,85 +11,154 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import LaunchError, PluginError
-from atropos_cli.jobs.folder import attempts, read_job, read_record
+from atropos_cli.domain.job import JobPlan
+from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent, PluginError
+from atropos_cli.jobs.asking import ask, checked
+from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import Submitted
 from atropos_cli.ports.launcher import JobStatus, Launcher
 
 ENDED = ("finished", "failed", "cancelled", "lost")
+_WAITING = ("pending", "running")
+_OURS = "atropos: "
+"""How lines begin that a job's script prints for us."""
+_TAIL = 8192
 
 
 def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
-    """How a job stands, for people and programs."""
-    plan = None
-    with contextlib.suppress(Exception):
-        plan = read_job(job.folder / "job.json")
-    count = plan.resources.array if plan is not None else None
+    """The state of a job, for people and programs. silent: its launcher does not answer, and may later."""
+    plan = _plan(job)
     found: dict[str, Any] = {"id": job.id, "name": job.name, "folder": str(job.folder)}
+    told = _told(job, launcher)
+    silent = {} if told.answered or not told.detail.get("silent") else {"silent": True}
+    told = told.replace(detail={key: value for key, value in told.detail.items() if key != "silent"})
+    if not job.noted:
+        found |= _state(told.state, None, told.reason)
+        return {**found, **told.detail, **silent, "components": []}
+    again = plan is not None and plan.resources.requeue
+    count = plan.resources.array if plan is not None else None
     if count is None:
-        return found | _one(job.folder, *_told(job, launcher))
-    known, silent = _told_of_tasks(job, launcher, count)
-    shards = [_one(job.folder / "shards" / str(index), known.get(index), silent) for index in range(count)]
-    found |= _together(shards)
+        one = _one(job.folder, told, job.attempts_before(), again=again)
+        return found | _with_words(one, job, launcher) | silent
+    known = _tasks(job, launcher, count) if told.answered else {}
+    missing = told if told.state not in _WAITING else told.replace(state="unknown", reason=None, detail={})
+    shards = [
+        _one(job.folder / "shards" / str(index), known.get(index, missing), job.attempts_before(index), again=again)
+        for index in range(count)
+    ]
+    found |= _together(shards) | silent
     found["shards"] = [{"shard": index, **shard} for index, shard in enumerate(shards)]
     found["merged"] = (job.folder / "summary.json").exists()
     return found
 
 
-def _told(job: Submitted, launcher: Launcher) -> tuple[JobStatus | None, str | None]:
-    """What the launcher says, None where it does not know the job; and why it does not answer, where it does not."""
+def _plan(job: Submitted) -> JobPlan | None:
+    if job.noted:
+        with contextlib.suppress(Exception):
+            return read_job(job.folder / "job.json")
+    return None
+
+
+def _told(job: Submitted, launcher: Launcher) -> JobStatus:
+    """What the launcher says, or that it said nothing, and why."""
     try:
-        status = launcher.status(job.id)
-    except (LaunchError, PluginError) as error:
-        return None, error.message
-    return (None if status.state == "unknown" and not status.detail else status), None
+        return ask(job, launcher)
+    except LauncherSilent as error:
+        reason, detail = f"{launcher.name} does not answer: {error.message}", {"silent": "yes"}
+    except (LaunchError, PluginError) as error:  # it is not on this machine, perhaps, or makes a mistake
+        reason, detail = error.message, {}
+    return JobStatus(id=job.id, state="unknown", reason=reason, answered=False, detail=detail)
 
 
-def _told_of_tasks(job: Submitted, launcher: Launcher, count: int) -> tuple[dict[int, JobStatus], str | None]:
+def _tasks(job: Submitted, launcher: Launcher, count: int) -> dict[int, JobStatus]:
     try:
-        return dict(launcher.tasks(job.id, count)), None
+        found = launcher.tasks(job.id, count)
     except (LaunchError, PluginError) as error:
-        return {}, error.message
+        silence = JobStatus(id=job.id, state="unknown", reason=error.message, answered=False)
+        return dict.fromkeys(range(count), silence)
+    return {index: checked(job, status, launcher.name) for index, status in found.items()}
 
 
-def _one(folder: Path, told: JobStatus | None, silent: str | None = None) -> dict[str, Any]:
-    """One job, or one shard. silent: why its launcher does not answer."""
-    ended = read_record(folder / "exit.json")
-    numbers = attempts(folder)
-    found: dict[str, Any] = {"state": "unknown", "exit_code": None, "reason": None, "attempt": max(numbers, default=0)}
-    if ended is not None and not ended.get("requeued"):
-        found["exit_code"], found["reason"] = ended.get("code"), ended.get("reason")
-        found["state"] = "finished" if ended.get("code") == 0 else "failed"
-        if told is not None and told.state == "cancelled":
-            found["state"] = "cancelled"
-    elif told is not None:
-        found["state"], found["reason"] = told.state, told.reason
-        if told.state == "failed":
-            found["exit_code"] = told.exit_code
-        if told.hopeless:
-            found["hopeless"] = True
-    elif silent is not None:
-        found["reason"] = silent
-    elif ended is not None:
-        found |= {"state": "unknown", "reason": "was to be queued again, and its launcher does not know it"}
-    elif numbers:
-        found |= {"state": "lost", "reason": "its launcher does not know it any more, and it left no exit.json: killed"}
-    if told is not None:
-        found |= told.detail
-    found["components"] = _components(folder)
+def _state(state: str, code: int | None, reason: str | None) -> dict[str, Any]:
+    return {"state": state, "exit_code": code, "reason": reason}
+
+
+def _one(folder: Path, told: JobStatus, before: int, *, again: bool) -> dict[str, Any]:
+    """One job, or one shard. before: attempts of earlier jobs. again: may its launcher start it again by itself?"""
+    ended = read_end(folder, after=before)
+    if ended is not None and int(ended.get("restarts") or 0) < told.restarts:
+        ended = None  # of an attempt after which the launcher has started the job again
+    newest = newest_attempt(folder)
+    found = _judged(told, ended, began=newest > before, again=again)
+    found["attempt"] = newest
+    if told.state == "pending" and told.hopeless:
+        found["hopeless"] = True
+    found |= told.detail
+    found["components"] = _components(folder, began=newest > before)
     return found
 
 
-def _components(folder: Path) -> list[dict[str, Any]]:
-    """The components that were started, in the order of the plan."""
+def _judged(told: JobStatus, ended: dict[str, Any] | None, *, began: bool, again: bool) -> dict[str, Any]:
+    """The state, the exit code and the reason, from what the launcher says and how the attempt ended."""
+    if told.state in _WAITING:
+        if ended is not None and told.state == "running" and not told.reason:
+            return _state("running", None, f"ended with {ended.get('code')}; its launcher is cleaning up")
+        return _state(told.state, None, told.reason)
+    if ended is not None and not ended.get("requeued"):
+        if not told.answered and again and _stopped(ended):
+            return _state("unknown", None, told.reason)  # it may be in the queue again
+        code = ended.get("code")
+        state = "finished" if code == 0 else "cancelled" if told.state == "cancelled" else "failed"
+        return _state(state, code, _why(told, ended))
+    if told.state == "finished" and not began:
+        return _state("failed", None, "its script ended with 0 before the command was started")
+    if told.state != "unknown":
+        return _state(told.state, told.exit_code if told.state == "failed" else None, told.reason)
+    if not told.answered:
+        return _state("unknown", None, told.reason)
+    if ended is not None:
+        return _state("lost", None, told.reason or "was to be queued again, and its launcher does not know it any more")
+    how = "it left no exit.json: killed" if began else "it never began"
+    return _state("lost", None, told.reason or f"its launcher does not know it any more, and {how}")
+
+
+def _with_words(found: dict[str, Any], job: Submitted, launcher: Launcher) -> dict[str, Any]:
+    """What the job's script said when it failed before anything was started, such as the line of a set-up."""
+    if found["state"] != "failed" or any(item["state"] != "not started" for item in found["components"]):
+        return found
+    path = launcher.output(job.spec, job.id)
+    try:
+        text = "" if path is None else path.read_bytes()[-_TAIL:].decode("utf-8", "replace")
+    except OSError:
+        return found
+    said = [line.removeprefix(_OURS) for line in text.splitlines() if line.startswith(_OURS)]
+    return {**found, "reason": f"{said[-1]} ({found['reason']})"} if said else found
+
+
+def _stopped(ended: dict[str, Any]) -> bool:
+    """Was it stopped from outside, and not ended by itself?"""
+    code = ended.get("code")
+    return isinstance(code, int) and (code == ExitCode.INTERRUPTED or code > 128)
+
+
+def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
+    """The launcher knows why something was stopped from outside."""
+    own = ended.get("reason")
+    if told.state in ("failed", "cancelled") and told.reason and _stopped(ended):
+        return f"{told.reason} ({own})" if own else told.reason
+    return own
+
+
+def _components(folder: Path, *, began: bool) -> list[dict[str, Any]]:
+    """The components of the plan, in its order. began: what lies there is of this job, and not of an earlier one."""
     try:
         names = [item.name for item in read_job(folder / "job.json").components]
     except Exception:  # noqa: BLE001 - a folder without a plan that can be read has no components to show
         return []
     found = []
     for name in names:
-        endpoint = read_record(folder / "endpoints" / f"{name}.json")
-        status = read_record(folder / "status" / f"{name}.json")
+        endpoint = read_record(folder / "endpoints" / f"{name}.json") if began else None
+        status = read_record(folder / "status" / f"{name}.json") if began else None
         state = "ended" if status else "running" if endpoint else "not started"
         found.append(
             {
@@ -108,6 +179,5 @@ def _together(shards: list[dict[str, Any]]) -> dict[str, Any]:
     for state in ("running", "pending", "failed", "cancelled", "lost", "unknown"):
         if state in states:
             first = shards[states.index(state)]
-            ended = None if state in ("running", "pending") else first["exit_code"]
-            return {"state": state, "exit_code": ended, "reason": first["reason"]}
-    return {"state": "finished", "exit_code": 0, "reason": None}
+            return _state(state, None if state in _WAITING else first["exit_code"], first["reason"])
+    return _state("finished", 0, None)

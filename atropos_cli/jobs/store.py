@@ -9,13 +9,14 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.errors import UsageError
+from atropos_cli.errors import AtroposError, UsageError
 from atropos_cli.io.append import atomic_write
-from atropos_cli.jobs.folder import read_record
+from atropos_cli.jobs.folder import newest_attempt, read_record
 from atropos_cli.ports.launcher import JobSpec, Launcher
 
 SUBMITTED = "submitted.json"
@@ -28,7 +29,8 @@ class Submitted:
     """A job that was submitted. id: as its launcher knows it; ID;CLUSTER where there are several clusters.
 
     time: when, in seconds since 1970; 0 where it is not known. The id alone does not tell jobs apart: clusters
-    begin again at 1.
+    begin again at 1, so `identity` keeps more facts that its launcher gave. earlier: how many attempts of earlier jobs
+    its folder held, for an array one number for each shard: their files say nothing about this job.
     """
 
     id: str
@@ -36,6 +38,18 @@ class Submitted:
     folder: Path
     launcher: str = "slurm"
     time: float = 0.0
+    identity: Mapping[str, str] = field(default_factory=dict)
+    earlier: tuple[int, ...] = (0,)
+
+    @property
+    def noted(self) -> bool:
+        """Is it in the list, and not just a number that the user gave?"""
+        return self.folder != Path()
+
+    def attempts_before(self, shard: int | None = None) -> int:
+        """Attempts of earlier jobs in the folder, or in that of a shard."""
+        index = shard or 0
+        return self.earlier[index] if index < len(self.earlier) else 0
 
     @property
     def spec(self) -> JobSpec:
@@ -49,18 +63,28 @@ def index_path(name: str = "jobs.jsonl") -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "atropos" / name
 
 
-def remember(folder: Path, job_id: str, spec: JobSpec, launcher: Launcher) -> None:
-    """Note in the folder and in the list that the job was submitted."""
+def attempts_in(folder: Path, shards: int | None = None) -> tuple[int, ...]:
+    """The number of attempts in a job's folder, or in those of its shards; to be counted before it is submitted."""
+    if shards is None:
+        return (newest_attempt(folder),)
+    return tuple(newest_attempt(folder / "shards" / str(index)) for index in range(shards))
+
+
+def remember(folder: Path, job_id: str, spec: JobSpec, launcher: Launcher, earlier: tuple[int, ...] = (0,)) -> None:
+    """Note in the folder and in the list that the job was submitted. earlier: attempts_in before that."""
     now = time.time()
+    known: dict[str, Any] = {"earlier": list(earlier)}
+    with contextlib.suppress(AtroposError):  # it is submitted all the same
+        known["identity"] = dict(launcher.status(job_id).identity)
     record: dict[str, Any] = {"launcher": launcher.source or launcher.name, "id": job_id, "name": spec.name}
     command = launcher.call(spec)
-    full = {**record, **({"command": command} if command else {}), "time": now}
+    full = {**record, **({"command": command} if command else {}), **known, "time": now}
     atomic_write(folder / SUBMITTED, json.dumps(full, indent=2).encode() + b"\n")
     path = index_path()
     with contextlib.suppress(OSError):  # the job's folder knows it as well
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
-            file.write(json.dumps({**record, "folder": str(folder), "time": now}) + "\n")
+            file.write(json.dumps({**record, "folder": str(folder), **known, "time": now}) + "\n")
 
 
 def submitted_jobs(launcher: str | None = None) -> list[Submitted]:
@@ -108,4 +132,6 @@ def _job(item: dict[str, Any], folder: Path | None) -> Submitted:
         place,
         str(item.get("launcher", "slurm")),
         float(when) if isinstance(when, int | float) else 0.0,
+        {str(key): str(value) for key, value in (item.get("identity") or {}).items()},
+        tuple(int(number) for number in item.get("earlier") or (0,)),
     )

@@ -306,13 +306,15 @@ class Supervisor:
                 outcome = Outcome(0, "finished")
             elif code and code not in _RESUMABLE and main.name not in self._killed and self._limit_comes():
                 outcome = self._failed(main.name, code)
-        again = self._should_requeue(outcome)
+        outcome, preempted = self._by_cluster(outcome)
+        again = self._should_requeue(outcome, preempted=preempted)
         record: dict[str, Any] = {
             "code": outcome.code,
             "reason": outcome.reason,
             "component": outcome.component,
             "job_id": self.placer.job_id,
             "requeued": again,
+            "restarts": self.placer.restarts,
             "components": dict(self.codes),
         }
         self.folder.event("exit", code=outcome.code, reason=outcome.reason, requeued=again)
@@ -323,13 +325,31 @@ class Supervisor:
                 self.placer.requeue()
             except LaunchError as error:
                 self._say(f"cannot be queued again: {error.message}")
-                self.folder.finish({**record, "requeued": False, "requeue_problem": error.message})
+                # A preempted job is queued again by the cluster itself, and has been if it was a moment faster.
+                self.folder.finish({**record, "requeued": preempted, "requeue_problem": error.message})
         return outcome.code
 
     def _limit_comes(self) -> bool:
         return bool(self.signals) and self.signals[0] == signal.SIGUSR1
 
-    def _should_requeue(self, outcome: Outcome) -> bool:
+    def _by_cluster(self, outcome: Outcome) -> tuple[Outcome, bool]:
+        """The outcome with the cluster's reason where it stops the job, and whether that is to make room for another.
+
+        A cluster may signal only the steps: then main ends as if somebody had stopped it, or a server ends first.
+        """
+        if outcome.code not in (*_RESUMABLE, SERVICE_FAILED):
+            return outcome, False
+        cause = self.placer.cause()
+        if cause == "preempted":
+            return Outcome(128 + signal.SIGTERM, "preempted by a job of higher priority"), True
+        if cause == "time limit" and outcome.code != SERVICE_FAILED:
+            return Outcome(outcome.code, f"ran into its time limit ({outcome.reason})", outcome.component), False
+        return outcome, False
+
+    def _should_requeue(self, outcome: Outcome, *, preempted: bool) -> bool:
+        """At its time limit as often as the plan says; a preempted job has used up none of its time."""
+        if preempted:
+            return self.plan.max_requeues > 0
         stopped = self._limit_comes() and outcome.code == 128 + signal.SIGUSR1
         return stopped and self.placer.restarts < self.plan.max_requeues
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from atropos_cli.domain.base import clean_text
+from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.errors import BackendError, ContextOverflow, FatalBackendError, RequestRejected
 from atropos_cli.ports.backend import Completion
@@ -88,12 +88,24 @@ class Prompts:
                 "or --backend.chat-template FILE with a Jinja template",
             )
 
-    def encode(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
+    @property
+    def takes_tools(self) -> bool:
+        """Does the template show tools to the model? One that does not name them leaves them out."""
+        return not self.plain and "tools" in str(self._tokenizer.chat_template)
+
+    def encode(
+        self, messages: Sequence[Message], prefill: str = "", tools: Sequence[JsonDict] | None = None
+    ) -> tuple[int, ...]:
         """The prompt's ids, up to where sampling begins: the text that the reply begins with is part of it.
 
-        Raises RequestRejected when there is no such prompt.
+        Raises RequestRejected when there is no such prompt, FatalBackendError for tools that the template leaves out.
         """
-        text = self._render(messages) + prefill
+        if tools and not self.takes_tools:
+            raise FatalBackendError(
+                "the model's chat template shows no tools to the model",
+                hint="add --tools-in prompt, where the environment has this option, or give a template that does",
+            )
+        text = self._render(messages, tools) + prefill
         known = _known_ids(messages)
         if known:
             rest = self._rest(text, known)
@@ -125,13 +137,15 @@ class Prompts:
         begun = self._decode(known, skip_special=False)
         return text[len(begun) :] if text.startswith(begun) else None
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def _render(self, messages: Sequence[Message], tools: Sequence[JsonDict] | None = None) -> str:
         if self.plain:
             return BLANK_LINE.join(_text(message) for message in messages)
         turns = [_turn(message) for message in messages]
         try:
             with time_limit():
-                text: str = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+                text: str = self._tokenizer.apply_chat_template(
+                    turns, tools=list(tools) if tools else None, tokenize=False, add_generation_prompt=True
+                )
         except OverTime as error:
             raise FatalBackendError(f"the model's chat template took too long: {error}") from error
         except Exception as error:  # a template raises whatever its author chose

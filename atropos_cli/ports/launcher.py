@@ -53,7 +53,13 @@ class JobSpec(Frozen):
 
 
 class JobStatus(Frozen):
-    """How a job stands. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown."""
+    """The state of a job. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown.
+
+    answered: False when nothing is known because the launcher could not be asked; "unknown" with True: it was asked,
+    and does not know the job. restarts: how often it started the job again. identity: facts that set the job apart from
+    another one of the same id, such as its name and when it was submitted. They are kept when a job is submitted, and
+    a job that differs in one of them later is another job; one that is left out is not compared.
+    """
 
     id: str
     state: JobState
@@ -61,6 +67,9 @@ class JobStatus(Frozen):
     reason: str | None = None
     hopeless: bool = False
     detail: dict[str, str] = Field(default_factory=dict)
+    answered: bool = True
+    restarts: int = 0
+    identity: dict[str, str] = Field(default_factory=dict)
 
 
 class LauncherCapabilities(Frozen):
@@ -107,7 +116,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def status(self, job_id: str) -> JobStatus:
-        """The job's state now."""
+        """The job's state now. Raises LauncherSilent when there is no answer, which is not "unknown"."""
 
     @abstractmethod
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[str]:

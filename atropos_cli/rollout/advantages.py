@@ -1,7 +1,8 @@
 """Advantages of a group: how much better each rollout did than its siblings.
 
 Formulas: GRPO (arXiv 2402.03300) as TRL computes it (sample standard deviation, eps 1e-4), Dr. GRPO
-(2503.20783: mean only), RLOO (2402.14740: mean of the others). A member without a reward (None)
+(2503.20783: mean only), RLOO (2402.14740: mean of the others), the mean of the same role. RAE, which has a state, is
+in `baselines`. A member without a reward (None)
 counts in no mean and gets None. A group whose rewards do not differ, or a group of one, gets zeros.
 """
 
@@ -66,6 +67,19 @@ KINDS: dict[str, Callable[[Rewards], Advantages]] = {
 }
 
 
-def advantages(kind: str, rewards: Rewards) -> Advantages | None:
-    """Advantages of the plan's kind; None for kind "none"."""
-    return None if kind == "none" else KINDS[kind](rewards)
+def role_mean_advantage(rewards: Rewards, roles: Sequence[str | None]) -> Advantages:
+    """r minus the mean of the group's rollouts of the same role."""
+    found: list[float | None] = [None] * len(rewards)
+    for role in dict.fromkeys(roles):
+        places = [place for place, other in enumerate(roles) if other == role]
+        values = grpo_advantage([rewards[place] for place in places], scale="none")
+        for place, value in zip(places, values, strict=True):
+            found[place] = value
+    return tuple(found)
+
+
+def advantages(kind: str, rewards: Rewards, roles: Sequence[str | None] = ()) -> Advantages | None:
+    """Advantages of the plan's kind; None for kind "none", and for "rae", which depends on the groups before."""
+    if kind == "role_mean":
+        return role_mean_advantage(rewards, roles or [None] * len(rewards))
+    return None if kind in ("none", "rae") else KINDS[kind](rewards)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from atropos_cli.domain.plan import Plan
-from atropos_cli.errors import BackendError, ServerUnavailable
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.writer import Writer
+from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.planner import component_rewards, make_config
+from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
-from atropos_cli.rollout.stopping import Abort, ended_by
-
-_CLOSE_TIMEOUT = 10.0
+from atropos_cli.rollout.roles import Role, described, open_roles
+from atropos_cli.rollout.stopping import ended_by
 
 
 @dataclass(slots=True)
@@ -36,6 +36,17 @@ class Parts:
     rewards: list[Reward]
     dispatcher: Dispatcher
     ledger: Ledger
+    roles: dict[str, Role]
+    pushed: Pushed | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The part of a RunSummary that they report."""
+        roles = described(self.roles, self.plan.model)
+        return {"backend": self.backend.describe(), "roles": roles, **self.ledger.fields()}
+
+    def most(self, bound: int) -> int:
+        """How many groups may be open; none more while a trainer has enough to do."""
+        return 0 if self.pushed is not None and self.pushed.held else bound
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +65,8 @@ async def open_parts(
     rewards = component_rewards(plan.rewards, own, registry)
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
+    pushed = None if plan.delivery.to is None else Pushed(writer, plan, environment.name, on_event)
+    writer = pushed or writer
     backend = make_backend(plan, registry)
     check_limit(plan)
     ledger = Ledger(plan)
@@ -64,6 +77,7 @@ async def open_parts(
         async with ended_by(stop):
             await open_backend(backend, plan, on_event, stop)
             ledger.check(backend)
+            roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
             for reward in rewards:
                 stack.push_async_callback(close_part, reward)
                 await reward.open()
@@ -80,7 +94,11 @@ async def open_parts(
                 on_event("cache", f"replies are kept in {folder}, told apart by {told_by}")
         stack.callback(writer.close)
         plan = plan.model_copy(update={"model": backend.model or plan.model})
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger)
+        if pushed is not None:
+            pushed.wakes(dispatcher.demand_changed.set)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, pushed)
+        if pushed is not None:
+            await pushed.flush(stop)
 
 
 def make_environment(plan: Plan, registry: Registry) -> Environment:
@@ -95,51 +113,3 @@ def make_environment(plan: Plan, registry: Registry) -> Environment:
     )
     environment: Environment = cls(config)
     return environment
-
-
-def make_backend(plan: Plan, registry: Registry) -> InferenceBackend:
-    """The plan's backend, its options checked; not opened yet."""
-    cls = registry.find("backend", plan.backend.name, dist=plan.backend.dist).load()
-    config = make_config(
-        cls.Config, plan.backend.config, owner=f"backend {plan.backend.name!r}", env_prefix="ATROPOS_BACKEND__"
-    )
-    backend: InferenceBackend = cls(config, model=plan.model)
-    return backend
-
-
-async def open_backend(
-    backend: InferenceBackend, plan: Plan, on_event: Callable[[str, str], None], stop: asyncio.Event
-) -> None:
-    """Open the backend; wait up to max_wait for a server that is not there yet."""
-    began = time.monotonic()
-    told = False
-    delay = 0.25
-    while True:
-        try:
-            await backend.open(workers=plan.execution.workers, request_timeout=plan.execution.request_timeout)
-            return
-        except ServerUnavailable as error:
-            waited = time.monotonic() - began
-            if stop.is_set() or waited >= plan.execution.max_wait:
-                raise Abort(
-                    ServerUnavailable(
-                        f"{error}; gave up after {waited:.0f} s",
-                        hint=error.hint or "start a server, or try a small model in process: --model smollm2",
-                        address=error.address,
-                    )
-                ) from error
-            if not told:
-                told = True
-                on_event("paused", f"{error}; waiting for it")
-        except BackendError as error:
-            raise Abort(error) from error
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), min(delay, max(0.0, plan.execution.max_wait - waited)))
-        delay = min(delay * 2, 2.0)
-
-
-async def close_part(part: Environment | InferenceBackend | Reward) -> None:
-    """Close a part; one that hangs or fails must not keep the rest from closing."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_CLOSE_TIMEOUT):
-            await part.close()

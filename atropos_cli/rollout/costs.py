@@ -106,12 +106,17 @@ class Ledger:
                 log.warning("the prices have none for the model %r, so its requests are not in the cost", model)
         return self._known[key]
 
-    async def pay(self, backend: InferenceBackend, request: GenerateRequest, send: Send) -> Generation:
-        """See Meter. Raises CostLimit before the request is sent, and what `send` raises."""
+    async def pay(
+        self, backend: InferenceBackend, request: GenerateRequest, send: Send, line: str | None = None
+    ) -> Generation:
+        """See Meter. Raises CostLimit before the request is sent, and what `send` raises.
+
+        line: where it is counted, if not under the model.
+        """
         price = self.price(backend)
         most = 0.0 if price is None else most_of(request, price)
         await self._admit(most)
-        counts = self._counts(backend.model)
+        counts = self._counts(line or backend.model)
         try:
             generation = await send(request)
         except BaseException as error:
@@ -133,9 +138,9 @@ class Ledger:
         self._settle(counts, most, usage, cost, unsure)
         return generation
 
-    def hit(self, model: str | None, replies: int) -> None:
+    def hit(self, line: str | None, replies: int) -> None:
         """Replies that came from the cache."""
-        counts = self._counts(model)
+        counts = self._counts(line)
         counts["cache_hits"] = counts.get("cache_hits", 0) + replies
 
     @contextlib.contextmanager
@@ -203,8 +208,8 @@ class Ledger:
         if most or cost:
             self._write()
 
-    def _counts(self, model: str | None) -> dict[str, float]:
-        return self.now.setdefault(redacted(model or "?"), {})
+    def _counts(self, line: str | None) -> dict[str, float]:
+        return self.now.setdefault(redacted(line or "?"), {})
 
     # Kept over sessions ----------------------------------------------------------------------------------------------
 

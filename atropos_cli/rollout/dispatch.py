@@ -116,20 +116,23 @@ class Dispatcher:
         """Seconds for a group's rewards. A group whose rollouts took all its time is scored if that is quick."""
         return max(budget.deadline - self.active_time(), min(_LEAST_SCORING_S, self.execution.group_timeout))
 
-    async def generate(self, request: GenerateRequest, budget: GroupBudget) -> Generation:
-        """One request, retried within the budget. Raises BackendError, GroupDeadline, Draining or Abort."""
+    async def generate(self, request: GenerateRequest, budget: GroupBudget, *, line: str | None = None) -> Generation:
+        """One request, retried within the budget. Raises BackendError, GroupDeadline, Draining or Abort.
+
+        line: of the bill, where that is not the model's own.
+        """
         if self.cache is not None and (known := self.cache.find(request)) is not None:
             if self.ledger is not None:
-                self.ledger.hit(self.backend.model, len(known.completions))
+                self.ledger.hit(line or self.backend.model, len(known.completions))
             return known
-        generation = await self.call(lambda: self._send(request), budget)
+        generation = await self.call(lambda: self._send(request, line), budget)
         reasons = [completion.finish_reason for completion in generation.completions]
         if None in reasons and self._seen_finish_reason and budget.retries_left > 0:
             # This server does say why it stops, so silence means a broken-off answer: ask once more.
             budget.retries_left -= 1
             budget.retries += 1
             self.retries += 1
-            generation = await self.call(lambda: self._send(request), budget)
+            generation = await self.call(lambda: self._send(request, line), budget)
         self._seen_finish_reason = self._seen_finish_reason or any(reasons)
         for completion in generation.completions:
             self.completion_tokens += completion.completion_tokens or 0
@@ -137,10 +140,10 @@ class Dispatcher:
             self.cache.keep(request, generation)
         return generation
 
-    async def _send(self, request: GenerateRequest) -> Generation:
+    async def _send(self, request: GenerateRequest, line: str | None) -> Generation:
         if self.ledger is None:
             return await self.backend.generate(request)
-        return await self.ledger.pay(self.backend, request, self.backend.generate)
+        return await self.ledger.pay(self.backend, request, self.backend.generate, line)
 
     async def call(self, send: Callable[[], Awaitable[T]], budget: GroupBudget) -> T:
         """Run `send` under the worker limit and the retry rules."""

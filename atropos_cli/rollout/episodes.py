@@ -1,15 +1,18 @@
-"""One rollout while it is played, and how it fails."""
+"""One rollout while it is played: its messages, tokens, costs and calls, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.messages import Message, TokenSpan
-from atropos_cli.domain.rollout import RolloutFailure, Stage
+from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
+from atropos_cli.domain.task import Task
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import Episode
 from atropos_cli.redaction import redacted
@@ -17,6 +20,7 @@ from atropos_cli.rollout.dispatch import GroupDeadline
 from atropos_cli.rollout.prefill import Wishes, wishes
 from atropos_cli.rollout.systematic import place_of
 from atropos_cli.rollout.tokens import TokenTrail
+from atropos_cli.rollout.toolcalls import TOOLS, ReadReply, joined, read_reply
 
 
 def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> RolloutFailure:
@@ -30,8 +34,9 @@ def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None
 class EpisodeState:
     """One rollout while it is played."""
 
-    def __init__(self, number: int, episode: Episode) -> None:
+    def __init__(self, number: int, episode: Episode, *, role: str | None = None) -> None:
         self.number = number
+        self.role = role
         self.episode = episode
         self.messages: list[Message] = []
         self.trail = TokenTrail()
@@ -42,10 +47,21 @@ class EpisodeState:
         self.requests = 0
         self.retries = 0
         self.over = False
+        self.tools: tuple[JsonDict, ...] = ()
+        """All that were offered so far."""
+        self._offered: tuple[JsonDict, ...] = ()
+        self._calls = 0
+        self._parse_failures: Counter[str] = Counter()
 
     def asks(self) -> tuple[list[Message], Wishes]:
         """What the next request holds."""
         return self.messages, wishes(self.episode)
+
+    def wishes(self, seed: int | None = None) -> Wishes:
+        """What the episode asks of its next reply, which is then read with the tools that were offered."""
+        self._offered = tuple(self.episode.tools)
+        self.tools = joined(self.tools, self._offered)
+        return wishes(self.episode, seed)
 
     def fail(self, stage: Stage, error: BaseException, owner: Callable[..., Any] | None = None) -> None:
         self.failure = failure(stage, error, owner)
@@ -71,6 +87,40 @@ class EpisodeState:
         self.completion_tokens = _add(self.completion_tokens, completion.completion_tokens)
         self.stop = "incomplete" if reason is None else cut_by(reason)
         return reply
+
+    def read(self, reply: Message) -> ReadReply:
+        """The reply with its calls parsed; what is wrong with them is counted."""
+        read = read_reply(reply, self._offered, self._calls)
+        self._calls += len(read.message.tool_calls or ())
+        self._parse_failures.update(read.failures)
+        return read
+
+    def rollout(self, group_id: str, task: Task) -> Rollout:
+        """The record of the rollout, which has ended."""
+        info: JsonDict = {}
+        metrics: dict[str, float] = {}
+        if self.failure is None:
+            try:
+                info, metrics = self.episode.result(), self.episode.metrics()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
+                self.fail("environment", error)
+        return Rollout(
+            id=f"{group_id}/{self.number}",
+            task_id=task.id,
+            role=self.role,
+            messages=tuple(self.messages),
+            info=info,
+            metrics=metrics,
+            usage=Usage(
+                prompt_tokens=self.prompt_tokens,
+                completion_tokens=self.completion_tokens,
+                requests=self.requests,
+                retries=self.retries,
+            ),
+            parse_failures=dict(self._parse_failures) or None,
+            stop_reason=None if self.failure else self.stop,
+            failure=self.failure,
+        )
 
 
 async def together(coroutines: Iterable[Any]) -> list[Any]:
@@ -106,6 +156,17 @@ async def _close_later(state: EpisodeState, closing: Awaitable[Any]) -> None:
         await closing
     except Exception as error:  # noqa: BLE001 - as above
         state.fail_late(error)
+
+
+def with_tools(task: Task, states: list[EpisodeState]) -> Task:
+    """The task with the tools that its episodes offered, where readers of groups look for them."""
+    tools: tuple[JsonDict, ...] = ()
+    for state in states:
+        tools = joined(tools, state.tools)
+    if not tools or TOOLS in task.info:
+        return task
+    made: Task = task.replace(info={**task.info, TOOLS: list(tools)})
+    return made
 
 
 def _add(total: int | None, more: int | None) -> int | None:

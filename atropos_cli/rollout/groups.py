@@ -9,25 +9,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, Unpack
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.plan import Plan, Sampling
-from atropos_cli.domain.rollout import Rollout, Usage
+from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ContextOverflow
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
-from atropos_cli.ports.environment import Environment, SingleTurn
+from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
-from atropos_cli.rollout.advantages import advantages
+from atropos_cli.rollout.advantages import advantages as advantages_of
+from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
-from atropos_cli.rollout.episodes import EpisodeState, close_episode, together
-from atropos_cli.rollout.prefill import Wishes, check_wishes, turn_seed, whole, wishes
+from atropos_cli.rollout.episodes import EpisodeState, close_episode, together, with_tools
+from atropos_cli.rollout.games import play_games
+from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
+from atropos_cli.rollout.roles import Role, RoleModels
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.tokens import checked_ids, checked_logprobs, with_prompt
 
@@ -36,13 +39,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all groups of a run share."""
+    """What all groups of a run share. roles: those that have a model of their own, or sampling."""
 
     plan: Plan
     digest: str
     env_name: str
     dispatcher: Dispatcher
     scorer: Scorer
+    roles: Mapping[str, Role] = field(default_factory=dict)
 
 
 class GroupRoller:
@@ -50,6 +54,7 @@ class GroupRoller:
 
     def __init__(self, run: Run, index: int) -> None:
         plan = run.plan
+        self._run = run
         self.plan = plan
         self.index = index
         self.group_id = make_group_id(run.digest, index)
@@ -58,7 +63,7 @@ class GroupRoller:
         self.seed = random.Random(f"{plan.seed}/{index}").getrandbits(31)
         self.rng = random.Random(self.seed)
         self.budget: GroupBudget = run.dispatcher.budget()
-        self._run = run
+        self.models: Mapping[str, RoleModel] = self.models_of("group")
         self._dispatcher = run.dispatcher
         self._scorer = run.scorer
         self._samples = 0
@@ -101,6 +106,7 @@ class GroupRoller:
         episode_id: str | None = None,
         turn: int | None = None,
         last: bool = True,
+        advantages: Sequence[float | None] | None = None,
     ) -> ScoredGroup:
         """A group with advantages; see GroupContext."""
         return ScoredGroup(
@@ -109,12 +115,25 @@ class GroupRoller:
             env=self._run.env_name,
             task=task,
             rollouts=tuple(rollouts),
-            advantages=advantages(self.plan.advantage, [rollout.reward for rollout in rollouts]),
+            advantages=self._advantages(rollouts) if advantages is None else tuple(advantages),
             model=redacted(self.plan.model or ""),
             seed=self.seed,
             episode_id=episode_id,
             turn=turn,
         )
+
+    def _advantages(self, rollouts: Sequence[Rollout]) -> tuple[float | None, ...] | None:
+        rewards, roles = [rollout.reward for rollout in rollouts], [rollout.role for rollout in rollouts]
+        return advantages_of(self.plan.advantage, rewards, roles)
+
+    def opponents(self) -> Sequence[str]:
+        """The roles that models of their own play."""
+        return [name for name, role in self._run.roles.items() if role.dispatcher is not None]
+
+    async def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
+        """group_size games; see GroupContext."""
+        rollouts = await play_games(self, environment, task)
+        yield self.group(task, await self.score(task, rollouts))
 
     async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
         """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
@@ -130,7 +149,8 @@ class GroupRoller:
             await together([waiting for state in states if (waiting := self._reset(state)) is not None])
             await self._play(states)
             self.over = len(states)
-            rollouts = [self._rollout(task, state) for state in states]
+            rollouts = [state.rollout(self.group_id, task) for state in states]
+            task = with_tools(task, states)
         finally:
             await together([waiting for state in states if (waiting := close_episode(state)) is not None])
         yield self.group(task, await self.score(task, rollouts))
@@ -146,11 +166,17 @@ class GroupRoller:
                 states.append(state)
         return states
 
+    def models_of(self, asker: int | str) -> RoleModels:
+        """The models by role, for the group or one of its rollouts."""
+        run = self._run
+        return RoleModels(run.roles, run.dispatcher, self.budget, run.plan.sampling, f"{self.seed}/{asker}")
+
     def _reset(self, state: EpisodeState) -> Coroutine[Any, Any, None] | None:
         """Begin the episode; what is left to await of it, for a reset() that is asynchronous."""
         if state.over:
             return None
         try:
+            state.episode.models = self.models_of(state.number)
             messages = state.episode.reset()
             if inspect.isawaitable(messages):
                 return self._reset_later(state, messages)
@@ -161,7 +187,7 @@ class GroupRoller:
 
     async def _reset_later(self, state: EpisodeState, messages: Awaitable[Any]) -> None:
         try:
-            state.messages = messages_of(state.episode, "reset", await self._in_time(messages))
+            state.messages = messages_of(state.episode, "reset", await self.in_time(messages))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("reset", error, state.episode.reset)
 
@@ -179,8 +205,9 @@ class GroupRoller:
 
     async def _first_replies(self, alive: list[EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
+        asked, *_ = [state.wishes() for state in alive]
         try:
-            generations = await self.sample(alive[0].messages, n=len(alive), **wishes(alive[0].episode))
+            generations = await self.sample(alive[0].messages, n=len(alive), **asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for state in alive:
                 state.fail("generate", error)
@@ -213,7 +240,7 @@ class GroupRoller:
                 return
             before = self.budget.retries
             try:
-                asked = wishes(state.episode, turn_seed(self.seed, state.number, len(state.messages)))
+                asked = state.wishes(turn_seed(self.seed, state.number, len(state.messages)))
                 generation = (await self.sample(state.messages, **asked))[0]
             except ContextOverflow as error:
                 self._overflow(state, error)
@@ -236,11 +263,14 @@ class GroupRoller:
 
     async def _step(self, state: EpisodeState, reply: Message) -> None:
         try:
-            result = state.episode.step(reply)
+            read = state.read(reply)
+            method = "step" if read.fault is None else "malformed"
+            episode = state.episode
+            result = episode.step(read.message) if read.fault is None else episode.malformed(read.message, read.fault)
             if inspect.isawaitable(result):
-                result = await self._in_time(result)
+                result = await self.in_time(result)
             if result:
-                result = messages_of(state.episode, "step", result)
+                result = messages_of(state.episode, method, result)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
             state.fail("environment", error, state.episode.step)
             return
@@ -253,7 +283,7 @@ class GroupRoller:
         else:
             state.messages.extend(result)
 
-    async def _in_time(self, awaitable: Awaitable[T]) -> T:
+    async def in_time(self, awaitable: Awaitable[T]) -> T:
         """Await a plugin's answer no longer than the group has time left."""
         try:
             async with asyncio.timeout(max(0.0, self.budget.deadline - self._dispatcher.active_time())) as scope:
@@ -263,41 +293,17 @@ class GroupRoller:
                 raise GroupDeadline from error
             raise
 
-    def _rollout(self, task: Task, state: EpisodeState) -> Rollout:
-        info: JsonDict = {}
-        metrics: dict[str, float] = {}
-        if state.failure is None:
-            try:
-                info, metrics = state.episode.result(), state.episode.metrics()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                state.fail("environment", error)
-        return Rollout(
-            id=f"{self.group_id}/{state.number}",
-            task_id=task.id,
-            messages=tuple(state.messages),
-            info=info,
-            metrics=metrics,
-            usage=Usage(
-                prompt_tokens=state.prompt_tokens,
-                completion_tokens=state.completion_tokens,
-                requests=state.requests,
-                retries=state.retries,
-            ),
-            stop_reason=None if state.failure else state.stop,
-            failure=state.failure,
-        )
-
     async def sample(
         self,
         messages: Sequence[Message],
         *,
         n: int = 1,
         sampling: Sampling | None = None,
-        tools: Sequence[JsonDict] | None = None,
         **asked: Unpack[Wishes],
     ) -> list[Generation]:
         """Generations with exactly n completions (see GroupContext): one request, or single ones where n is ignored."""
         self.on_first_request()
+        tools = asked.get("tools")
         request = GenerateRequest(
             messages=tuple(messages),
             n=n,
@@ -308,14 +314,7 @@ class GroupRoller:
             prefill=asked.get("prefill", ""),
             choices=tuple(asked.get("choices", ())),
         )
-        check_wishes(self._dispatcher.backend, request)
-        generations: list[Generation] = []
-        if n == 1 or self._dispatcher.backend.capabilities.n is not False:
-            generations.append(await self._dispatcher.generate(request, self.budget))
-        missing = n - sum(len(generation.completions) for generation in generations)
-        if missing > 0:
-            singles = [request.model_copy(update={"n": 1, "seed": self._next_seed(1)}) for _ in range(missing)]
-            generations += await together(self._dispatcher.generate(single, self.budget) for single in singles)
+        generations = await exactly(self._dispatcher, request, self.budget, lambda: self._next_seed(1))
         return [whole(generation, request.prefill) for generation in generations] if request.prefill else generations
 
     def _next_seed(self, n: int) -> int:

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 import atropos_cli
 from atropos_cli.config.buckets import reward_prefix
+from atropos_cli.config.roles import RoleOptions
 from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef
 from atropos_cli.errors import ComponentNotFound, ConfigError, PluginError, UsageError
 from atropos_cli.models.sources import names_a_path
 from atropos_cli.plugins.firstparty import MODELS, pip_install
@@ -25,6 +26,8 @@ from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
 SERVER_BACKEND = "openai"
+_SAME_SERVER = ("base_url", "api_key_env", "headers")
+"""Options of the run's backend that hold for a role's model, where that has no server of its own."""
 
 
 def build_plan(
@@ -53,7 +56,9 @@ def build_plan(
         writer=ComponentRef(name=registry.find("writer", settings.writer).name),
         execution=settings.execution,
         tracking=settings.tracking,
+        delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
+        roles=find_roles(settings, env_class.roles, registry),
     )
 
 
@@ -137,6 +142,42 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
                 hint="check the path; for a server that has the model under this name: --base-url URL",
             )
     return registry.find("backend", SERVER_BACKEND)
+
+
+def find_roles(settings: GenSettings, own: Sequence[str], registry: Registry) -> dict[str, RoleRef]:
+    """Who plays the environment's roles and those that were named."""
+    return {
+        name: _role(name, settings, registry) for name in dict.fromkeys((*own, *settings.roles, *settings.role_options))
+    }
+
+
+def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
+    options = RoleOptions.model_validate(settings.role_options.get(name, {}))
+    sampling = {
+        key: value for key in ("temperature", "top_p", "max_tokens") if (value := getattr(options, key)) is not None
+    }
+    limits = settings.execution
+    ref = RoleRef(
+        sampling=settings.sampling.replace(**sampling),
+        workers=options.workers or limits.workers,
+        retries=limits.retries if options.retries is None else options.retries,
+        request_timeout=options.timeout or limits.request_timeout,
+    )
+    if not options.own_model:
+        if given := options.all_backend_options():
+            raise UsageError(
+                f"role {name!r} is played by the policy, which has its own {', '.join(sorted(given))}",
+                hint=f"add --role.{name}.model or --role.{name}.base-url",
+            )
+        return ref
+    wanted = {"backend": options.backend, "model": options.model, "backend_options": options.all_backend_options()}
+    backend = choose_backend(settings.replace(**wanted), registry)
+    given = options.all_backend_options()
+    if options.base_url is None and backend.name == choose_backend(settings, registry).name:
+        given = {key: settings.backend_options[key] for key in _SAME_SERVER if key in settings.backend_options} | given
+    reference = _reference(backend, backend.load().Config, given)
+    found: RoleRef = ref.replace(backend=reference, model=options.model)
+    return found
 
 
 def runs_here(model: str) -> bool:

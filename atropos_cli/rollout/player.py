@@ -8,7 +8,9 @@ The trainer's thread waits while rollouts run, so that nothing changes the weigh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
@@ -18,13 +20,17 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.components import close_part, make_environment
+from atropos_cli.rollout.backends import close_part
+from atropos_cli.rollout.baselines import KIND as RAE
+from atropos_cli.rollout.baselines import Baselines
+from atropos_cli.rollout.components import make_environment
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
 from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.report import Rolling
+from atropos_cli.rollout.roles import open_roles
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
@@ -42,6 +48,9 @@ class Player:
         own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
         self.rewards = component_rewards(plan.rewards, own, registry)
         self._tell = tell
+        self.baselines = Baselines()
+        self._registry = registry
+        self._roles = contextlib.AsyncExitStack()
         self._run: Run | None = None
         self.ledger: Ledger | None = None
         self._failures = FailureWatch(plan.execution.same_failures)
@@ -70,16 +79,31 @@ class Player:
         await self.environment.open(workers=plan.execution.workers, seed=plan.seed)
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
         dispatcher.ledger = self.ledger = Ledger(plan)
-        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards))
+        try:
+            roles = await open_roles(plan, self._registry, self.ledger, self._tell, asyncio.Event(), self._roles)
+        except Abort as abort:
+            raise abort.error from abort
+        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles)
 
     async def close(self) -> None:
         """Close the environment and the rewards; the backend stays open."""
         if self._run is not None:
             await self._run.dispatcher.close()
             self._run = None
+        await self._roles.aclose()
         await close_part(self.environment)
         for reward in self.rewards:
             await close_part(reward)
+
+    def recall(self, folder: Path, step: int) -> None:
+        """Before the first roll() of a resumed training: continue with what it had learnt of rewards by then."""
+        if self.plan.advantage == RAE:
+            self.baselines = Baselines.before(folder, step)
+
+    def keep(self, folder: Path, step: int) -> None:
+        """After a step's rollouts: keep what is needed to continue after it."""
+        if self.plan.advantage == RAE:
+            self.baselines.keep(folder, step)
 
     async def roll(self, tasks: Mapping[int, Task], on_failure: OnFailure) -> dict[int, list[ScoredGroup]]:
         """The groups of each task by place; an empty list where every rollout failed. Raises AtroposError."""
@@ -123,4 +147,9 @@ class Player:
                 if rollout.failure is not None:
                     on_failure(place, task, rollout.failure, rollout.id)
             self._failures.look(group.rollouts)
-        return list(groups) if alive else []
+        if not alive:
+            return []
+        groups = self.baselines.judged(groups, self.plan.advantage)
+        for group in groups:
+            self.baselines.add(group)
+        return list(groups)

@@ -1,4 +1,4 @@
-"""Replies that begin with a text, or are one of several texts, of the environment's choice: who can give such."""
+"""What an episode asks of the next reply: tools, a text it begins with, texts it is one of; and who can give such."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypedDict
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.errors import FatalBackendError
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
@@ -18,12 +19,15 @@ class Wishes(TypedDict, total=False):
 
     prefill: str
     choices: Sequence[str]
+    tools: Sequence[JsonDict] | None
     seed: int
 
 
 def wishes(episode: Episode, seed: int | None = None) -> Wishes:
     """What it asks of the next reply."""
     asked: Wishes = {"prefill": episode.prefill, "choices": episode.choices}
+    if episode.tools and not episode.tools_in_prompt:
+        asked["tools"] = tuple(episode.tools)
     return asked if seed is None else {**asked, "seed": seed}
 
 
@@ -35,6 +39,13 @@ def turn_seed(seed: int, rollout: int, messages: int) -> int:
 
 def check_wishes(backend: InferenceBackend, request: GenerateRequest) -> None:
     """End the run where the backend cannot give a reply of this form: it would answer something else."""
+    if request.tools and backend.capabilities.tools is False:
+        raise Abort(
+            FatalBackendError(
+                f"backend {backend.name!r} cannot offer tools to the model",
+                hint="--tools-in prompt, where the environment has this option, or use a backend that can: openai",
+            )
+        )
     if request.prefill and not backend.capabilities.prefill:
         raise Abort(
             FatalBackendError(

@@ -14,7 +14,7 @@ from atropos_cli.errors import AtroposError, BackendError, ServerUnavailable, Tr
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.components import close_part
+from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run

@@ -137,7 +137,7 @@ class Runner:
             self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
         parts.ledger.on_reached = self._stop.set
-        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards))
+        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards), parts.roles)
         self.reporter.started(plan, self.total, self.done.count)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
         # What is alive now stays alive: the collector need not look at it again for every group.
@@ -189,7 +189,7 @@ class Runner:
             room = parts.ledger.room_for_group(len(self._open))
             if not room and not self._open:
                 return
-            if not room or len(self._open) >= bound or dispatcher.demand + len(self._starting) >= workers:
+            if not room or len(self._open) >= parts.most(bound) or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue
@@ -251,6 +251,7 @@ class Runner:
             self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
             self.failures.look(rollout for group in groups for rollout in group.rollouts)
             return
+        groups = self.totals.baselines.judged(groups, self.plan.advantage)
         self._parts.writer.write(groups)
         self.done.add(index)
         self.totals.write(index, groups)
@@ -357,10 +358,9 @@ class Runner:
             groups_done=self.done.count,
             groups_total=self.total,
             groups_resumed=self.resumed,
-            backend=self._parts.backend.describe() if self._parts else {},
             error=str(self._error) if self._error else None,
             **sessions.fields(self._parts.rewards if self._parts else ()),
-            **(self._parts.ledger.fields() if self._parts else {}),
+            **(self._parts.fields() if self._parts else {}),
             **self.totals.fields(),
         )
 

@@ -11,6 +11,7 @@ from atropos_cli.domain.finish import is_known
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.rollout.advantages import ZERO_SPREAD, spread
+from atropos_cli.rollout.baselines import Baselines
 from atropos_cli.stats.streaming import Moments
 
 Lost = tuple[tuple[str, int], ...]
@@ -26,6 +27,8 @@ _NUMBERS = (
     "completion_tokens",
 )
 _COUNTERS = ("failures", "stop_reasons", "counts")
+_LATER_COUNTERS = ("parse_failures",)
+"""Not in the files of earlier versions, whose runs had none."""
 _MEANS = ("reward", "rewards", "metrics")
 
 
@@ -46,9 +49,11 @@ class Totals:
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
+        self.parse_failures: Counter[str] = Counter()
         self.reward = Moments()
         self.rewards: dict[str, Moments] = {}
         self.metrics: dict[str, Moments] = {}
+        self.baselines = Baselines()
         self.lost: dict[int, Lost] = {}
         self._lost_rollouts = 0
         self._kinds: dict[Lost, Lost] = {}
@@ -75,6 +80,7 @@ class Totals:
         if group.last:
             self.tasks += 1
         self.written_rollouts += len(group.rollouts)
+        self.baselines.add(group)
         rewards = []
         for rollout in group.rollouts:
             usage = rollout.usage
@@ -82,6 +88,7 @@ class Totals:
             self.completion_tokens += usage.completion_tokens or 0
             if rollout.stop_reason is not None:
                 self.stop_reasons[rollout.stop_reason] += 1
+            self.parse_failures.update(rollout.parse_failures or {})
             if rollout.failure is not None:
                 self.written_failed += 1
                 self.failures[f"{rollout.failure.stage}:{rollout.failure.type}"] += 1
@@ -145,6 +152,7 @@ class Totals:
             "rollouts_failed": self.rollouts_failed,
             "failures": dict(self.failed.most_common()),
             "stop_reasons": dict(self.stop_reasons.most_common()),
+            "parse_failures": dict(self.parse_failures.most_common()),
             "reward_mean": self.reward.mean if self.reward.n else None,
             "reward_std": self.reward.std,
             "zero_std_groups": self.zero_std_groups,
@@ -158,11 +166,11 @@ class Totals:
     def state(self) -> JsonDict:
         """What was counted of the groups file, as JSON that `from_state` reads. Lost tasks are in failures.jsonl."""
         numbers: JsonDict = {name: getattr(self, name) for name in _NUMBERS}
-        numbers |= {name: dict(getattr(self, name)) for name in _COUNTERS}
+        numbers |= {name: dict(getattr(self, name)) for name in (*_COUNTERS, *_LATER_COUNTERS)}
         named = {"reward": {"": self.reward}, "rewards": self.rewards, "metrics": self.metrics}
         for kind, moments in named.items():
             numbers[kind] = {name: one.state() for name, one in moments.items() if one.n}  # type: ignore[misc]
-        return numbers
+        return numbers | {"baselines": dict(self.baselines.values)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Totals:
@@ -172,6 +180,9 @@ class Totals:
             setattr(totals, name, int(state[name]))
         for name in _COUNTERS:
             getattr(totals, name).update({str(key): int(count) for key, count in state[name].items()})
+        for name in _LATER_COUNTERS:
+            getattr(totals, name).update({str(key): int(count) for key, count in state.get(name, {}).items()})
+        totals.baselines = Baselines({str(key): float(one) for key, one in state.get("baselines", {}).items()})
         read = {kind: {str(name): Moments.from_state(row) for name, row in state[kind].items()} for kind in _MEANS}
         totals.reward = read["reward"].get("", totals.reward)
         totals.rewards, totals.metrics = read["rewards"], read["metrics"]

@@ -23,7 +23,17 @@ from atropos_cli.domain.task import Task
 from atropos_cli.errors import AtroposError, ConfigError, DataError, PluginError, UsageError
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
-from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, SingleTurn, TaskStream
+from atropos_cli.ports.environment import (
+    Config,
+    Environment,
+    Episode,
+    Game,
+    GameEnvironment,
+    GroupContext,
+    RoleModel,
+    SingleTurn,
+    TaskStream,
+)
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.text.thinking import split_thinking, thought_text
 from atropos_cli.text.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
@@ -40,6 +50,8 @@ __all__ = [
     "Episode",
     "Field",
     "FunctionCall",
+    "Game",
+    "GameEnvironment",
     "GroupContext",
     "JsonDict",
     "Message",
@@ -47,6 +59,7 @@ __all__ = [
     "ParsedCall",
     "PluginError",
     "Reward",
+    "RoleModel",
     "Rollout",
     "RolloutFailure",
     "Score",

@@ -16,7 +16,7 @@ from atropos_cli.errors import (
     ServerUnavailable,
     TransientBackendError,
 )
-from atropos_cli.network import place_of, proxy_for, tls_context
+from atropos_cli.network import key_variable, place_of, proxy_for, tls_context
 from atropos_cli.plugins.backends import make_backend
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
 from atropos_cli.text.bytetokens import encode_prompt, encode_reply, token_logprobs
@@ -44,6 +44,7 @@ __all__ = [
     "from_dotenv",
     "ids_fault",
     "is_known",
+    "key_variable",
     "logprobs_fault",
     "make_backend",
     "place_of",

@@ -12,8 +12,8 @@ from atropos_cli.domain.plan import Execution
 from atropos_cli.domain.tracking import RolloutTracking, Tracking
 from atropos_cli.plugins.files import names_a_file
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.rollout.components import close_part, open_backend
-from atropos_cli.rollout.components import make_backend as backend_of
+from atropos_cli.rollout.backends import close_part, open_backend
+from atropos_cli.rollout.backends import make_backend as backend_of
 from atropos_cli.rollout.loopthread import LoopThread
 from atropos_cli.rollout.planner import (
     LOCAL_BACKEND,

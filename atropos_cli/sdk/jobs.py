@@ -6,6 +6,8 @@ from atropos_cli import __version__ as core_version
 from atropos_cli.cli.joborders import make_order, model_of
 from atropos_cli.cli.resolve import all_commands, first_mistake
 from atropos_cli.domain.placeholders import escape as escape_placeholders
+from atropos_cli.jobs.asking import ask as ask_job
+from atropos_cli.jobs.asking import cancel as cancel_job
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.face import Face, print_submitted
 from atropos_cli.jobs.folder import read_job, read_record, write_job
@@ -28,6 +30,8 @@ __all__ = [
     "Prepared",
     "Wanted",
     "all_commands",
+    "ask_job",
+    "cancel_job",
     "core_version",
     "die_with_parent",
     "escape_placeholders",

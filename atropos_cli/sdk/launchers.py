@@ -5,7 +5,7 @@ from __future__ import annotations
 from atropos_cli.config.sizes import job_name, parse_memory, parse_time
 from atropos_cli.domain.base import Frozen
 from atropos_cli.domain.job import Component, JobPlan, Resources, Warmup
-from atropos_cli.errors import LaunchError
+from atropos_cli.errors import LaunchError, LauncherSilent
 from atropos_cli.paths import only_here
 from atropos_cli.ports.launcher import (
     JobSpec,
@@ -27,6 +27,7 @@ __all__ = [
     "Launcher",
     "LauncherCapabilities",
     "LauncherCommands",
+    "LauncherSilent",
     "Resources",
     "Warmup",
     "job_name",

@@ -19,6 +19,7 @@ from atropos_cli.cli.lazy import Group, new_app
 from atropos_cli.cli.options import TRACKING_PANEL, backend_flags, settings_flags, signature_of, taken_names
 from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
+from atropos_cli.cli.roles import role_buckets, role_flags
 from atropos_cli.cli.runs import execute_part, flattened, resuming
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
@@ -68,6 +69,8 @@ __all__ = [
     "resuming",
     "reward_buckets",
     "reward_flags",
+    "role_buckets",
+    "role_flags",
     "settings_bucket",
     "settings_command",
     "settings_flags",

@@ -8,12 +8,16 @@ from pathlib import Path
 
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import AtroposError
-from atropos_cli.jobs.folder import read_job, read_record
+from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
+from atropos_cli.jobs.store import read_submitted
 from atropos_cli.serving.record import ServerRecord
 
 
-def ready_names(folder: Path, *, skip: int = 0) -> set[str]:
-    """Components of the newest attempt that were found ready. skip: bytes of events.jsonl that are older."""
+def ready_names(folder: Path, *, skip: int = 0, after: int = 0) -> set[str]:
+    """Components of the newest attempt that were found ready.
+
+    skip: bytes of events.jsonl that are older. after: the last attempt of earlier jobs, which do not count.
+    """
     names: set[str] = set()
     with contextlib.suppress(OSError), (folder / "events.jsonl").open("rb") as file:
         file.seek(skip)
@@ -22,14 +26,16 @@ def ready_names(folder: Path, *, skip: int = 0) -> set[str]:
                 event = json.loads(line)
                 if event.get("event") == "job_started":
                     names.clear()
+                elif int(event.get("attempt") or 0) <= after:
+                    continue
                 elif event.get("event") == "ready":
                     names.add(str(event.get("component")))
     return names
 
 
-def all_ready(plan: JobPlan, folder: Path, *, skip: int = 0) -> bool:
+def all_ready(plan: JobPlan, folder: Path, *, skip: int = 0, after: int = 0) -> bool:
     """Is every server ready?"""
-    return {item.name for item in plan.services} <= ready_names(folder, skip=skip)
+    return {item.name for item in plan.services} <= ready_names(folder, skip=skip, after=after)
 
 
 def addresses(plan: JobPlan, folder: Path) -> list[tuple[str, int]]:
@@ -48,16 +54,20 @@ def base_url(host: str, port: int) -> str:
 
 
 def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
-    """The state of a server in a batch job, from the job's folder; SLURM itself is not asked."""
-    end = read_record(folder / "exit.json")
-    if end is not None:
+    """The state of a server in a batch job, from what its job (not one before it) left in the folder.
+
+    SLURM itself is not asked: it may have queued the job again, or lost it.
+    """
+    before = read_submitted(folder).attempts_before()
+    end = read_end(folder, after=before)
+    if end is not None and not end.get("requeued"):
         stopped = int(end.get("code", 1)) in (0, 128 + 2, 128 + 15)
         return record.replace(state="stopped" if stopped else "failed", code=end.get("code"), reason=end.get("reason"))
     try:
         plan = read_job(folder / "job.json")
     except AtroposError:
         return record
-    if not all_ready(plan, folder):
+    if end is not None or newest_attempt(folder) <= before or not all_ready(plan, folder, after=before):
         return record
     urls = tuple(base_url(host, port) for host, port in addresses(plan, folder))
     return record.replace(state="ready", urls=urls)

@@ -13,9 +13,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from atropos_cli.serving.mig import instances
 
 BF16_FROM = (8, 0)
 """The first compute capability with bfloat16 arithmetic."""
@@ -44,7 +46,10 @@ _UNLIMITED = 1 << 60  # cgroup v1 writes a number of about this size for "no lim
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One NVIDIA GPU. token: how CUDA_VISIBLE_DEVICES names it here. Memory in MiB; used_mib may be unknown."""
+    """One NVIDIA GPU, or an instance of a divided one. token: how CUDA_VISIBLE_DEVICES names it here.
+
+    Memory in MiB, 0 where it is not known; used_mib may be unknown. mig: it is divided, or is such an instance.
+    """
 
     index: int
     name: str
@@ -141,7 +146,8 @@ def detect(environ: Mapping[str, str] | None = None, *, root: Path = Path("/")) 
     """Look at this machine. environ: in place of os.environ; root: where /proc and /sys are (for tests)."""
     env = os.environ if environ is None else environ
     found, problem = _nvidia(env)
-    visible, hidden = _visible(found, env.get("CUDA_VISIBLE_DEVICES"))
+    parts = _parts(found, env)
+    visible, hidden = _visible(found, parts, env.get("CUDA_VISIBLE_DEVICES"))
     problem = problem or hidden
     if visible:
         profiles = {gpu.profile for gpu in visible}
@@ -218,32 +224,72 @@ def _words(name: str) -> list[str]:
     return re.split(r"[^A-Za-z0-9]+", name.upper())
 
 
-def _visible(gpus: list[Gpu], variable: str | None) -> tuple[tuple[Gpu, ...], str | None]:
+def _parts(gpus: list[Gpu], env: Mapping[str, str]) -> list[Gpu]:
+    """The instances of those GPUs that are divided, as GPUs of their own size."""
+    program = shutil.which("nvidia-smi", path=env.get("PATH"))
+    if program is None or not any(gpu.mig for gpu in gpus):
+        return []
+    try:
+        done = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    whole = {gpu.index: gpu for gpu in gpus if gpu.mig}
+    return [
+        replace(
+            whole[item.gpu],
+            name=f"{whole[item.gpu].name} MIG {item.profile}",
+            memory_mib=item.memory_mib,
+            used_mib=None,
+            uuid=item.uuid,
+            token=item.uuid,
+        )
+        for item in instances(done.stdout)
+        if item.gpu in whole
+    ]
+
+
+def _visible(gpus: list[Gpu], parts: list[Gpu], variable: str | None) -> tuple[tuple[Gpu, ...], str | None]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order and spelling. A number beyond the end hides the rest."""
     if variable is None or not gpus:
-        return tuple(gpus), None
+        return tuple(part for gpu in gpus for part in (_parts_of(gpu, parts) or [gpu])), None
     chosen: list[Gpu] = []
     for token in (part.strip() for part in variable.split(",")):
-        match = [gpu for gpu in gpus if _names(token, gpu)]
-        if len(match) != 1:
+        gpu = _named(token, gpus, parts)
+        if gpu is None:
             break
-        chosen.append(_with_token(match[0], token))
+        chosen.append(replace(gpu, token=token))
     wanted = [part for part in variable.split(",") if part.strip() and part.strip() != "-1"]
     if len(chosen) < len(wanted):
         return tuple(chosen), f"CUDA_VISIBLE_DEVICES={variable}: {wanted[len(chosen)].strip()!r} names no GPU here"
     return tuple(chosen), None
 
 
-def _names(token: str, gpu: Gpu) -> bool:
+def _parts_of(gpu: Gpu, parts: list[Gpu]) -> list[Gpu]:
+    return [part for part in parts if part.index == gpu.index]
+
+
+def _named(token: str, gpus: list[Gpu], parts: list[Gpu]) -> Gpu | None:
+    """The GPU or instance of this name; None for none, or for several. Of a divided GPU CUDA takes the first part."""
+    if token.startswith("MIG-"):
+        match = [part for part in parts if part.uuid == token] or [p for p in parts if p.uuid.startswith(token)]
+        if len(match) == 1 or len(token) <= 4:
+            return match[0] if len(match) == 1 else None
+        return _unlisted(token, gpus) if not parts else None
     if token.isdigit():
-        return int(token) == gpu.index
-    # MIG-GPU-<uuid>/... of older drivers; a MIG-<uuid> of newer ones does not tell its GPU
-    return len(token) > 4 and (gpu.uuid.startswith(token) or token.startswith(f"MIG-{gpu.uuid}"))
+        match = [gpu for gpu in gpus if gpu.index == int(token)]
+    else:
+        match = [gpu for gpu in gpus if len(token) > 4 and gpu.uuid.startswith(token)]
+    if len(match) != 1:
+        return None
+    return next(iter(_parts_of(match[0], parts)), match[0])
 
 
-def _with_token(gpu: Gpu, token: str) -> Gpu:
-    values = {name: getattr(gpu, name) for name in Gpu.__slots__}
-    return Gpu(**{**values, "token": token})
+def _unlisted(token: str, gpus: list[Gpu]) -> Gpu | None:
+    """An instance of which nvidia-smi lists none, as in some containers: its GPU's kind, and no known size."""
+    whole = [gpu for gpu in gpus if token.startswith(f"MIG-{gpu.uuid}")] or [gpu for gpu in gpus if gpu.mig]
+    if not whole or len({gpu.name for gpu in whole}) > 1:
+        return None
+    return replace(whole[0], name=f"{whole[0].name} MIG", memory_mib=0, used_mib=None, uuid=token, mig=True)
 
 
 def _rocm(env: Mapping[str, str], root: Path) -> bool:

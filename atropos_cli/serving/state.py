@@ -25,6 +25,7 @@ from atropos_cli.errors import LaunchError, UsageError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lock import file_lock, lock_fd
+from atropos_cli.network import any_proxy, go_direct
 from atropos_cli.serving.endpoints import batch_state
 from atropos_cli.serving.record import ServerRecord
 
@@ -99,6 +100,14 @@ def running(folder: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def reach_directly() -> None:
+    """A proxy leads out of the cluster: servers that this account started on its nodes are asked without one."""
+    if any_proxy():
+        for record in all_servers():
+            for url in record.urls if record.state == "ready" else ():
+                go_direct(url)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@
 
 Formats: hermes (<tool_call>{...}</tool_call>), json (an object or list of objects in the text),
 openai (a message with `tool_calls`, as JSON text or as a mapping), python (calls with literal
-arguments in a ```python block), react ("Action:" with JSON, or "Action:" and "Action Input:").
+arguments in a ```python block), react ("Action:" with JSON, or "Action:" and "Action Input:"), and auto:
+the first of openai, hermes, react, python and json, in this order, in which a call is found.
 
 Thinking and memory blocks are left out before calls are looked for. JSON is decoded from its first
 brace, so that a closing tag inside a string does no harm. Nothing is evaluated, cut-off JSON is never
@@ -16,17 +17,21 @@ Whatever the text is, nothing is raised and the time is linear in its length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from atropos_cli.domain.base import clean_text
+from atropos_cli.text.toolparsing.check import tool_names
 from atropos_cli.text.toolparsing.formats import OPEN_TAG, READERS, read_openai
 from atropos_cli.text.toolparsing.found import Found, ParsedCall, ToolParse, walk
 
-__all__ = ["ParsedCall", "ToolFormat", "ToolParse", "parse_tool_calls"]
+__all__ = ["AUTO_ORDER", "ParsedCall", "ToolFormat", "ToolParse", "parse_tool_calls"]
 
-ToolFormat = Literal["hermes", "json", "openai", "python", "react"]
+ToolFormat = Literal["auto", "hermes", "json", "openai", "python", "react"]
+AUTO_ORDER: tuple[ToolFormat, ...] = ("openai", "hermes", "react", "python", "json")
+"""How auto looks for calls: what a server has parsed, marks that mean nothing else, then what may be prose."""
 
 
 def parse_tool_calls(
@@ -46,6 +51,8 @@ def parse_tool_calls(
     for name in (format, fallback):
         if name is not None and name not in get_args(ToolFormat):
             raise ValueError(f"unknown tool-call format {name!r}; known: {', '.join(get_args(ToolFormat))}")
+    if format == "auto":
+        return _auto(output, tools)
     found = Found(tools)
     text = clean_text(output) if isinstance(output, str) else ""
     if format == "openai":
@@ -62,3 +69,31 @@ def parse_tool_calls(
     if format == "openai" and OPEN_TAG in text:
         found.warn("tool_call_in_text")
     return found.result()
+
+
+def _auto(output: str | Mapping[str, Any] | None, tools: Sequence[Mapping[str, Any]] | None) -> ToolParse:
+    """The first format with a call. Where there is none, the first fault of a text that meant to call.
+
+    Code and JSON in an answer are calls only of tools that were offered, where it is known which were.
+    """
+    names = None if tools is None else tool_names(tools)
+    fault: ToolParse | None = None
+    if isinstance(output, Mapping):
+        parse = parse_tool_calls(output, "openai", tools=tools)
+        if parse.status != "none":
+            return parse
+        output = read_openai(output, Found(tools))
+    for name in AUTO_ORDER[1:]:
+        parse = parse_tool_calls(output, name, tools=tools)
+        known = None if name == "hermes" else names
+        if parse.status == "ok" and (known is None or any(call.name in known for call in parse.calls)):
+            return parse
+        if parse.status == "error" and fault is None and parse.error != "not_a_call":
+            fault = parse if known is None or _mentions(str(output), known) else None
+        if fault is not None and name == "hermes":
+            return fault
+    return fault or ToolParse("none")
+
+
+def _mentions(text: str, names: Sequence[str]) -> bool:
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names)

@@ -66,7 +66,7 @@ OTHERS = {
     "Field": "`pydantic.Field`: the default, range and description of an option.",
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
-    "ToolFormat": 'The formats of `parse_tool_calls`: `"hermes"`, `"json"`, `"openai"`, `"python"`, `"react"`.',
+    "ToolFormat": "Formats of `parse_tool_calls`: `auto` (all in turn), `hermes`, `json`, `openai`, `python`, `react`.",
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",
     "Cell": "`str | int | float | None`: a cell of an `AnalysisTable`.",
     "FORMAT": "The field `format` of a `CommandOptions` model, for a command that reads rows.",

@@ -331,7 +331,7 @@ def test_a_stored_plan_of_a_plugin_that_is_not_there(cli: Any, monkeypatch: pyte
     Path("plan.json").write_text(json.dumps({"command": "train"}))
     got = cli("run", "plan.json")
     assert got.code == 4
-    assert got.stderr.splitlines()[-1] == "hint: pip install atropos-training"
+    assert got.stderr.splitlines()[-1] == "hint: pip install 'atropos-trl[train]'"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "squeue", "sinfo")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
@@ -47,11 +48,17 @@ def free_ports(count: int) -> int:
 
 
 class Cluster:
-    """Two nodes with four cores and two GPUs each, unless told otherwise. `up` takes about a second."""
+    """Two nodes with four cores and two GPUs each, unless told otherwise. `up` takes about a second.
 
-    def __init__(self, folder: Path, *, nodes: int = 2, gpus: int = 2, cpus: int = 4) -> None:
+    preempt: jobs of the partitions low (with a grace time of 30 s) and now (with none) make room for those of high.
+    """
+
+    def __init__(
+        self, folder: Path, *, nodes: int = 2, gpus: int = 2, cpus: int = 4, name: str = "test", preempt: bool = False
+    ) -> None:
         self.folder = folder
         self.nodes, self.gpus, self.cpus = nodes, gpus, cpus
+        self.name, self.preempt = name, preempt
         self.conf = folder / "slurm.conf"
 
     def up(self) -> None:
@@ -117,7 +124,7 @@ class Cluster:
         gres = f"Gres=gpu:{self.gpus}" if self.gpus else ""
         self.conf.write_text(
             f"""\
-ClusterName=test
+ClusterName={self.name}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={base}
 SlurmUser=root
@@ -151,11 +158,24 @@ SchedulerParameters=sched_min_interval=0,bf_interval=2
 {"GresTypes=gpu" if self.gpus else ""}
 NodeName=n[1-{self.nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{base + 1}-{base + self.nodes}] \
 CPUs={self.cpus} RealMemory={memory} {gres} State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{self._partitions()}
 """
         )
         lines = f"Name=gpu File={at}/dev/gpu[0-{self.gpus - 1}]\n" if self.gpus else ""
         (at / "gres.conf").write_text(lines)
+
+    def _partitions(self) -> str:
+        all_nodes = "Nodes=ALL MaxTime=INFINITE State=UP"
+        if not self.preempt:
+            return f"PartitionName=main {all_nodes} Default=YES"
+        low = f"{all_nodes} PriorityTier=1 PreemptMode=REQUEUE"
+        return f"""\
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+PartitionName=low {low} GraceTime=30 Default=YES
+PartitionName=now {low} GraceTime=0
+PartitionName=high {all_nodes} PriorityTier=10 PreemptMode=OFF"""
 
     def _run(self, *command: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -188,7 +208,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @contextlib.contextmanager
-def running(folder: Path, **size: int) -> Iterator[Cluster]:
+def running(folder: Path, **size: Any) -> Iterator[Cluster]:
     """A cluster in a folder, which all commands of SLURM talk to meanwhile."""
     before = os.environ.get("SLURM_CONF")
     cluster = Cluster(folder, **size)

@@ -76,3 +76,44 @@ def test_a_job_whose_server_fails(model: Path, monkeypatch: pytest.MonkeyPatch) 
     done = atropos("launch-sglang", str(model), "--slurm", "--gpus", "1", "--time", "10m")
     assert done.returncode == 7
     assert "CUDA out of memory" in done.stderr
+
+
+def status(name: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(atropos("launch-vllm", "--status", "--name", name, "--json").stdout)
+    return found
+
+
+def test_a_server_again_under_the_same_name(model: Path, cluster: Cluster) -> None:
+    """The end of the server before is not that of this one, which waits, and can be stopped."""
+    words = ("launch-vllm", str(model), "--slurm", "--gpus", "1", "--time", "10m", "--name", "again")
+    first = atropos(*words, "--json")
+    assert first.returncode == 0, first.stderr
+    assert atropos("launch-vllm", "--stop", "--name", "again").returncode == 0
+    assert status("again")["state"] == "stopped"
+    for node in ("n1", "n2"):
+        cluster.output("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        begun = atropos(*words, "--no-wait")
+        assert begun.returncode == 0, begun.stderr
+        found = status("again")
+        assert (found["state"], found["code"], found["urls"]) == ("starting", None, [])
+        assert atropos(*words).returncode == 7  # the name is taken
+    finally:
+        for node in ("n1", "n2"):
+            cluster.output("scontrol", "update", f"nodename={node}", "state=resume")
+    assert atropos("launch-vllm", "--stop", "--name", "again").returncode == 0
+    job = json.loads((model.parent / "state/atropos/servers/again/submitted.json").read_text())["id"]
+    assert cluster.wait(job)["JobState"] == "CANCELLED"
+
+
+def test_a_server_that_an_operator_cancelled(model: Path, cluster: Cluster) -> None:
+    """Its record still says that it is ready."""
+    words = ("launch-vllm", str(model), "--slurm", "--gpus", "1", "--time", "10m", "--name", "gone", "--json")
+    job = json.loads(atropos(*words).stdout)["job_id"]
+    assert status("gone")["state"] == "ready"
+    cluster.output("scancel", "--signal=KILL", "--full", job)
+    cluster.wait(job)
+    assert status("gone")["state"] in ("failed", "stopped", "gone")
+    again = atropos(*words)
+    assert again.returncode == 0, again.stderr
+    assert atropos("launch-vllm", "--stop", "--name", "gone").returncode == 0

@@ -42,8 +42,8 @@ pytestmark = pytest.mark.slow
 class Bare:
     """An environment with the dependencies and nothing of this repository; commands run in an empty folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.work, self.wheels = folder, folder / "work", folder / "wheels"
+    def __init__(self, folder: Path, dist: Path) -> None:
+        self.folder, self.work, self.dist = folder, folder / "work", dist
         self.work.mkdir()
         venv.create(folder / "venv", symlinks=True)
         self.python = folder / "venv" / "bin" / "python"
@@ -56,13 +56,11 @@ class Bare:
 
     def install(self, project: Path) -> None:
         name = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-        self.pip("wheel", "--no-build-isolation", "--wheel-dir", str(self.wheels), str(project))
-        (wheel,) = self.wheels.glob(f"{name.replace('-', '_')}-*.whl")
-        self.pip("--python", str(self.python), "install", "--no-index", str(wheel))
-
-    def pip(self, *words: str) -> None:
-        command = [sys.executable, "-m", "pip", *words, "-q", "--disable-pip-version-check", "--no-deps"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        (wheel,) = self.dist.glob(f"{name.replace('-', '_')}-*.whl")
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--no-index", str(wheel)]
+        done = subprocess.run(
+            [*command, "-q", "--disable-pip-version-check", "--no-deps"], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
 
     def atropos(self, *words: str, code: int = 0) -> str:
@@ -85,8 +83,8 @@ class Bare:
         return json.loads(self.atropos("plugins", "list", "--json"))
 
 
-def test_the_core_alone_and_plugins_one_by_one(tmp_path: Path) -> None:
-    here = Bare(tmp_path)
+def test_the_core_alone_and_plugins_one_by_one(dist: Path, tmp_path: Path) -> None:
+    here = Bare(tmp_path, dist)
     here.install(ROOT)
     _check_core(here)
     commands, listed = here.commands(), here.plugins()

@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from atropos_authoring.trainers import tiny_model
+from needed import need
 
 from .slurm_cluster import Cluster
 from .slurm_support import cluster_fixture, log, place_fixture, record, slurm, until  # noqa: F401
 
-pytest.importorskip("torch")
-pytest.importorskip("trl")
-pytest.importorskip("atropos_local")
+need("torch", "trl", "atropos_local")
 pytestmark = slurm
 
 STEPS = 8

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needed import need
 
 LAUNCHER = """
 import os, signal, subprocess, time
@@ -196,8 +197,7 @@ def test_a_pipeline(cli: Any) -> None:
 
 @pytest.mark.slow
 def test_a_training(cli: Any, tmp_path: Path) -> None:
-    for name in ("torch", "trl", "atropos_local"):
-        pytest.importorskip(name)
+    need("torch", "trl", "atropos_local")
     from atropos_authoring.trainers import tiny_model
 
     Path("digits.py").write_text("from atropos_authoring.digits import Digits\n")

@@ -167,7 +167,9 @@ def test_the_script_in_any_shell(shell: str, tmp_path: Path) -> None:
     assert codes == [94, 95, 95]
     good = Remote("box", sys.executable).script(["env", "list", "--json"])
     done = subprocess.run([shell, "-s"], input=good, text=True, env=env, capture_output=True)
-    assert any(item["name"] == "arithmetic" for item in json.loads(done.stdout))
+    mark, _, answer = done.stdout.partition("\n")
+    assert mark == "\x02atropos answers\x03"
+    assert any(item["name"] == "arithmetic" for item in json.loads(answer))
 
 
 def test_clear_errors(cli: Callable[..., Any], far: Callable[..., Any], sshd: Sshd, monkeypatch: Any) -> None:
@@ -190,6 +192,34 @@ def test_clear_errors(cli: Callable[..., Any], far: Callable[..., Any], sshd: Ss
     assert closed.returncode == 0
     wait_for(lambda: "refused" in listed("--host", "box").stderr, "the refusal")
     assert listed("--host", "box").code == 7
+
+
+def test_a_login_shell_that_talks(far: Callable[..., Any], sshd: Sshd) -> None:
+    """What .bashrc prints is no part of the answer."""
+    (sshd.folder / "home/.bashrc").write_text(
+        "echo '{\"welcome\": 1}'; echo more; printf 'no newline'; echo to you >&2\n"
+    )
+    listed = far("list", "--json")
+    assert (listed.code, listed.json) == (0, [])
+    assert "to you" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "said"),
+    [
+        ("echo quota exceeded; exit 0\n", 0, "quota exceeded"),
+        ("echo closed for maintenance >&2; exit 3\n", 3, "closed for maintenance"),
+        ("exec true\n", 0, "before atropos was started"),
+        ("cat >/dev/null\n", 0, "before atropos was started"),  # it eats what is meant for atropos
+    ],
+)
+def test_a_login_shell_that_ends_early(far: Callable[..., Any], sshd: Sshd, lines: str, code: int, said: str) -> None:
+    (sshd.folder / "home/.bashrc").write_text(lines)
+    for verb in (("list",), ("run", "--", "env", "list")):
+        result = far(*verb)
+        assert (result.code, result.stdout) == (7, "")
+        assert said in result.stderr
+        assert f"ended with code {code}" in result.stderr
 
 
 def test_an_unknown_host_key_is_refused(cli: Callable[..., Any], sshd: Sshd) -> None:

@@ -23,20 +23,12 @@ PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml
 OLDEST, NEWEST = "3.11", "3.13"
 NEED_TORCH = {"backend local": "atropos-local[torch]", "trainer trl": "atropos-trl[train]"}
 
+# Of whoever runs the tests, not of the test's own home: else each Python downloads all dependencies again.
+PIP_CACHE = os.environ.get("PIP_CACHE_DIR") or str(
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"
+)
+
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an sdist and a wheel of every distribution, as `.ci/release` makes them."""
-    if not (ROOT / ".ci" / "release").exists():
-        pytest.skip("not a whole checkout")
-    out = tmp_path_factory.mktemp("dist")
-    venv = Path(sys.executable).parents[1]
-    command = ["bash", str(ROOT / ".ci" / "release"), str(out)]
-    done = subprocess.run(command, env={**os.environ, "ATROPOS_TEST_VENV": str(venv)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 def interpreter(version: str) -> str:
@@ -87,7 +79,8 @@ class Installed:
     def install(self, *wheels: str) -> None:
         command = [str(self.bin / "python"), "-m", "pip", "install", "-q", "--no-compile"]
         command += ["--disable-pip-version-check", "--find-links", str(self.dist), *wheels]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.work)
+        environment = {**os.environ, "PIP_CACHE_DIR": PIP_CACHE}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.work, env=environment)
         assert done.returncode == 0, done.stderr
 
     def atropos(self, *arguments: str, code: int = 0) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from atropos_cli import network
 from atropos_cli.errors import ConfigError
-from atropos_cli.network import place_of, proxy_for, tls_context
+from atropos_cli.network import go_direct, key_variable, place_of, proxy_for, tls_context
 
 PROXY = "http://proxy.test:3128"
 
@@ -129,3 +130,24 @@ def test_certificates_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mo
             tls_context()
     monkeypatch.delenv("SSL_CERT_FILE")
     assert tls_context().get_ca_certs()
+
+
+def test_servers_of_ones_own_are_reached_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This server, and not what else listens on its node."""
+    monkeypatch.setenv("all_proxy", PROXY)
+    monkeypatch.setattr(network, "_DIRECT", set())
+    go_direct("http://node7:8000/v1")
+    assert proxy_for("http://node7:8000/health") is None
+    assert proxy_for("http://node7:8001/health") == PROXY
+    assert proxy_for("http://node77:8000/health") == PROXY
+
+
+def test_the_key_of_a_server_goes_to_that_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(network.SERVER_KEYS, "10.0.0.7:8000=MY_KEY [fd00::1]:80=OTHER")
+    monkeypatch.setenv("MY_KEY", "k")
+    assert key_variable("http://10.0.0.7:8000/v1") == "MY_KEY"
+    assert key_variable("http://10.0.0.7:8001/v1") is None
+    assert key_variable("http://10.0.0.70:8000/v1") is None
+    assert key_variable("http://[fd00::1]:80/v1") is None  # not set: the server wants none
+    monkeypatch.setenv("OTHER", "k")
+    assert key_variable("http://[fd00::1]:80/v1") == "OTHER"

@@ -14,7 +14,7 @@ from pydantic import field_validator
 
 from atropos_cli.builtin.openai.plain import check_body, check_header, fill_header
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
-from atropos_cli.sdk.backends import from_dotenv
+from atropos_cli.sdk.backends import from_dotenv, key_variable
 from atropos_cli.sdk.secrets import learn_secret, learn_url_secret
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -130,11 +130,13 @@ def public_url(url: str) -> str:
 def api_key(config: OpenAIConfig, url: str) -> tuple[str | None, str | None]:
     """The key for a URL and the variable that holds it; (None, None) without. Raises ConfigError when it is not set.
 
-    OPENAI_API_KEY goes to api.openai.com, and to the address that OPENAI_BASE_URL names beside it.
+    OPENAI_API_KEY goes to api.openai.com, and to the address that OPENAI_BASE_URL names beside it. The key of a server
+    of our own job goes to that server.
     """
     name = config.api_key_env
     if name is None and (urlsplit(url).hostname == "api.openai.com" or _goes_with_key(url)):
         name = "OPENAI_API_KEY"
+    name = name or key_variable(url)
     if name is None:
         return None, None
     key = os.environ.get(name, "").strip()

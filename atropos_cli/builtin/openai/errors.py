@@ -273,7 +273,7 @@ def _rejected(status: int, said: str, words: ErrorWords, asked: Asked) -> Backen
         return FatalBackendError(
             f"the server refuses tools ({said})",
             hint="start it with --tool-call-parser NAME (vLLM: and --enable-auto-tool-choice), "
-            "or choose an environment option that needs no tools",
+            "or add --tools-in prompt, where the environment has this option",
         )
     if words.code == "model_not_found" or (status == 400 and words.param == "model"):
         return _not_found(said, words, asked)

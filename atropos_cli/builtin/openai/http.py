@@ -38,6 +38,9 @@ MAX_BODY = 1 << 28  # bytes after decompression; n=64 long replies with token id
 _STALE = 2.0  # seconds after which a lost connection was lost with the request, not before it
 _IDLE = 60.0  # seconds that an unused connection is kept
 
+_PROXY_MARKS = ("x-squid-error", "proxy-status", "proxy-agent", "proxy-connection")
+"""Headers that only a proxy puts into an answer of its own."""
+
 
 @dataclass(slots=True)
 class HttpResponse:
@@ -155,10 +158,24 @@ class HttpClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._explained(error, timeout) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
-        page = headers.get("content-type", "").startswith("text/html")
-        if page and self.proxy and not self.secure and (response.status in (200, 403, 407) or response.status >= 500):
-            raise self._proxy_said(response.status, response.reason or "a page in HTML")
+        if self.proxy and not self.secure:
+            self._check_proxy(response, headers, content)
         return HttpResponse(response.status, headers, content)
+
+    def _check_proxy(self, response: aiohttp.ClientResponse, headers: dict[str, str], content: bytes) -> None:
+        """Raise for a refusal that is a proxy's, or not that of a model server, which answers in JSON."""
+        status, reason = response.status, response.reason or ""
+        page = headers.get("content-type", "").startswith("text/html")
+        marked = any(name in headers for name in _PROXY_MARKS)
+        if (page and status == 200) or status == 407:
+            raise self._proxy_said(status, reason or "a page in HTML")
+        if status != 403 and status < 500:
+            return
+        if page or marked:
+            raise self._proxy_said(status, reason or "a page in HTML")
+        if content.lstrip()[:1] not in (b"{", b"["):
+            words = content[:200].decode("utf-8", "replace").strip() or reason or "an empty answer"
+            raise self._proxy_said(status, words, sure=False)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
@@ -224,8 +241,10 @@ class HttpClient:
             hint=f"curl -v {self.origin} shows it; a proxy or tunnel in between may be to blame",
         )
 
-    def _proxy_said(self, status: int, words: str) -> BackendError:
+    def _proxy_said(self, status: int, words: str, *, sure: bool = True) -> BackendError:
         message = f"the proxy {self.proxy} answered {status} in place of {self.address}: {words}"
+        if not sure:
+            message = f"{status} came through the proxy {self.proxy}, from it or from {self.address}: {words}"
         if status == 407:
             return FatalBackendError(message, hint="give user and password: http://USER:PASSWORD@HOST:PORT")
         hint = f"no_proxy={self.host} reaches the server without the proxy"

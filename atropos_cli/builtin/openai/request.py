@@ -23,12 +23,13 @@ from atropos_cli.sdk.backends import GenerateRequest
 
 PREFILL_FIELDS = ("continue_final_message", "add_generation_prompt")
 
-# Dropped one by one, in this order, when the server complains about one of them.
 _NULL_REFUSED = re.compile(
     r"content\b.{0,120}(null|none|nil\b|string|str\b|missing|required|must|valid|empty|type|variant)"
     r"|(null|none|nil\b|missing|required|invalid|empty).{0,80}content|NoneType|untagged enum|data did not match",
     re.IGNORECASE | re.DOTALL,
 )
+_NO_PARSER = re.compile(r"enable-auto-tool-choice|tool[ _-]call[ _-]parser", re.IGNORECASE)
+# Dropped one by one, in this order, when the server complains about one of them.
 _DROPPABLE = ("return_token_ids", "logprobs", "seed")
 
 
@@ -38,12 +39,14 @@ class RequestFields:
 
     dropped: fields it refused, with its words. logprobs_value: what `logprobs` is in a completions request.
     no_null_content: it refused `"content": null` beside tool calls.
+    no_tool_choice: it has no tool parser (vLLM), and takes tools only where it need not look for calls.
     """
 
     max_tokens: str = "max_tokens"
     logprobs_value: int = 1
     dropped: dict[str, str] = field(default_factory=dict)
     no_null_content: bool = False
+    no_tool_choice: bool = False
 
     def learn(self, words: ErrorWords, body: dict[str, Any]) -> bool:
         """Take up a complaint about a field of this body; True when the request is worth sending without it."""
@@ -53,6 +56,9 @@ class RequestFields:
                 return True
         if "max_tokens" in body and "max_completion_tokens" in words.message and self.max_tokens == "max_tokens":
             self.max_tokens = "max_completion_tokens"
+            return True
+        if "tools" in body and "tool_choice" not in body and _NO_PARSER.search(words.everything):
+            self.no_tool_choice = True
             return True
         return self.learn_content(words, body)
 
@@ -104,6 +110,8 @@ def build_body(
         body["seed"] = request.seed
     if request.tools and "messages" in content:
         body["tools"] = request.tools
+        if fields.no_tool_choice:
+            body["tool_choice"] = "none"  # the template shows the tools all the same; calls are read from the text
     if request.logprobs != "off":
         if "return_token_ids" not in fields.dropped:
             body["return_token_ids"] = True

@@ -97,6 +97,8 @@ def _plan(chosen: ConfiguredEnvironment, model: str | None, samples: int) -> Pla
     from atropos_cli.rollout.planner import build_plan
 
     settings = chosen.settings
+    if settings.delivery.to is not None:
+        raise UsageError("--to is for gen: an evaluation is not trained on", hint="atropos gen pushes groups")
     changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none"}
     if "temperature" not in settings.sampling.model_fields_set and samples == 1:
         changes["sampling"] = settings.sampling.model_copy(update={"temperature": 0.0})

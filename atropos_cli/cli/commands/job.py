@@ -231,6 +231,8 @@ def logs(
     elif follow:
         lines = reading.lines(path, found, launcher)
     elif path.exists():
+        if path.resolve().parent.name in reading.earlier_attempts(path, found):
+            out.note("of an earlier job in this folder: this one has not started")
         lines = _stored(path)
     else:
         stands = view(found, launcher)
@@ -256,12 +258,13 @@ def cancel(
     as_json: JsonOption = False,
 ) -> int:
     """Cancel jobs, and wait until they are over."""
+    from atropos_cli.jobs.asking import cancel as cancel_job
+
     rows = []
     failed: AtroposError | None = None
     for job, launcher in [_opened(session, text, options, config) for text in jobs]:
         try:
-            launcher.cancel(job.id)
-            state = launcher.status(job.id).state
+            state = cancel_job(job, launcher)
         except AtroposError as error:  # the others are cancelled all the same
             if failed is not None:
                 session.out.warning(failed.message, failed.hint)

@@ -32,6 +32,11 @@ def check_calls(
     return tuple(problems)
 
 
+def tool_names(tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names of the tools."""
+    return tuple(name for tool in tools if isinstance(name := _function(tool).get("name"), str))
+
+
 def parameter_names(tools: Sequence[Mapping[str, Any]] | None, name: str) -> tuple[str, ...] | None:
     """The parameter names of a tool in their order, or None when the tool is not known."""
     for tool in tools or ():

@@ -302,7 +302,7 @@ async def test_requests_that_cannot_be_served(opened: Any) -> None:
         await backend.generate(GenerateRequest(prompt_ids=()))
     with pytest.raises(RequestRejected, match="prefix is empty"):
         await backend.score((), (1,))
-    with pytest.raises(RequestRejected, match="tools"):
+    with pytest.raises(FatalBackendError, match="shows no tools"):
         await backend.generate(ask().replace(tools=({"type": "function"},)))
 
 

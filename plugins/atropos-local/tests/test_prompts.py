@@ -50,6 +50,18 @@ def test_a_template_from_a_file(tokenizer: Any, tmp_path: Path) -> None:
         Prompts(tokenizer, str(tmp_path / "no-such-file.jinja"))
 
 
+def test_tools_are_shown_where_the_template_does(tokenizer: Any, tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    with pytest.raises(FatalBackendError, match="shows no tools") as caught:
+        Prompts(tokenizer).encode([user("Hi")], tools=[tool])
+    assert "--tools-in prompt" in str(caught.value.hint)
+    path = tmp_path / "tools.jinja"
+    path.write_text("{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}{{ messages[0].content }}\n")
+    prompts = Prompts(tokenizer, str(path))
+    assert shown(tokenizer, prompts.encode([user("Hi")], tools=[tool])).split() == ["add", "Hi"]
+    assert shown(tokenizer, prompts.encode([user("Hi")])).split() == ["Hi"]
+
+
 def test_no_template_at_all(tokenizer: Any) -> None:
     tokenizer.chat_template = None
     with pytest.raises(FatalBackendError, match="'my-base' has no chat template") as caught:

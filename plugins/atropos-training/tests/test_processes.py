@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from atropos_training import processes
-from atropos_training.processes import Launch, World
+from atropos_training.processes import Launch, World, own_instance
 from atropos_training.ranks import wait_for
 
-from atropos_cli.errors import ExitCode, UsageError
+from atropos_cli.errors import ExitCode, LaunchError, UsageError
 
 
 def test_one_host_and_several() -> None:
@@ -93,3 +93,16 @@ def test_waiting_for_the_weights_of_a_step(tmp_path: Path) -> None:
     path.write_text("4")
     waiter.join(5)
     assert not waiter.is_alive()
+
+
+def test_each_process_is_shown_its_own_instance() -> None:
+    """CUDA gives a process the first of several instances of divided GPUs (MIG), and no other."""
+    two = {"CUDA_VISIBLE_DEVICES": "MIG-1111, MIG-2222"}
+    assert [own_instance(two, number) for number in (0, 1)] == [
+        {"CUDA_VISIBLE_DEVICES": "MIG-1111"},
+        {"CUDA_VISIBLE_DEVICES": "MIG-2222"},
+    ]
+    with pytest.raises(LaunchError, match="names 2"):
+        own_instance(two, 2)
+    for whole in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "GPU-1111"}):
+        assert own_instance(whole, 1) == {}

@@ -45,7 +45,7 @@ def test_what_is_no_id(bad: Any, place: int) -> None:
     ):
         with pytest.raises(ValidationError):
             make()
-    with pytest.raises(BackendError, match="no token id"):
+    with pytest.raises(BackendError, match="something other than token ids"):
         checked_ids(ids, "own")
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_logprob(bad: Any) -> None:
     assert "position 1" in fault
     with pytest.raises(ValidationError):
         TokenSpan(ids=tuple(IDS), logprobs=values)
-    with pytest.raises(BackendError, match="no finite log-probability"):
+    with pytest.raises(BackendError, match="not a finite log-probability"):
         checked_logprobs(values, 3, "own")
 
 

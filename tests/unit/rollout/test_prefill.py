@@ -78,7 +78,7 @@ def test_each_turn_begins_with_it(able: Bench) -> None:
 def test_a_backend_that_cannot_is_told_so_before_it_is_asked(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "run")
     bench.use(Prefilled)
-    with pytest.raises(FatalBackendError, match="cannot continue a reply") as caught:
+    with pytest.raises(FatalBackendError, match="cannot continue an unfinished reply") as caught:
         bench.run(bench.plan(limit=1))
     assert "--prefill" in str(caught.value.hint)
     assert bench.requests == []

@@ -33,14 +33,24 @@ def gpu_lines(kind: str, count: int) -> str:
 
 
 def fake_smi(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, output: str, *, code: int = 0, without: str | None = None
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    *,
+    code: int = 0,
+    without: str | None = None,
+    listed: str = "",
 ) -> None:
-    """Put a nvidia-smi on PATH. without: a field that this driver does not know; it then fails as a real one does."""
+    """Put a nvidia-smi on PATH. without: a field that this driver does not know; it then fails as a real one does.
+
+    listed: what it prints for -L.
+    """
     folder.mkdir(exist_ok=True)
     program = folder / "nvidia-smi"
     program.write_text(
         f"#!{sys.executable}\n"
         "import json, sys\n"
+        f"if sys.argv[1:] == ['-L']:\n    print({listed!r}, end=''); sys.exit()\n"
         f"output, code, without = json.loads({json.dumps(json.dumps([output, code, without]))})\n"
         "fields = next(word for word in sys.argv if word.startswith('--query-gpu=')).partition('=')[2].split(',')\n"
         "assert '--format=csv,noheader,nounits' in sys.argv\n"

@@ -140,3 +140,63 @@ def test_defaults_follow_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     new = detect()
     assert (defaults_for(new, "vllm").dtype, defaults_for(new, "vllm").attention_backend) == ("bfloat16", None)
     assert defaults_for(new, "sglang").memory_fraction is None  # SGLang works it out from the GPU
+
+
+LISTED = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-7c8fb1e2-0000-0000-0000-000000000000)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-7c8fb1e2-0000-0000-0000-000000000001)
+  MIG 3g.40gb     Device  0: (UUID: MIG-11111111-aaaa-0000-0000-000000000000)
+  MIG 1g.10gb     Device  1: (UUID: MIG-22222222-aaaa-0000-0000-000000000000)
+  MIG 1c.2g.20gb+me Device  2: (UUID: MIG-GPU-7c8fb1e2-0000-0000-0000-000000000001/5/0)
+"""
+BIG, SMALL = "MIG-11111111-aaaa-0000-0000-000000000000", "MIG-22222222-aaaa-0000-0000-000000000000"
+OLD_NAME = "MIG-GPU-7c8fb1e2-0000-0000-0000-000000000001/5/0"
+
+
+def divided(folder: Path, monkeypatch: pytest.MonkeyPatch, listed: str = LISTED) -> None:
+    """Two H100, the second one divided."""
+    lines = gpu_lines("h100", 2).splitlines()
+    lines[1] = lines[1].replace("Disabled", "Enabled")
+    fake_smi(folder, monkeypatch, "\n".join(lines) + "\n", listed=listed)
+
+
+@pytest.mark.parametrize(
+    ("variable", "tokens", "memory"),
+    [
+        (BIG, (BIG,), 38912),
+        (SMALL, (SMALL,), 9728),
+        ("MIG-2222", ("MIG-2222",), 9728),
+        (OLD_NAME, (OLD_NAME,), 19456),
+        ("1", ("1",), 38912),  # CUDA takes the first part of a divided GPU
+        ("GPU-7c8fb1e2-0000-0000-0000-000000000001", ("GPU-7c8fb1e2-0000-0000-0000-000000000001",), 38912),
+        ("0", ("0",), 81559),
+        (f"{SMALL},{BIG}", (SMALL, BIG), 9728),
+        (None, ("0", BIG, SMALL, OLD_NAME), 9728),
+    ],
+)
+def test_instances_of_a_divided_gpu(
+    variable: str | None, tokens: tuple[str, ...], memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divided(tmp_path / "bin", monkeypatch)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    found = detect()
+    assert (found.tokens, found.gpu_memory_mib, found.profile, found.problem) == (tokens, memory, "h100", None)
+    assert found.bf16 is True
+
+
+@pytest.mark.parametrize("variable", ["MIG-3333", "MIG-", "MIG-11111111-aaaa-0000-0000-000000000001"])
+def test_an_instance_that_is_not_there(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    divided(tmp_path / "bin", monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    found = detect()
+    assert found.gpus == ()
+    assert variable in str(found.problem)
+
+
+def test_an_instance_of_which_nothing_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that sees no more: one GPU of that kind, and no guess at its size."""
+    divided(tmp_path / "bin", monkeypatch, listed="")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", BIG)
+    found = detect()
+    assert (found.tokens, found.profile, found.gpu_memory_mib, found.problem) == ((BIG,), "h100", 0, None)

@@ -322,3 +322,62 @@ def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for name in FORMATS:
             parse_tool_calls(text, name)
     assert list(tmp_path.iterdir()) == []
+
+
+OFFERED = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        tag(CALL),
+        f"Action: {CALL}",
+        "Action: f\nAction Input: {'a': 1}".replace("'", '"'),
+        "```python\nf(a=1)\n```",
+        f"I call it: {CALL}",
+    ],
+)
+def test_auto_finds_every_format(text: str) -> None:
+    parse = parse_tool_calls(text, "auto", tools=OFFERED)
+    assert [(call.name, call.arguments) for call in parse.calls] == F1
+    assert not parse.validation_errors
+
+
+def test_auto_takes_marked_calls_before_text_that_may_be_prose() -> None:
+    text = "```python\nf(a=2)\n```\n" + tag(CALL)
+    assert parse_tool_calls(text, "auto", tools=OFFERED).calls[0].arguments == {"a": 1}
+
+
+def test_auto_takes_what_the_server_has_parsed_first() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    message = {"content": tag('{"name":"g","arguments":{}}'), "tool_calls": [call]}
+    assert [call.name for call in parse_tool_calls(message, "auto", tools=OFFERED).calls] == ["f"]
+    assert [call.name for call in parse_tool_calls({"content": tag(CALL)}, "auto", tools=OFFERED).calls] == ["f"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The answer is 4.",
+        "```python\nprint(2 + 2)\n```",
+        "```python\nx = f\n```",
+        '{"name": "Ada", "arguments": {"for": "peace"}}',
+        "Action: I went home.",
+    ],
+)
+def test_auto_takes_no_answer_for_a_call(answer: str) -> None:
+    assert parse_tool_calls(answer, "auto", tools=OFFERED).status == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('<tool_call>{"name":"f","arguments":{"a":1', "truncated"),
+        ("<tool_call>f(1)</tool_call>", "invalid_json"),
+        ("```python\nf(a=now())\n```", "non_literal_argument"),
+        ('Action: f\nAction Input: {"a": }', "invalid_json"),
+    ],
+)
+def test_auto_reports_a_broken_call(text: str, error: str) -> None:
+    parse = parse_tool_calls(text, "auto", tools=OFFERED)
+    assert (parse.status, parse.error) == ("error", error)

@@ -102,7 +102,7 @@ class LocalBackend(InferenceBackend):
             logprobs=True,
             prompt_logprobs=True,
             token_ids=True,
-            tools=False,
+            tools=True,
             n=True,
             weight_sync=True,
             prefill=True,
@@ -156,14 +156,9 @@ class LocalBackend(InferenceBackend):
     async def generate(self, request: GenerateRequest) -> Generation:
         """Sample n replies; a cancelled call leaves the batch at its next step."""
         scheduler, prompts = self._opened()
-        if request.tools:
-            raise RequestRejected(
-                "the local backend cannot offer tools to the model",
-                hint="serve the model with SGLang or vLLM and give --base-url",
-            )
         prompt = request.prompt_ids
         if prompt is None:
-            prompt = prompts.encode(request.messages, request.prefill)
+            prompt = prompts.encode(request.messages, request.prefill, request.tools)
         limit = self._limits.room(prompt, request.sampling.max_tokens)
         stop = StopText(prompts, () if request.choices else request.sampling.stop)  # which are whole as they are
         choice = Choice.of(request.sampling)

@@ -21,6 +21,7 @@ from atropos_cli.sdk.jobs import (
     SUBMITTED,
     Face,
     Wanted,
+    ask_job,
     make_launcher,
     make_order,
     model_of,
@@ -147,7 +148,7 @@ def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         job = read_submitted(folder)
         try:
             launcher = launchers.setdefault(job.launcher, make_launcher(session, job.launcher))
-            found[step.name] = (job.id, launcher.status(job.id).state)
+            found[step.name] = (job.id, ask_job(job, launcher).state)
         except AtroposError:  # the launcher, or its cluster, is not on this machine
             found[step.name] = (job.id, "unknown")
     return found

@@ -17,6 +17,7 @@ from atropos_serving.command import PROGRAMS, Call, Rank, check_extra, server_wo
 from atropos_serving.layout import Layout, Room, Slice, plan_layout
 from atropos_serving.modelinfo import ModelInfo
 from atropos_serving.options import problems
+from atropos_serving.probe import KEYS
 from atropos_serving.settings import LaunchSettings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -72,6 +73,11 @@ def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
             hint="atropos doctor shows this machine; vLLM's CPU build: atropos launch-vllm",
         )
     layout = plan_layout(room, request.info, tp=request.settings.tp, dp=request.settings.dp)
+    if layout.tp > 1 and any(gpu.mig for gpu in request.platform.gpus):
+        raise UsageError(
+            f"a server over {layout.tp} GPUs: of divided GPUs (MIG) one process sees a single instance",
+            hint="--tp 1 --dp N starts a server on each; a model that does not fit needs a whole GPU",
+        )
     components = [
         component
         for number, part in enumerate(layout.slices)
@@ -141,6 +147,7 @@ def _server(request: ServerRequest, defaults: Defaults, tp: int, number: int, pa
             health="/health" if first else None,
             dead_status=VLLM_ENGINE_DEAD if first and request.engine == "vllm" else None,
             warmup=_warmup(have.served_name or request.model) if first else None,
+            key_env=KEYS.get(request.engine) if first else None,
         )
 
 

@@ -6,17 +6,24 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from atropos_cli.sdk.launchers import JobState, LaunchError
+from atropos_cli.sdk.launchers import JobState, LaunchError, LauncherSilent
+from atropos_slurm.site import REACH
 
 _LEAKS = re.compile(
     r"(?:SLURM|SBATCH|SRUN|SALLOC|PMI|PMIX|OMPI|HYDRA)_?.*|PMI\w*"
     r"|(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK)|MASTER_(?:ADDR|PORT)"
 )
-_KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
-_UNREACHABLE = re.compile(r"configuration source|Unable to contact slurm controller|slurm_conf_init")
+_UNREACHABLE = re.compile(
+    r"configuration source|slurm_conf_init|Unable to contact|Unable to connect|[Cc]onnect(?:ion)? (?:failure|refused)"
+    r"|[Ss]ocket timed out|timed out|Communication (?:connection|shutdown)|Zero Bytes were transmitted"
+    r"|in standby mode|Unable to establish|Transport endpoint|[Pp]rotocol authentication error"
+)
+_NOT_KNOWN = "Invalid job id"
 _ID = re.compile(r"\d+(?:;\S+)?")
 _STATES: dict[str, JobState] = {
     "PENDING": "pending",
@@ -55,16 +62,17 @@ class JobRecord:
     task: str | None = None
     restarts: int = 0
     run_time: str = ""
+    submitted: str = ""
 
 
-class NoCluster(LaunchError):
+class NoCluster(LauncherSilent):
     """SLURM's commands are here, and no cluster answers them."""
 
 
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for sbatch: nothing of a job we may be in, nothing that overrides our script."""
     env = os.environ if environ is None else environ
-    return {name: value for name, value in env.items() if name in _KEPT or not _LEAKS.fullmatch(name)}
+    return {name: value for name, value in env.items() if name in REACH or not _LEAKS.fullmatch(name)}
 
 
 def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
@@ -76,10 +84,10 @@ def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
         )
     try:
         done = subprocess.run(  # noqa: S603 - fixed programs, arguments without a shell
-            command, capture_output=True, text=True, errors="replace", timeout=timeout, env=clean_environment()
+            command, capture_output=True, text=True, errors="replace", timeout=timeout, env=_environment(command[0])
         )
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(f"{command[0]} did not answer within {timeout:.0f} s", hint="is slurmctld up?") from error
+        raise NoCluster(f"{command[0]} did not answer within {timeout:.0f} s", hint="is slurmctld up?") from error
     except OSError as error:
         raise LaunchError(f"{command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
@@ -92,12 +100,37 @@ def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
     return done.stderr if messages else done.stdout
 
 
+def _environment(program: str) -> dict[str, str]:
+    """Times in answers do not depend on where and how somebody asks; a job gets the environment as it is."""
+    env = clean_environment()
+    return env if program == "sbatch" else {**env, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+
+
 def job_id_of(output: str) -> str:
     """The id in the output of `sbatch --parsable`, which sites surround with lines of their own."""
     for line in reversed(output.splitlines()):
         if _ID.fullmatch(line.strip()):
             return line.strip()
     raise LaunchError(f"sbatch printed no job id: {output.strip()[:500]!r}")
+
+
+def queued_id(script: Path, *, patience: float) -> str | None:
+    """The id of the job that SLURM has of this script, though the answer of sbatch was lost; asked for some seconds.
+
+    Raises LauncherSilent when SLURM does not say whether there is one: then another must not be submitted.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            text = call("squeue", "-h", "--me", "-o", "%F|%o")
+            break
+        except LauncherSilent as error:
+            if time.monotonic() > deadline:
+                hint = f"it may have the job all the same; when it answers: squeue --me -o '%F %o' shows {script}"
+                raise LauncherSilent(f"SLURM does not answer: {error.message}", hint=hint) from error
+            time.sleep(1.0)
+    found = [line.partition("|") for line in text.splitlines()]
+    return max((number for number, _, path in found if path == str(script)), key=int, default=None)
 
 
 def on_cluster(job_id: str) -> tuple[list[str], str]:
@@ -107,19 +140,28 @@ def on_cluster(job_id: str) -> tuple[list[str], str]:
 
 
 def show_job(job_id: str) -> list[JobRecord]:
-    """All records of a job, one for each task of an array; [] when SLURM does not know it (any more).
+    """All records of a job, one for each task of an array; [] when SLURM, asked, does not know it (any more).
 
-    scontrol first, then the accounting data base, then the file of ended jobs, whichever the cluster has.
+    scontrol first, then the accounting data base, then the file of ended jobs, whichever the cluster has. Raises
+    LauncherSilent when one of them should know and does not answer.
     """
     cluster, bare = on_cluster(job_id)
+    text = ""
     try:
         text = call("scontrol", *cluster, "show", "job", "-o", bare)
     except LaunchError as error:
-        if "not on the PATH" in error.message:
+        if "not on the PATH" in error.message or isinstance(error, LauncherSilent):
             raise
-        text = ""
+        if _NOT_KNOWN not in error.message:
+            raise LauncherSilent(error.message, hint=error.hint) from error
     found = [record for line in text.splitlines() if (record := _from_scontrol(line)) is not None]
     return found or _from_accounting(cluster, bare)
+
+
+def cluster_name() -> str | None:
+    """The name of the cluster that answers here; None when it has none. Raises LauncherSilent."""
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", call("scontrol", "show", "config"), re.MULTILINE)
+    return match[1] if match else None
 
 
 def _from_scontrol(line: str) -> JobRecord | None:
@@ -143,6 +185,7 @@ def _from_scontrol(line: str) -> JobRecord | None:
         task=fields.get("ArrayTaskId"),
         restarts=_number(fields.get("Restarts", "0")),
         run_time=fields.get("RunTime", ""),
+        submitted=fields.get("SubmitTime", ""),
     )
 
 
@@ -153,7 +196,11 @@ def _from_accounting(cluster: Sequence[str], job_id: str) -> list[JobRecord]:
             return []
         try:
             text = call("sacct", *cluster, *options, "-n", "-P", "-j", job_id, "-o", columns)
-        except LaunchError:
+        except LauncherSilent:
+            if options == ("-X",):  # there is a data base, which may know the job
+                raise
+            continue
+        except LaunchError:  # it is not set up here
             continue
         found = [record for line in text.splitlines() if (record := _from_sacct(line)) is not None]
         if found:

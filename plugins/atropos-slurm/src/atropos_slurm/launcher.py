@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from atropos_cli.sdk.launchers import (
     Launcher,
     LauncherCapabilities,
     LaunchError,
+    LauncherSilent,
     only_here,
 )
 from atropos_slurm import client, reasons
@@ -30,6 +32,7 @@ from atropos_slurm.script import Ready, ready, render
 SCRIPT = "job.sbatch"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
+_LOST_ANSWER = 20.0
 log = logging.getLogger("atropos.slurm")
 
 
@@ -47,10 +50,11 @@ class SlurmLauncher(Launcher):
     def __init__(self, config: SlurmConfig) -> None:
         super().__init__(config)
         self._told: set[str] = set()
+        self._asked = ""
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
-        return ready(job, self.config, most_tasks=most_tasks)
+        return ready(job, self.config, most_tasks=most_tasks, environ=os.environ)
 
     def render(self, job: JobSpec) -> str:
         return render(self.ready(job), self.config.template)
@@ -75,24 +79,26 @@ class SlurmLauncher(Launcher):
         return examples()
 
     def doubts(self, job: JobSpec) -> list[str]:
-        """What may keep the job from working and can be seen from here: folders that the nodes do not see."""
+        """Folders that the nodes do not see, and variables for sbatch that the job does not use."""
         places = {job.run: "the job's folder", job.cwd or job.run: "the working directory"}
         places[job.run] = "the job's folder"
         told: dict[str, list[str]] = {}
         for place, what in places.items():
             if (disk := only_here(Path(place))) is not None:
                 told.setdefault(disk, []).append(f"{what} {place}")
-        return [
-            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see"
+        disks = [
+            f"{' and '.join(what)}: on a disk of this machine ({disk}), which other nodes do not see; work on a disk "
+            "that all nodes share, or name one by --folder"
             for disk, what in told.items()
         ]
+        return [*disks, *self.ready(job).left_out]
 
     def write(self, job: JobSpec) -> Path:
         """Make the folders and write the script."""
         for doubt in self.doubts(job):
             if doubt not in self._told:
                 self._told.add(doubt)
-                log.warning("warning: %s\nhint: work on a disk that all nodes share, or name one by --folder", doubt)
+                log.warning("warning: %s", doubt)
         most = client.array_limit() if job.resources.get("array") else None
         text = render(self.ready(job, most_tasks=most), self.config.template)
         if job.cwd is not None and not Path(job.cwd).is_dir():
@@ -120,10 +126,16 @@ class SlurmLauncher(Launcher):
 
     def submit(self, job: JobSpec) -> str:
         self.write(job)
+        script = Path(job.run) / SCRIPT
         try:
             return client.job_id_of(client.call(*self.call(job)))
+        except LauncherSilent as error:
+            if taken := client.queued_id(script, patience=_LOST_ANSWER):
+                log.warning("warning: SLURM did not answer, and has the job: %s", taken)
+                return taken
+            raise LauncherSilent(error.message, hint=error.hint or "try again later") from error
         except LaunchError as error:
-            raise LaunchError(error.message, hint=error.hint or f"the script: {Path(job.run) / SCRIPT}") from error
+            raise LaunchError(error.message, hint=error.hint or f"the script: {script}") from error
 
     def records(self, job_id: str) -> list[JobRecord]:
         """SLURM's own records, one for each task of an array."""
@@ -132,8 +144,18 @@ class SlurmLauncher(Launcher):
     def status(self, job_id: str) -> JobStatus:
         found = self.records(job_id)
         if not found:
-            return JobStatus(id=job_id, state="unknown", reason="SLURM does not know this job (any more)")
-        return _status(job_id, min(found, key=lambda record: _ORDER.index(record.state)))
+            reason = "SLURM does not know this job (any more)"
+            return JobStatus(id=job_id, state="unknown", reason=reason, identity=self._cluster(job_id))
+        status = _status(job_id, min(found, key=lambda record: _ORDER.index(record.state)))
+        return status.replace(identity={**status.identity, **self._cluster(job_id)})  # type: ignore[no-any-return]
+
+    def _cluster(self, job_id: str) -> dict[str, str]:
+        """Which cluster answers: another one has jobs of the same numbers."""
+        name = job_id.partition(";")[2]
+        if not name:
+            self._asked = self._asked or client.cluster_name() or ""
+            name = self._asked
+        return {"cluster": name} if name else {}
 
     def tasks(self, job_id: str, count: int) -> dict[int, JobStatus]:
         """The tasks of an array; those that wait share one record, with a range such as 2-7%2."""
@@ -193,7 +215,17 @@ def _status(job_id: str, record: JobRecord) -> JobStatus:
         reason=explain(record),
         hopeless=hopeless,
         detail=detail,
+        restarts=record.restarts,
+        identity=identity(record),
     )
+
+
+def identity(record: JobRecord) -> dict[str, str]:
+    """Facts that separate the job from another of its number. SLURM dates a job from when it was queued last."""
+    known = {"name": record.name, "submitted": "" if record.restarts else record.submitted}
+    if record.output not in ("", "(null)"):
+        known["folder"] = str(Path(record.output).parent)
+    return {key: value for key, value in known.items() if value not in ("", "Unknown")}
 
 
 def explain(record: JobRecord) -> str | None:
@@ -201,7 +233,7 @@ def explain(record: JobRecord) -> str | None:
     if record.state == "pending":
         return reasons.explain_pending(record.reason or "None")
     if record.state in ("failed", "cancelled"):
-        text = reasons.explain_end(record.reason, record.code, record.signal)
+        text = reasons.explain_end(record.reason, record.code, record.signal, record.slurm_state)
         return f"{record.slurm_state}, {text}" if text else record.slurm_state
     return None
 

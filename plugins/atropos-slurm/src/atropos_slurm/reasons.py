@@ -37,13 +37,19 @@ _FAILED = {
     "RaisedSignal": "was ended by a signal",
     "BadConstraints": "no node could satisfy what it asked for",
 }
+_STATES = {
+    "PREEMPTED": "preempted: it made room for a job of higher priority; with --requeue it is queued again",
+    "NODE_FAIL": "its node went down; with --requeue it is queued again",
+    "BOOT_FAIL": "its node did not boot",
+    "DEADLINE": "its deadline came",
+}
 _CODES = {
     70: "a server ended or could not be used",
     75: "the servers were not ready in time",
     127: "a program was not found",
     137: "was killed (out of memory, often)",
     138: "stopped before its time limit; queued again if it may",
-    143: "was stopped by SIGTERM (scancel)",
+    143: "was stopped by SIGTERM (scancel, or preemption)",
 }
 
 
@@ -62,8 +68,10 @@ def explain_pending(reason: str) -> str:
     return f"{reason}: {known}" if known else reason
 
 
-def explain_end(reason: str, code: int, signal: int) -> str | None:
-    """Why a job ended, from SLURM's reason and ExitCode (code:signal); None when there is nothing to add."""
+def explain_end(reason: str, code: int, signal: int, state: str = "") -> str | None:
+    """Why a job ended, from SLURM's state, reason and ExitCode (code:signal); None when there is nothing to add."""
+    if state in _STATES:
+        return _STATES[state]
     if (code, signal) == (0, 53):
         return f"0:53: {_FAILED['JobLaunchFailure']}"
     known = _FAILED.get(reason)

@@ -11,6 +11,7 @@ from pathlib import Path
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.launchers import JobSpec, Resources, job_name, parse_memory, parse_time
 from atropos_slurm.config import SlurmConfig
+from atropos_slurm.site import site_options
 from atropos_slurm.values import array_text, path_pattern, quoted, time_text
 
 TEMPLATE = Path(__file__).with_name("job.sbatch.j2")
@@ -18,7 +19,10 @@ TEMPLATE = Path(__file__).with_name("job.sbatch.j2")
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A job with everything decided: its directives in order (an empty value is a switch)."""
+    """A job with everything decided: its directives in order (an empty value is a switch).
+
+    left_out: what the environment says to sbatch and the job does not use, a line each.
+    """
 
     name: str
     folder: Path
@@ -26,6 +30,7 @@ class Ready:
     directives: dict[str, str]
     command: tuple[str, ...]
     setup: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def resources_of(job: JobSpec, config: SlurmConfig) -> Resources:
@@ -42,8 +47,13 @@ def resources_of(job: JobSpec, config: SlurmConfig) -> Resources:
     return filled
 
 
-def ready(job: JobSpec, config: SlurmConfig, *, most_tasks: int | None = None) -> Ready:
-    """Decide everything. most_tasks: the cluster's limit for one array. Raises UsageError."""
+def ready(
+    job: JobSpec, config: SlurmConfig, *, most_tasks: int | None = None, environ: Mapping[str, str] | None = None
+) -> Ready:
+    """Decide everything. most_tasks: the cluster's limit for one array. environ: what sbatch would be given.
+
+    Raises UsageError.
+    """
     folder = Path(job.run)
     want = resources_of(job, config)
     output = path_pattern(str(folder / "slurm"), "the job's folder") + ("-%A_%a.out" if want.array else "-%j.out")
@@ -68,6 +78,8 @@ def ready(job: JobSpec, config: SlurmConfig, *, most_tasks: int | None = None) -
         directives["dependency"] = "afterok:" + ":".join(text.partition(";")[0] for text in job.after)
         directives["kill-on-invalid-dep"] = "yes"
     directives |= config.sbatch | job.options
+    site, left_out = site_options(environ or {}, directives)
+    directives |= site
     python = config.python or sys.executable
     words = job.command or ("run", str(folder / "job.json"), "--on", "slurm")
     return Ready(
@@ -77,6 +89,7 @@ def ready(job: JobSpec, config: SlurmConfig, *, most_tasks: int | None = None) -
         directives=directives,
         command=(python, "-P", "-m", "atropos_cli", *words),
         setup=config.setup,
+        left_out=tuple(left_out),
     )
 
 

@@ -17,7 +17,11 @@ _LEFT_OUT = re.compile(
     r"(?:SLURM_|SBATCH_|SRUN_|SALLOC_|PMI_?|PMIX_|OMPI_).*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)"
     r"|TMUX|TMUX_PANE|STY|COLUMNS|LINES"
 )
-_SLURM_KEPT = {"SLURM_CONF"}
+_SLURM_KEPT = re.compile(
+    r"SLURM_(?:CONF|CONF_SERVER|CLUSTERS|JWT)"
+    r"|SBATCH_(?:ACCOUNT|CLUSTERS|CONSTRAINT|PARTITION|QOS|RESERVATION|TIMELIMIT|WCKEY)"
+)
+"""How to reach a cluster, and what a site or a user sets for all jobs of an account."""
 
 
 def session_name(name: str) -> str:
@@ -31,7 +35,9 @@ def session_name(name: str) -> str:
 
 def job_environment(source: Mapping[str, str]) -> dict[str, str]:
     """The variables a job inherits: all but those that tie it to a SLURM step, a rank or another terminal."""
-    return {name: value for name, value in source.items() if name in _SLURM_KEPT or not _LEFT_OUT.fullmatch(name)}
+    return {
+        name: value for name, value in source.items() if _SLURM_KEPT.fullmatch(name) or not _LEFT_OUT.fullmatch(name)
+    }
 
 
 class Tmux:

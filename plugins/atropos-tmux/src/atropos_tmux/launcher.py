@@ -89,7 +89,13 @@ class TmuxLauncher(Launcher):
         return session
 
     def status(self, job_id: str) -> JobStatus:
-        return self._status(job_id, self.folder(job_id))
+        """The state from the job's files; its folder separates it from a later job of the same name."""
+        try:
+            folder = self.folder(job_id)
+        except LaunchError as error:
+            return JobStatus(id=job_id, state="unknown", reason=error.message)
+        found: JobStatus = self._status(job_id, folder).replace(identity={"folder": str(folder)})
+        return found
 
     def jobs(self) -> list[tuple[str, Path]]:
         """(id, folder) of every job that is noted, the oldest first."""
@@ -163,7 +169,7 @@ class TmuxLauncher(Launcher):
                 return JobStatus(id=job_id, state="pending")
             return JobStatus(id=job_id, state="failed", reason=f"it never began; see {folder}")
         if running["host"] != socket.gethostname():
-            return JobStatus(id=job_id, state="unknown", reason=f"it was started on {running['host']}")
+            return JobStatus(id=job_id, state="unknown", reason=f"it was started on {running['host']}", answered=False)
         if _alive(folder) is not None:
             return JobStatus(id=job_id, state="running")
         end = _read(folder / "exit.json")  # it may have ended between the two looks

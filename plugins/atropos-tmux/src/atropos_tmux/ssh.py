@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from atropos_cli.sdk.launchers import LaunchError
 
 NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
 _END = "ATROPOS_REQUEST"
+_ANSWER = b"\x02atropos answers\x03\n"
+"""Printed before atropos itself is started there: text before it is the login shell's (a greeting of .bashrc)."""
+_MOST_BEFORE = 1 << 20
 
 # The interpreter: the one given, else the one of the `atropos` on PATH, else python3.
 _SCRIPT = """\
@@ -35,6 +39,7 @@ fi
 case $py in '~/'*) py=$HOME/${{py#??}} ;; esac
 command -v "$py" >/dev/null 2>&1 || {{ printf '%s\\n' "$py" >&2; exit {no_python}; }}
 "$py" -c 'import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ["atropos_cli", "atropos_tmux"]))' || {{ printf '%s\\n' "$py" >&2; exit {no_atropos}; }}
+printf '\\002atropos answers\\003\\n'
 exec "$py" -m atropos_tmux.remote <<'{end}'
 {request}
 {end}
@@ -78,18 +83,30 @@ class Remote:
     def run(self, args: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> int:
         """Run an atropos command there; its stdout and stderr are ours. Returns its exit code.
 
-        Raises LaunchError when ssh or the far side's set-up fails.
+        Raises LaunchError when ssh or the far side's set-up fails, or when a login shell there ends before atropos.
         """
         data_stream().flush()
         command = [*self.ssh("-T"), "exec sh -s"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=data_fd(), stderr=subprocess.PIPE)  # noqa: S603 (no shell)
+        child = subprocess.Popen(  # noqa: S603 (no shell)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        answer = _Answer(child, data_fd())
+        out, child.stdout = child.stdout, None  # read by the thread alone
         try:
             _, errors = child.communicate(self.script(args, cwd=cwd, env=env).encode())
+            answer.join()
         except BaseException:
             child.kill()
             raise
+        finally:
+            if out is not None:
+                out.close()
         words = errors.decode("utf-8", "replace").strip()
-        if child.returncode in (NO_PYTHON, NO_ATROPOS, SSH_FAILED):
+        if child.returncode in (NO_PYTHON, NO_ATROPOS) or (child.returncode == SSH_FAILED and not answer.marked):
+            raise self._failure(child.returncode, words)
+        if not answer.marked:
+            raise self._ended_early(child.returncode, answer.before, words)
+        if child.returncode == SSH_FAILED:
             raise self._failure(child.returncode, words)
         if words:
             print(words, file=sys.stderr)  # noqa: T201 (the far side's messages, as they are)
@@ -100,6 +117,14 @@ class Remote:
         argv = [*self.ssh("-t"), command]
         give_back_stdout()
         os.execv(argv[0], argv)  # noqa: S606
+
+    def _ended_early(self, code: int, before: bytes, words: str) -> LaunchError:
+        lines = [line for line in (before.decode("utf-8", "replace") + "\n" + words).splitlines() if line.strip()]
+        said = f"; its last words: {lines[-1].strip()[:300]}" if lines else ""
+        return LaunchError(
+            f"the login shell on {self.host} ended with code {code} before atropos was started{said}",
+            hint=f"look for exit or exec in its .bashrc or .profile; try: ssh {self.host} echo here",
+        )
 
     def _failure(self, code: int, words: str) -> LaunchError:
         last = words.splitlines()[-1] if words else ""
@@ -113,6 +138,40 @@ class Remote:
                 hint="--remote-python PATH of an environment that has it, or pip install atropos-tmux there",
             )
         return LaunchError(f"ssh to {self.host} failed: {last or 'it said nothing'}", hint=_hint(words, self.host))
+
+
+class _Answer(threading.Thread):
+    """Passes on what the far side prints from its mark on. before: the bytes ahead of it; marked: did the mark come?"""
+
+    def __init__(self, child: subprocess.Popen[bytes], target: int | None) -> None:
+        super().__init__(name="ssh-answer", daemon=True)
+        assert child.stdout is not None
+        self.before = b""
+        self.marked = False
+        self._child = child
+        self._source = os.dup(child.stdout.fileno())
+        self._target = 1 if target is None else target
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while data := os.read(self._source, 1 << 16):
+                self._take(data)
+        except OSError:  # whoever reads our output has stopped
+            self._child.terminate()
+        finally:
+            os.close(self._source)
+
+    def _take(self, data: bytes) -> None:
+        if not self.marked:
+            self.before += data
+            place = self.before.find(_ANSWER)
+            if place < 0:
+                self.before = self.before[-_MOST_BEFORE:]
+                return
+            self.marked, data, self.before = True, self.before[place + len(_ANSWER) :], self.before[:place]
+        while data:
+            data = data[os.write(self._target, data) :]
 
 
 def _hint(words: str, host: str) -> str | None:

@@ -23,6 +23,8 @@ from atropos_cli.sdk.planning import (
     resolve_settings,
     reward_buckets,
     reward_flags,
+    role_buckets,
+    role_flags,
     settings_bucket,
     settings_command,
 )
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from atropos_cli.sdk.engine import GenSettings
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
 
-_LIVE_ONLY = frozenset({"group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+_LIVE_ONLY = frozenset({"roles", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
@@ -145,6 +147,7 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
+    buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
     installed = {item.name for item in registry.registrations("trainer")}
     if not installed and lenient:
         return [*buckets, train]  # help is there before a trainer is
@@ -188,8 +191,8 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
         add(Flag("train", setting, (_SINGULAR.get(setting.key, setting.flag),), panel, f"train_{number}"))
     for flag in settings_flags(by_name["settings"]):
-        if flag.option.path[0] == "tracking":
-            continue  # those of [train] are the command's
+        if flag.option.path[0] in ("tracking", "delivery"):
+            continue  # the trackers are those of [train], and rollouts of a training stay with it
         if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")
@@ -200,7 +203,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             add(Flag("trainer", setting, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)
-    for flag in reward_flags(buckets) if method == "grpo" else ():
+    for flag in [*reward_flags(buckets), *role_flags(buckets)] if method == "grpo" else ():
         add(flag)
     environment = by_name["env"]
     for number, setting in enumerate(environment.options if method == "grpo" else ()):

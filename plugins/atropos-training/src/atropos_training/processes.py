@@ -135,6 +135,7 @@ class Launch:
                 "LOCAL_WORLD_SIZE": str(world.processes),
                 "MASTER_ADDR": world.address or "127.0.0.1",
                 "MASTER_PORT": str(port),
+                **own_instance(os.environ, local),
             }
             # Rank 0 speaks for all. What another says is shown when it is the first to fail.
             output = tempfile.TemporaryFile() if number else None  # noqa: SIM115 - closed when all have ended
@@ -203,3 +204,18 @@ def _meaning(code: int | None) -> ExitCode | None:
 
 def _end_with_parent() -> None:
     die_with_parent(signal.SIGTERM)
+
+
+def own_instance(environ: Mapping[str, str], local: int) -> dict[str, str]:
+    """Of divided GPUs (MIG) a process sees one instance only, its first: each process is shown its own.
+
+    Raises LaunchError for more processes than instances.
+    """
+    names = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if not any(name.startswith("MIG-") for name in names):
+        return {}
+    if local >= len(names):
+        raise LaunchError(
+            f"process {local} has no GPU: CUDA_VISIBLE_DEVICES names {len(names)}", hint=f"--processes {len(names)}"
+        )
+    return {"CUDA_VISIBLE_DEVICES": names[local]}

@@ -30,6 +30,7 @@ from atropos_cli.sdk.records import PER_STEP, check_data, prompt_rows, sample_ro
 from atropos_cli.sdk.runs import Plan, RunDir
 from atropos_cli.sdk.training import TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
+from atropos_training.datamark import DataMark
 from atropos_training.order import TaskOrder, held_out_digests
 from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
@@ -77,6 +78,7 @@ class TrainSession:
         self._answers: Answers | None = None
         self._scoring: LoopThread | None = None
         self._held_out = HeldOut(frozenset(), self.warn)
+        self._mark = DataMark(self.folder, resume=resume, keeps=not self._helps)
         self._told_skipped = False
         self._located = not resume
         self._evaluated: dict[int, dict[str, float]] = {}
@@ -118,10 +120,13 @@ class TrainSession:
         """See TrainContext. Every group is written to the run's groups file once."""
         if self._player is None or self._order is None or self._loop is None:
             raise TrainerError("roll() needs an environment in the plan and adopt() first")
+        if not self._located:
+            self._player.recall(self._own, step)
         self._locate(step)
         tasks = {place: self._order.task(place) for place in dict.fromkeys(places)}
         found = self._sample(self._player, tasks, self._on_failure, step)
         assert found is not None, "nothing stops it"
+        self._player.keep(self._own, step)
         for place in tasks:
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
@@ -132,14 +137,14 @@ class TrainSession:
 
     def groups(self) -> Iterator[ScoredGroup]:
         """See TrainContext."""
+        self._mark.look(stored_groups(self.plan.data))
         return self._held_out.groups(stored_groups(self.plan.data, self.warn))
 
     def rows(self) -> Iterator[JsonDict]:
         """See TrainContext. For grpo: rows with a prompt."""
         data, method = self.plan.data, self.plan.method
-        return self._held_out.rows(
-            prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
-        )
+        rows = prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
+        return self._held_out.rows(self._mark.watch(rows))
 
     def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:
         """See TrainContext."""

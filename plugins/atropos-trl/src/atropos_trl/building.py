@@ -9,7 +9,8 @@ from atropos_cli.sdk import ConfigError, DataError, JsonDict
 
 from .checks import check_constant
 from .common.lora import lora_config
-from .demonstrations import demonstrations
+from .common.models import as_ids
+from .demonstrations import Demonstrations, demonstrations
 from .grpo import GrpoMixin, Live, environment, everywhere
 from .job import Job
 from .loop import bring_in
@@ -201,12 +202,21 @@ def build_sft(job: Job) -> Any:
     from trl import SFTConfig, SFTTrainer
 
     limit = job.config.max_length or job.length
-    found = demonstrations(job.context.rows(), job.tokenizer, max_length=limit, vocabulary=job.vocabulary)
+    ends = frozenset(as_ids(job.model.generation_config.eos_token_id))
+    rows = job.context.rows()
+    found = demonstrations(rows, job.tokenizer, max_length=limit, vocabulary=job.vocabulary, ends=ends)
     if found.too_long or found.untrained:
         job.context.warn(
             f"{found.too_long} rows left out as longer than {limit} tokens, {found.untrained} without a trained token"
         )
-    if found.open_ended:
+    mark = learnt_end(found, job.tokenizer)
+    if mark is not None:
+        job.model.generation_config.eos_token_id = [*(ends or {job.tokenizer.eos_token_id}), mark]
+        job.context.warn(
+            f"all rows end with {job.tokenizer.convert_ids_to_tokens(mark)!r}, and the model does not stop there yet: "
+            "it is added to generation_config.json, so that the trained model does"
+        )
+    elif found.open_ended:
         job.context.warn(
             f"{found.open_ended} of {len(found.rows)} rows do not end their trained part with the end token "
             f"{job.tokenizer.eos_token!r}: the model may not learn to stop"
@@ -220,6 +230,15 @@ def build_sft(job: Job) -> Any:
         train_dataset=dataset(found.rows),
     )
     return trainer
+
+
+def learnt_end(found: Demonstrations, tokenizer: Any) -> int | None:
+    """The special token with which all rows end, where the model does not stop at it yet."""
+    if found.open_ended < len(found.rows) or len(found.last) != 1:
+        return None
+    (mark,) = found.last
+    known = tokenizer.added_tokens_decoder.get(mark)
+    return mark if known is not None and known.special else None
 
 
 def build_dpo(job: Job) -> Any:

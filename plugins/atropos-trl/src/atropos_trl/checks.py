@@ -189,8 +189,13 @@ def check_loaded(model: Any, device: Any, what: Footprint, plan: TrainPlan, fold
     return Facts(context, parameters)
 
 
-def check_tokenizer(tokenizer: Any, model_name: str, context: TrainContext) -> None:
-    """End token, padding and chat template. Raises ConfigError, or warns of what makes a model never stop."""
+def check_tokenizer(
+    tokenizer: Any, model_name: str, context: TrainContext, *, ends: frozenset[int] = frozenset()
+) -> None:
+    """End token, padding and chat template. Raises ConfigError, or warns of what makes a model never stop.
+
+    ends: the tokens at which the model stops, besides the tokenizer's end token.
+    """
     if tokenizer.eos_token_id is None:
         raise ConfigError(
             f"the tokenizer of {model_name!r} has no end token: completions would never end",
@@ -204,7 +209,8 @@ def check_tokenizer(tokenizer: Any, model_name: str, context: TrainContext) -> N
     except Exception as error:  # noqa: BLE001 - a template may raise whatever it likes
         context.warn(f"the chat template fails on a plain dialogue: {str(error).splitlines()[0]}")
         return
-    if tokenizer.eos_token not in text[text.rfind("b") :]:
+    marks = [tokenizer.eos_token, *tokenizer.convert_ids_to_tokens(sorted(ends))]
+    if not any(mark and mark in text[text.rfind("b") :] for mark in marks):
         context.warn(
             f"the chat template does not end an assistant turn with {tokenizer.eos_token!r}, the tokenizer's end "
             "token: replies may run to the token limit"

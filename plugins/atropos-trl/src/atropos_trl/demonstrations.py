@@ -32,6 +32,8 @@ class Demonstrations:
     untrained: int = 0
     open_ended: int = 0
     """Rows whose last trained token is no end token: the model does not learn to stop from them."""
+    last: set[int] = field(default_factory=set)
+    """The last trained tokens of all rows."""
 
 
 def demonstrations(
@@ -40,11 +42,13 @@ def demonstrations(
     *,
     max_length: int | None,
     vocabulary: int | None = None,
+    ends: frozenset[int] = frozenset(),
 ) -> Demonstrations:
     """Raises DataError for a row of no known shape, and when no row has a trained token.
 
-    vocabulary: ids from there on are refused.
+    vocabulary: ids from there on are refused. ends: tokens at which the model stops, besides the tokenizer's.
     """
+    ends = ends | {tokenizer.eos_token_id}
     found = Demonstrations()
     seen = 0
     for number, row in enumerate(rows, start=1):
@@ -62,7 +66,9 @@ def demonstrations(
             found.untrained += 1
         else:
             found.rows.append({"input_ids": ids, "labels": labels})
-            found.open_ended += next(label for label in reversed(labels) if label != IGNORED) != tokenizer.eos_token_id
+            last = next(label for label in reversed(labels) if label != IGNORED)
+            found.last.add(last)
+            found.open_ended += last not in ends
     if not seen:
         raise DataError("the data have no row to train on", hint=_WANTED)
     if not found.rows:

@@ -117,7 +117,7 @@ class TrlTrainer(Trainer):
         job = Job(self.config, plan, context, resolved, sizes, hooks)
         seed_everything(plan.seed)
         job.tokenizer = models.load_tokenizer(plan.model)
-        checks.check_tokenizer(job.tokenizer, plan.model, context)
+        checks.check_tokenizer(job.tokenizer, plan.model, context, ends=models.end_ids(plan.model))
         known = models.facts(plan.model).parameters
         if known is not None:
             checks.check_disk(context.folder, known, checks.footprint(self.config, plan, resolved), plan)
@@ -176,5 +176,6 @@ class TrlTrainer(Trainer):
             return TrainResult(output=str(saved), steps=step, metrics=numbers, stopped="interrupted")
         output = context.folder / "model"
         if trainer.is_first():
-            publish(output, trainer.accelerator.unwrap_model(trainer.model), job.tokenizer, step=step)
+            trained = trainer.accelerator.unwrap_model(trainer.model)
+            publish(output, trained, job.tokenizer, step=step, warn=context.warn)
         return TrainResult(output=str(output), steps=step, metrics={**trainer.last_metrics, **evaluated})

@@ -25,7 +25,6 @@ from atropos_cli.sdk.backends import (
     GenerateRequest,
     Generation,
     InferenceBackend,
-    RequestRejected,
 )
 from atropos_cli.sdk.models import (
     ModelSource,
@@ -65,7 +64,7 @@ class VllmBackend(InferenceBackend):
                 hint="pip install 'atropos-vllm[vllm]', best into an environment of its own: it pins torch",
             )
         self.capabilities = Capabilities(
-            logprobs=True, prompt_logprobs=True, token_ids=True, tools=False, n=True, weight_sync=True, prefill=True
+            logprobs=True, prompt_logprobs=True, token_ids=True, tools=True, n=True, weight_sync=True, prefill=True
         )
         self._loop: EngineLoop | None = None
         self._engine: VllmEngine | None = None
@@ -104,14 +103,9 @@ class VllmBackend(InferenceBackend):
     async def generate(self, request: GenerateRequest) -> Generation:
         """Sample n replies; a cancelled call leaves the engine at its next step."""
         _, _, prompts = self._opened()
-        if request.tools:
-            raise RequestRejected(
-                "the vllm backend cannot offer tools to the model",
-                hint="serve the model with vLLM and give --base-url",
-            )
         prompt = request.prompt_ids
         if prompt is None:
-            prompt = prompts.encode(request.messages, request.prefill)
+            prompt = prompts.encode(request.messages, request.prefill, request.tools)
         limit = self._limits.room(prompt, request.sampling.max_tokens)
         seed = secrets.randbits(31) if request.seed is None else request.seed
         keep = request.logprobs != "off"

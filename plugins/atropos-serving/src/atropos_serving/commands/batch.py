@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from atropos_cli.sdk import AtroposError
 from atropos_cli.sdk.commands import ExitCode, Session
 from atropos_cli.sdk.launchers import LaunchError
 
 if TYPE_CHECKING:
     from atropos_cli.sdk.launchers import JobPlan
+    from atropos_cli.sdk.serving import ServerRecord
 
 _POLL = 1.0
+_WAITING = ("pending", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,43 @@ def submit(session: Session, plan: JobPlan, folder: Path, batch: Batch, *, dry_r
     return submit_job(prepared, launcher)
 
 
+def job_of(session: Session, record: ServerRecord) -> dict[str, Any]:
+    """The state of the batch job of a server. Raises AtroposError where there is no launcher for it."""
+    from atropos_cli.sdk.jobs import make_launcher, read_submitted, view
+    from atropos_cli.sdk.serving import server_folder
+
+    return view(read_submitted(server_folder(record.name)), make_launcher(session, "slurm"))
+
+
+def current(session: Session, record: ServerRecord) -> ServerRecord:
+    """The record of a server as SLURM has it: queued again, or gone without having left a word."""
+    if record.launcher != "slurm":
+        return record
+    try:
+        job = job_of(session, record)
+    except AtroposError:
+        return record
+    return judged(record, job)
+
+
+def judged(record: ServerRecord, job: dict[str, Any]) -> ServerRecord:
+    """The record, with what its job's view says of it."""
+    from atropos_serving.hold import STOPPED
+
+    state, code, reason = job["state"], job["exit_code"], job["reason"]
+    if state == "unknown":
+        return record.replace(reason=reason)
+    if state == "running":
+        return record if record.state in ("starting", "ready") else record.replace(state="starting", code=None)
+    if state == "pending":
+        return record.replace(state="starting", urls=(), code=None, reason=reason)
+    over = "gone" if state == "lost" else "stopped" if state != "failed" or code in STOPPED else "failed"
+    return record.replace(state=over, code=code, reason=reason)
+
+
 def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
     """Wait until the job's servers are ready; Ctrl-C leaves the job in the queue."""
-    from atropos_cli.sdk.jobs import make_launcher, read_job, read_submitted, view
+    from atropos_cli.sdk.jobs import read_job
     from atropos_cli.sdk.serving import read_server, write_record
     from atropos_serving.commands.servers import announce, failure
     from atropos_serving.hold import capabilities
@@ -66,10 +103,11 @@ def wait_ready(session: Session, folder: Path, *, as_json: bool) -> int:
             write_record(folder, record)
             announce(session, record, as_json=as_json, how=f"--stop --name {record.name} stops it.")
             return ExitCode.OK
-        if record.state in ("failed", "stopped"):
-            raise failure(folder, record)
-        job = view(read_submitted(folder), make_launcher(session, "slurm"))
-        if job["state"] in ("failed", "cancelled", "finished", "lost"):
+        job = job_of(session, record)
+        if job["state"] not in (*_WAITING, "unknown"):
+            ended = read_server(folder) or record
+            if ended.state in ("failed", "stopped"):
+                raise failure(folder, ended)
             raise LaunchError(
                 f"job {record.job_id} {job['state']}: {job['reason'] or 'no reason known'}",
                 hint=f"atropos slurm logs {record.job_id}",

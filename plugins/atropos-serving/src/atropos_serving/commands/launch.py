@@ -165,11 +165,18 @@ def prepare(
         name=call.options.name or default_name(call.model),
         components=planned.components,
         resources=Resources(nodes=nodes, gpus_per_node=gpus),
+        env=_divided(platform) if here else {},
         cwd=str(Path.cwd()),
         expose=call.options.host != "127.0.0.1",
         start_timeout=call.options.start_timeout,
     )
     return plan, planned
+
+
+def _divided(platform: Platform) -> dict[str, str]:
+    """Instances of divided GPUs have names only, and no numbers that CUDA counts."""
+    named = any(gpu.mig for gpu in platform.gpus) and "CUDA_VISIBLE_DEVICES" not in os.environ
+    return {"CUDA_VISIBLE_DEVICES": ",".join(platform.tokens)} if named else {}
 
 
 def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
@@ -297,6 +304,8 @@ def _in_slurm(session: Session, call: Given) -> int:
     plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, options.nodes, gpus))
     folder = server_folder(options.name or default_name(call.model))
     before = read_server(folder)
+    if before is not None:
+        before = batch.current(session, before)
     if before is not None and before.state in ("starting", "ready") and not options.dry_run:
         raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
     place = batch.Batch(options.nodes, gpus, options.time, options.profile, call.config)

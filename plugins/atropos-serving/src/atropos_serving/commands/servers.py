@@ -105,6 +105,8 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
 def abilities(record: ServerRecord) -> str:
     """What the server gives, in words."""
     found = record.capabilities
+    if found.get("refused"):
+        return f"its abilities are not known, {found['refused']}"
     words = [
         ("" if found.get(key) else "no " if found.get(key) is False else "unknown: ") + text
         for key, text in (
@@ -153,12 +155,14 @@ def _tail(log: Path) -> list[str]:
 def show_status(session: Session, name: str | None, *, as_json: bool) -> int:
     """All servers, or one of them: exit code 1 unless that one is ready and answers."""
     from atropos_cli.sdk.serving import all_servers, default_name
+    from atropos_serving.commands.batch import current
 
     records = all_servers()
     if name is not None:
         records = [record for record in records if record.name in (name, default_name(name))]
         if not records:
             raise UsageError(f"there is no server {name!r}", hint="atropos launch-vllm --status lists all")
+    records = [current(session, record) for record in records]
     rows = [(record, answers(record)) for record in records]
     if as_json:
         data = [{**asdict(record), "answers": healthy} for record, healthy in rows]
@@ -215,8 +219,11 @@ def answers(record: ServerRecord) -> bool | None:
 def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
     """Stop a server and everything it started; without a name the only one that runs."""
     from atropos_cli.sdk.serving import all_servers, default_name, read_server, server_folder
+    from atropos_serving.commands.batch import current
 
-    active = [record for record in all_servers() if record.state in ("starting", "ready")]
+    active = [
+        record for record in (current(session, item) for item in all_servers()) if record.state in ("starting", "ready")
+    ]
     if name is None:
         if len(active) != 1:
             names = ", ".join(record.name for record in active)
@@ -246,14 +253,21 @@ def stop_server(session: Session, name: str | None, *, as_json: bool) -> int:
 
 
 def _stop_job(session: Session, record: ServerRecord, *, as_json: bool) -> int:
-    """Cancel the batch job of a server that runs or waits."""
-    from atropos_cli.sdk.jobs import make_launcher
+    """Cancel the batch job of a server if it runs or waits, whatever its record says."""
+    from atropos_cli.sdk.jobs import cancel_job, make_launcher, read_submitted
     from atropos_cli.sdk.serving import server_folder, write_record
+    from atropos_serving.commands.batch import job_of, judged
 
-    if record.state in ("starting", "ready") and record.job_id is not None:
-        make_launcher(session, "slurm").cancel(record.job_id)
+    folder = server_folder(record.name)
+    job = job_of(session, record)
+    if job["state"] == "unknown":
+        raise LaunchError(f"{record.name} was not stopped (job {record.job_id}): {job['reason'] or 'nothing is known'}")
+    if job["state"] in ("pending", "running"):
+        cancel_job(read_submitted(folder), make_launcher(session, "slurm"))
         record = record.replace(state="stopped")
-        write_record(server_folder(record.name), record)
+    else:
+        record = judged(record, job)
+    write_record(folder, record)
     if as_json:
         session.out.json(asdict(record))
     else:

@@ -21,7 +21,9 @@ def pick_device() -> torch.device:
     import torch
 
     if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        # An instance of a divided GPU is the only one that its process sees.
+        divided = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+        return torch.device("cuda", 0 if divided else int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
 
 

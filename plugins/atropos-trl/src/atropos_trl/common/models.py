@@ -62,6 +62,27 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
+def end_ids(name: str) -> frozenset[int]:
+    """The tokens at which the model's generation_config.json stops; none where it has none."""
+    from transformers import GenerationConfig
+
+    source = find_model(name)
+    if source.kind == "gguf":
+        return frozenset()
+    local = source.kind != "hub" or _offline()
+    try:
+        with loading_model():
+            config = GenerationConfig.from_pretrained(_location(source), local_files_only=local)
+    except Exception:  # noqa: BLE001 - a model need not have one, and the loader raises many things
+        return frozenset()
+    return frozenset(as_ids(config.eos_token_id))
+
+
+def as_ids(value: Any) -> list[int]:
+    """One id, several, or none, as configurations write them."""
+    return [value] if isinstance(value, int) else list(value or ())
+
+
 def load_model(name: str, *, attention: str | None = None) -> Any:
     """The weights in fp32 on the CPU, in training mode. Raises TrainerError.
 

@@ -78,7 +78,7 @@ class _Loop:
         if known is not None:
             checks.check_disk(context.folder, known, what, plan)
         model, self.tokenizer = weights.load(plan.model, config, start)
-        checks.check_tokenizer(self.tokenizer, plan.model, context)
+        checks.check_tokenizer(self.tokenizer, plan.model, context, ends=models.end_ids(plan.model))
         self.vocabulary = models.check_pair(model, self.tokenizer, plan.model)
         length = checks.check_loaded(model, self.device, what, plan, context.folder).context
         if plan.rollouts is not None:
@@ -128,7 +128,8 @@ class _Loop:
         self.metrics |= self._evaluate(final=True)
         if not self.evaluated:
             return self._interrupted()
-        published = publish(self.context.folder / "model", self.model, self.tokenizer, step=self.step)
+        place = self.context.folder / "model"
+        published = publish(place, self.model, self.tokenizer, step=self.step, warn=self.context.warn)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
 
     def _interrupted(self) -> TrainResult:

@@ -1,0 +1,39 @@
+"""Where the groups of a run are pushed while it goes. None of it changes which groups come out."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from atropos_cli.domain.base import Frozen
+
+
+class Delivery(Frozen):
+    """A trajectory server, and the run's claims on it."""
+
+    to: str | None = Field(
+        default=None,
+        description="Push each stored group to the trajectory server at this URL (atropos serve or run-api).",
+    )
+    to_weight: float = Field(
+        default=1.0, ge=0, allow_inf_nan=False, description="Weight of this environment among those of the server."
+    )
+    to_share: float | None = Field(
+        default=None, ge=0, le=1, description="Part of each batch of the server that is of this environment, at least."
+    )
+    off_policy: int = Field(
+        default=3, ge=1, description="Batches that may wait at the server; the run pauses while there are more."
+    )
+
+    @field_validator("to")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("expected http://HOST:PORT")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a plan holds no passwords: give the server's token by ATROPOS_SERVE__TOKEN")
+        return url.rstrip("/")

@@ -1,0 +1,270 @@
+"""Push the groups of a run to a trajectory server: each after it is stored, once, and no faster than is trained.
+
+A journal in the run folder says which groups the server has acknowledged; a resumed run sends the others. Requests
+carry a key, so that a repeated one changes nothing at `atropos serve`. (atroposlib's run-api knows no keys: there a
+group whose answer was lost may arrive twice.) A thread sends; the run's loop only hears whether it must wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.plan import Plan
+from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
+from atropos_cli.io.scoreddata import scored_data
+from atropos_cli.network import proxy_for, tls_context
+from atropos_cli.redaction import learn
+
+if TYPE_CHECKING:
+    import httpx
+
+JOURNAL = "delivered.jsonl"
+TOKEN_VARIABLE = "ATROPOS_SERVE__TOKEN"  # noqa: S105 - the name of a variable
+_LOOK_EVERY = 0.5
+_MOST_PENDING = 64
+_PATIENCE = 5.0
+_TIMEOUT = 60.0
+
+
+class Journal:
+    """The groups that have been acknowledged, one a line, and the key of this run."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / JOURNAL
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+            os.truncate(path, sum(map(len, lines)))
+        try:
+            rows = [json.loads(line) for line in lines]
+            self.done = {row["group"] for row in rows[1:]}
+            self.key: str = rows[0]["key"] if rows else secrets.token_hex(8)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged: {error!r}", hint="remove it to send all groups again") from error
+        self._file = path.open("ab", buffering=0)
+        if not rows:
+            self._append({"key": self.key})
+
+    def add(self, group: str, answer: str) -> None:
+        self.done.add(group)
+        self._append({"group": group, "answer": answer})
+
+    def _append(self, row: dict[str, str]) -> None:
+        self._file.write(json.dumps(row).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Sender(threading.Thread):
+    """held: should the run start no more groups? wake is called when that ends."""
+
+    def __init__(self, plan: Plan, env_name: str, on_event: Callable[[str, str], None], wake: Callable[[], None]):
+        super().__init__(name="delivery", daemon=True)
+        self.held = True
+        self.error: AtroposError | None = None
+        self._plan, self._env_name = plan, env_name
+        self._on_event, self._wake = on_event, wake
+        self._url = str(plan.delivery.to)
+        self._live: queue.SimpleQueue[ScoredGroup] = queue.SimpleQueue()
+        self._earlier: Iterator[ScoredGroup] = iter(())
+        self._put = 0
+        self._taken = 0
+        self._caught_up = False
+        self._ending = threading.Event()
+        self._env_id: int | None = None
+        self._batch_size = 1
+        self._most = 0
+        self._before = 0
+        self._looked = 0.0
+        self._step: int | None = None
+        self._said: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def begin(self, folder: Path, stored: Iterable[ScoredGroup]) -> None:
+        """Start; what an earlier session has stored and not sent is sent first."""
+        self._journal = Journal(folder)
+        self._earlier = iter(stored)
+        self.start()
+
+    def put(self, groups: tuple[ScoredGroup, ...]) -> None:
+        """Stored groups. Raises the error that ended the sending."""
+        if self.error is not None:
+            raise self.error
+        self._put += len(groups)
+        for group in groups:
+            self._live.put(group)
+        self._decide()
+
+    @property
+    def pending(self) -> bool:
+        return self.is_alive() and (self._put > self._taken or not self._caught_up)
+
+    def end(self) -> str:
+        """Stop sending; the next session sends the rest. Returns the counts of answers, as text."""
+        self._ending.set()
+        if self.ident is not None:
+            self.join(_PATIENCE)
+        return ", ".join(f"{count} {answer}" for answer, count in sorted(self._counts.items())) or "none"
+
+    def run(self) -> None:
+        import httpx
+
+        headers = {}
+        if token := os.environ.get(TOKEN_VARIABLE):
+            learn(token)
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            verify = tls_context() if self._url.startswith("https:") else True
+            proxy = proxy_for(self._url)
+            with httpx.Client(
+                base_url=self._url, headers=headers, timeout=_TIMEOUT, proxy=proxy, verify=verify, trust_env=False
+            ) as client:
+                self._register(client)
+                for group in self._groups(client):
+                    self._deliver(client, group)
+                if self._env_id is not None:
+                    self._ask(client, "POST", "/disconnect-env", {"env_id": self._env_id}, last=True)
+        except AtroposError as error:
+            self.error = error
+        except _Ending:
+            pass
+        finally:
+            self.held = False
+            self._journal.close()
+            self._wake()
+
+    def _groups(self, client: httpx.Client) -> Iterator[ScoredGroup]:
+        for group in self._earlier:
+            if self._ending.is_set():
+                return
+            if group.group_id not in self._journal.done:
+                self._look(client)
+                yield group
+        self._caught_up = True
+        while True:
+            try:
+                group = self._live.get(timeout=_LOOK_EVERY)
+            except queue.Empty:
+                if self._ending.is_set():
+                    return
+            else:
+                if group.group_id not in self._journal.done:
+                    yield group
+                self._taken += 1
+            self._look(client)
+
+    def _register(self, client: httpx.Client) -> None:
+        """Wait for the trainer, then say who sends."""
+        asked = {
+            "max_token_length": self._plan.sampling.max_tokens or 2048,
+            "desired_name": self._env_name,
+            "weight": self._plan.delivery.to_weight,
+            "group_size": self._plan.group_size,
+            "min_batch_allocation": self._plan.delivery.to_share,
+        }
+        while True:
+            answer = self._ask(client, "POST", "/register-env", asked)
+            if answer.get("status") == "success":
+                break
+            self._say("waiting", f"{self._url} waits for a trainer to register")
+            self._pause(1.0)
+        self._env_id = int(answer["env_id"])
+        self._batch_size = int(self._ask(client, "GET", "/info").get("batch_size", 1))
+        self._say("delivery", f"groups go to {self._url} as {answer.get('wandb_name')}", again=True)
+        self._look(client)
+
+    def _look(self, client: httpx.Client) -> None:
+        """Ask now and then how far the trainer is; hold the run while enough waits for it."""
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        status = self._ask(client, "GET", "/status-env", {"env_id": self._env_id})
+        self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
+        self._before = int(status.get("queue_size", 0)) - self._taken
+        self._step = int(status.get("current_step", 0))
+        self._decide()
+
+    def _decide(self) -> None:
+        # The groups that waited there when it was asked, and those stored since.
+        waiting = self._before + self._put
+        before, self.held = self.held, waiting >= self._most or self._put - self._taken >= _MOST_PENDING
+        if before and not self.held:
+            self._wake()
+
+    def _deliver(self, client: httpx.Client, group: ScoredGroup) -> None:
+        body = scored_data(group, temperature=self._plan.sampling.temperature)
+        if body is None or len(body["tokens"]) != self._plan.group_size:
+            self._done(group, "incomplete")
+            return
+        headers = {"Idempotency-Key": f"{self._journal.key}/{group.group_id}"}
+        if self._step is not None:
+            headers["X-Atropos-Step"] = str(self._step)
+        answer = self._ask(client, "POST", "/scored_data", {**body, "env_id": self._env_id}, headers=headers)
+        self._done(group, str(answer.get("status", "received")))
+
+    def _done(self, group: ScoredGroup, answer: str) -> None:
+        self._journal.add(group.group_id, answer)
+        self._counts[answer] = self._counts.get(answer, 0) + 1
+        if answer in ("incomplete", "refused"):
+            self._say(answer, f"group {group.group_id} is {answer}: it is stored, but not trained on")
+
+    def _ask(
+        self, client: httpx.Client, method: str, path: str, body: Any = None, *, headers: Any = None, last: bool = False
+    ) -> dict[str, Any]:
+        """Ask until the server answers. Raises what no repetition mends, and _Ending."""
+        import httpx
+
+        delay = 0.25
+        while True:
+            try:
+                answer = client.request(method, path, json=body, headers=headers)
+            except (httpx.HTTPError, OSError) as error:
+                problem = f"{self._url} does not answer ({type(error).__name__})"
+            else:
+                if answer.status_code < 300:
+                    self._said.discard("unreachable")
+                    found = answer.json()
+                    return found if isinstance(found, dict) else {}
+                if answer.status_code == 422 and path == "/scored_data":
+                    self._say("refused-why", f"{self._url} refuses a group: {answer.text[:300]}")
+                    return {"status": "refused"}
+                if answer.status_code < 500:
+                    raise self._no(path, answer)
+                problem = f"{self._url} answers {answer.status_code}"
+            if last:
+                return {}
+            self._say("unreachable", f"{problem}; groups are kept until it does")
+            self._pause(delay)
+            delay = min(5.0, delay * 2)
+
+    def _no(self, path: str, answer: httpx.Response) -> AtroposError:
+        if answer.status_code == 401:
+            return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
+        text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
+        if answer.status_code == 422:
+            return ConfigError(text, hint="change the option that it names, such as --group-size")
+        return ServerUnavailable(text, hint="--to takes the URL of atropos serve or of run-api", address=self._url)
+
+    def _pause(self, seconds: float) -> None:
+        if self._ending.wait(seconds):
+            raise _Ending
+
+    def _say(self, kind: str, text: str, *, again: bool = False) -> None:
+        """Once for each kind, until it is over."""
+        if again or kind not in self._said:
+            self._said.add(kind)
+            self._on_event(kind, text)
+
+
+class _Ending(Exception):
+    """The run ends while the server does not answer."""

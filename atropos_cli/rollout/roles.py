@@ -1,0 +1,165 @@
+"""Models by role: opened with the run, asked by episodes and environments under limits of their own.
+
+A role without a model of its own is played by the policy. Requests never carry the tokens of a rollout: another model
+has other ones, and a role sees the conversation from another side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Plan, RoleRef, Sampling
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.backend import Completion, GenerateRequest
+from atropos_cli.ports.environment import RoleModel
+from atropos_cli.rollout.asking import exactly
+from atropos_cli.rollout.backends import close_part, make_backend, open_backend
+from atropos_cli.rollout.costs import Ledger
+from atropos_cli.rollout.dispatch import Dispatcher, EventSink, GroupBudget
+from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """An open role. dispatcher None: the policy plays it."""
+
+    name: str
+    ref: RoleRef
+    dispatcher: Dispatcher | None = None
+
+    def describe(self, policy: str | None) -> JsonDict:
+        """For the summary: which model, asked in which way."""
+        if self.dispatcher is None:
+            return {"model": policy, "policy": True}
+        counts: JsonDict = {"requests": self.dispatcher.requests, "retries": self.dispatcher.retries}
+        return {**self.dispatcher.backend.describe(), "model": self.dispatcher.backend.model, **counts}
+
+
+async def open_roles(
+    plan: Plan,
+    registry: Registry,
+    ledger: Ledger,
+    on_event: EventSink,
+    stop: asyncio.Event,
+    stack: contextlib.AsyncExitStack,
+) -> dict[str, Role]:
+    """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError."""
+    roles: dict[str, Role] = {}
+    for name, ref in plan.roles.items():
+        if ref.backend is None:
+            roles[name] = Role(name, ref)
+            continue
+        limits = {"workers": ref.workers, "retries": ref.retries, "request_timeout": ref.request_timeout}
+        execution = plan.execution.replace(**limits)
+        mine: Plan = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
+        backend = make_backend(mine, registry, secrets=f"ATROPOS_ROLE__{name.upper().replace('-', '_')}__")
+        stack.push_async_callback(close_part, backend)
+        await open_backend(backend, mine, on_event, stop)
+        ledger.check(backend)
+        dispatcher = Dispatcher(backend, execution, _told_of(name, on_event))
+        stack.push_async_callback(dispatcher.close)
+        dispatcher.ledger = ledger
+        if (folder := cache_folder(plan)) is not None:
+            dispatcher.cache = ReplyCache(folder, await identity(backend, mine), execution.cache_size)
+            stack.callback(dispatcher.cache.close)
+        roles[name] = Role(name, ref, dispatcher)
+    return roles
+
+
+def described(roles: Mapping[str, Role], policy: str | None) -> dict[str, JsonDict]:
+    """All roles, for the summary."""
+    return {name: role.describe(policy) for name, role in roles.items()}
+
+
+def _told_of(role: str, on_event: EventSink) -> EventSink:
+    return lambda kind, message: on_event(kind, f"role {role}: {message}")
+
+
+class RoleModels(Mapping[str, RoleModel]):
+    """What an episode or a group sees of the roles. Any other name is the policy with the run's sampling."""
+
+    def __init__(
+        self, roles: Mapping[str, Role], policy: Dispatcher, budget: GroupBudget, sampling: Sampling, seed: str
+    ) -> None:
+        self._roles = roles
+        self._policy = policy
+        self._budget = budget
+        self._sampling = sampling
+        self._seed = seed
+        self._models: dict[str, RoleModel] = {}
+
+    def __getitem__(self, name: str) -> RoleModel:
+        if name not in self._models:
+            role = self._roles.get(name) or Role(name, RoleRef(sampling=self._sampling))
+            self._models[name] = _Model(role, self._policy, self._budget, f"{self._seed}/{name}")
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._roles)
+
+    def __len__(self) -> int:
+        return len(self._roles)
+
+
+@dataclass(slots=True)
+class _Model:
+    """One role, asked by one episode or group."""
+
+    role: Role
+    policy: Dispatcher
+    budget: GroupBudget
+    seed: str
+    asked: int = 0
+    own: GroupBudget | None = field(default=None, repr=False)
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        n: int = 1,
+        sampling: Sampling | None = None,
+        tools: Sequence[JsonDict] | None = None,
+    ) -> Sequence[Completion]:
+        """See RoleModel."""
+        dispatcher = self.role.dispatcher or self.policy
+        request = GenerateRequest(
+            messages=tuple(_without_tokens(message) for message in messages),
+            n=n,
+            sampling=sampling or self.role.ref.sampling,
+            seed=self._next_seed(),
+            tools=None if tools is None else tuple(tools),
+            logprobs="off",
+        )
+        line = f"{dispatcher.backend.model} ({self.role.name})"
+        found = await exactly(dispatcher, request, self._limits(dispatcher), self._next_seed, line=line)
+        return [completion for generation in found for completion in generation.completions][:n]
+
+    async def reply(self, messages: Sequence[Message]) -> Message:
+        """See RoleModel."""
+        return _without_tokens((await self.generate(messages))[0].message)
+
+    def _limits(self, dispatcher: Dispatcher) -> GroupBudget:
+        """Retries of its own, and what the group has left of its time, by the clock of this dispatcher."""
+        if dispatcher is self.policy:
+            return self.budget
+        if self.own is None:
+            self.own = dispatcher.budget()
+        self.own.deadline = dispatcher.active_time() + self.budget.deadline - self.policy.active_time()
+        return self.own
+
+    def _next_seed(self) -> int:
+        self.asked += 1
+        return int.from_bytes(blake2b(f"{self.seed}/{self.asked}".encode(), digest_size=4).digest(), "big") >> 1
+
+
+def _without_tokens(message: Message) -> Message:
+    if message.tokens is None:
+        return message
+    plain: Message = message.replace(tokens=None)
+    return plain

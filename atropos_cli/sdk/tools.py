@@ -1,0 +1,25 @@
+"""Environments whose model calls tools.
+
+class Sums(ToolEnvironment):
+    name = "sums"
+    tools = (add,)
+"""
+
+from __future__ import annotations
+
+from atropos_cli.tools.environment import ToolConfig, ToolEnvironment, ToolEpisode
+from atropos_cli.tools.schema import Tool, tool_of
+from atropos_cli.tools.toolbox import EndEpisode, Limits, Outcome, Toolbox, ToolError
+
+__all__ = [
+    "EndEpisode",
+    "Limits",
+    "Outcome",
+    "Tool",
+    "ToolConfig",
+    "ToolEnvironment",
+    "ToolEpisode",
+    "ToolError",
+    "Toolbox",
+    "tool_of",
+]

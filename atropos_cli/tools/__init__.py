@@ -1,0 +1,1 @@
+"""Tools of environments: Python functions that a model calls, with their schemas, limits and results."""

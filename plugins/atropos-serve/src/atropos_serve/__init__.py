@@ -1,0 +1,1 @@
+"""The trajectory server: environments push scored groups, trainers pull batches."""

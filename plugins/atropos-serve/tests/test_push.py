@@ -1,0 +1,142 @@
+"""`gen --to URL`: every stored group reaches the server once, and the run waits for the trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serve_support import REGISTRATION, Server, free_port
+
+GEN = ("gen", "arithmetic", "--backend", "scripted", "--backend.replies", "Answer: 7", "--group-size", "4")
+SEED = int(os.environ.get("ATROPOS_TEST_SEED", "17"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "queue")
+    yield made
+    made.stop()
+
+
+@contextmanager
+def trainer(url: str, **changes: Any) -> Iterator[httpx.Client]:
+    """A client that has registered and asked for its first batch."""
+    with httpx.Client(base_url=url, timeout=30) as client:
+        client.post("/register", json={**REGISTRATION, **changes})
+        client.get("/batch")
+        yield client
+
+
+def start(run: Path, url: str, *words: str, limit: int = 24) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-m", "atropos_cli", *GEN, "--output", str(run), "--to", url]
+    options = ["--backend.token-ids", "--limit", str(limit), *words]
+    with run.with_suffix(".stderr").open("ab") as errors:
+        return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=errors, text=True)
+
+
+def ends(process: subprocess.Popen[str], run: Path) -> int:
+    try:
+        return process.wait(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(run.with_suffix(".stderr").read_text()) from None
+
+
+def received(client: httpx.Client, count: int) -> list[str]:
+    """The prompts of `count` groups, as a trainer gets them."""
+    found: list[str] = []
+    end = time.monotonic() + 120
+    while len(found) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count} groups"
+        batch = client.get("/batch").json()["batch"]
+        found += [group["messages"][0][0]["content"] for group in batch or ()]
+        if batch is None:
+            time.sleep(0.05)
+    return found
+
+
+def stored(run: Path) -> list[str]:
+    lines = (run / "groups.jsonl").read_text().splitlines()
+    return [json.loads(line)["rollouts"][0]["messages"][0]["content"] for line in lines]
+
+
+def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with trainer(server.url) as client:
+        process = start(run, server.url)
+        group = None
+        while group is None:
+            batch = client.get("/batch").json()["batch"]
+            group = batch[0] if batch else None
+            time.sleep(0.05)
+        found = [one["messages"][0][0]["content"] for one in batch] + received(client, 24 - len(batch))
+    assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
+    assert sorted(found) == sorted(stored(run))
+    masks, tokens = group["masks"][0], group["tokens"][0]
+    prompt = next(place for place, mask in enumerate(masks) if mask != -100)
+    assert 0 < prompt < len(tokens)
+    assert masks[prompt:] == tokens[prompt:]
+    assert [value == 1.0 for value in group["inference_logprobs"][0]] == [mask == -100 for mask in masks]
+    assert group["generation_params"] == {"temperature": 1.0}
+
+
+def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(run, server.url, "--off-policy", "1", "--workers", "1", limit=60)
+    time.sleep(5)
+    assert not (run / "groups.jsonl").exists() or not stored(run)
+    with trainer(server.url) as client:
+        end = time.monotonic() + 60
+        while client.get("/status").json()["queue_size"] < 4 and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(3)
+        assert 4 <= len(stored(run)) <= 4 + 1 + 8  # one batch of 4 groups, and the groups that were open
+        assert len(received(client, 60)) == 60
+    assert ends(process, run) == 0
+
+
+def test_a_group_size_that_the_trainer_cannot_use_ends_the_run(server: Server, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with trainer(server.url, batch_size=6):
+        process = start(run, server.url)
+        assert ends(process, run) == 3
+    assert "group_size 4 does not divide the trainer's batch_size 6" in run.with_suffix(".stderr").read_text()
+
+
+@pytest.mark.slow
+def test_kills_of_run_and_server_lose_and_double_nothing(tmp_path: Path) -> None:
+    moments, limit = int(os.environ.get("ATROPOS_TEST_KILLS", "6")), 400
+    run, port, dice = tmp_path / "run", free_port(), random.Random(SEED)
+    server = Server(tmp_path / "queue", port)
+    words = ("--backend.delay-s", "0.05", "--workers", "4", "--off-policy", "1000")
+    try:
+        with trainer(server.url):
+            pass
+        process = start(run, server.url, *words, limit=limit)
+        for _ in range(moments):
+            time.sleep(dice.uniform(2.0, 5.0))
+            if dice.random() < 0.5:
+                server.kill()
+                server = Server(tmp_path / "queue", port)
+            elif process.poll() is None:
+                process.kill()
+                process.wait()
+                resume = ("--resume",) if (run / "plan.json").exists() else ()
+                process = start(run, server.url, *words, *resume, limit=limit)
+        assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            assert client.get("/status").json()["queue_size"] == limit
+            assert sorted(received(client, limit)) == sorted(stored(run))
+    finally:
+        process.kill()
+        server.kill()

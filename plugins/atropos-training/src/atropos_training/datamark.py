@@ -1,0 +1,72 @@
+"""Which rows a training learns from: their number, order and content, so that a resumed one continues with the same.
+
+A place in the data means nothing in other data, even under the same name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.data import atomic_write, read_object
+
+DATA_FILE = "data.json"
+Row = TypeVar("Row")
+
+
+class DataMark:
+    """RUN/data.json: made in the first session, compared in later ones. keeps: may this process write it?"""
+
+    def __init__(self, folder: Path, *, resume: bool, keeps: bool) -> None:
+        self._folder = folder
+        self._resume = resume
+        self._keeps = keeps
+        self._known = False
+
+    def look(self, rows: Iterator[Any]) -> None:
+        """Go over all rows once, for a trainer that takes them little by little. Raises DataError as `watch` does."""
+        if not self._known:
+            for _ in self.watch(rows):
+                pass
+
+    def watch(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows as they are. Raises DataError behind the last one when they are not those of the run."""
+        digest, count = hashlib.sha256(), 0
+        for row in rows:
+            value: Any = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
+            digest.update(json.dumps(value, sort_keys=True, ensure_ascii=True, default=str).encode() + b"\n")
+            count += 1
+            yield row
+        self._known = True
+        self._compare({"rows": count, "sha256": digest.hexdigest()})
+
+    def _compare(self, now: dict[str, Any]) -> None:
+        path = self._folder / DATA_FILE
+        before = self._before(path)
+        if before is None:
+            if self._keeps:
+                atomic_write(path, json.dumps(now).encode() + b"\n")
+            return
+        if before.get("sha256") == now["sha256"]:
+            return
+        old, new = before.get("rows"), now["rows"]
+        what = f"{old} rows then, {new} now" if old != new else f"{new} rows as then, of other content or order"
+        raise DataError(
+            f"{self._folder} cannot be resumed: the rows of its data differ from those that it learnt from ({what})",
+            hint="put the rows back as they were, or train on these with another --output",
+        )
+
+    def _before(self, path: Path) -> dict[str, Any] | None:
+        """The mark of earlier sessions; None while nothing was learnt, so that other rows do no harm."""
+        if not self._resume or not any((self._folder / "checkpoints").glob("*")):
+            return None
+        try:
+            return read_object(path)
+        except (OSError, ValueError):  # of an earlier version
+            return None

@@ -1,0 +1,168 @@
+"""Games of several players, from the command line: one rollout a side, advantages by role, resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ENVIRONMENT = '''
+from atropos_cli.sdk import Game, GameEnvironment, Task, reward, user
+
+
+@reward
+def outcome(task, rollout):
+    return float(rollout.info["outcome"])
+
+
+class Nim(Game):
+    """Take 1 to 3; who takes the last one wins. A wrong move loses."""
+
+    players = ("first", "second")
+
+    def __init__(self, task):
+        self.left = self.start = task.info["left"]
+        self.moves = 0
+        self.won = None
+
+    def reset(self):
+        return {"first": [user(f"You begin. {self.left} are left.")], "second": [user("The other one begins.")]}
+
+    def turn(self):
+        return self.players[self.moves % 2]
+
+    async def step(self, player, reply):
+        other = self.players[(self.moves + 1) % 2]
+        self.moves += 1
+        text = reply.text.strip()
+        if text not in ("1", "2", "3") or int(text) > self.left:
+            self.won = other
+            return None
+        self.left -= int(text)
+        if self.left == 0:
+            self.won = player
+            return None
+        return {other: [user(f"The other one took {text}; {self.left} are left.")]}
+
+    def result(self, player):
+        return {"outcome": 1.0 if player == self.won else -1.0, "moves": self.moves}
+
+
+class NimEnvironment(GameEnvironment):
+    name = "nim"
+    rewards = (outcome,)
+
+    def tasks(self, split):
+        return [Task(id=f"nim-{left}", info={"left": left, "task_name": "nim"}) for left in (4, 5, 6, 7)]
+
+    def game(self, task):
+        return Nim(task)
+'''
+
+PLAYER = """
+import re
+
+
+def reply(messages, request):
+    left = int(re.search(r"(\\d+) are left", messages[-1].text)[1])
+    return str(left % 4 or 1)
+
+
+def broken(messages, request):
+    return "pass"
+"""
+
+FLAGS = ("--backend", "scripted", "--backend.token-ids", "--group-size", "2", "--workers", "1")
+PERFECT = ("--backend.function", "./player.py:reply")
+
+
+@pytest.fixture
+def nim(isolation: Path) -> str:
+    Path("nim.py").write_text(ENVIRONMENT)
+    Path("player.py").write_text(PLAYER)
+    return "./nim.py:NimEnvironment"
+
+
+def groups(run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(run, "groups.jsonl").read_text().splitlines()]
+
+
+def test_each_side_is_a_rollout_with_its_own_tokens(cli: Any, nim: str) -> None:
+    assert cli("gen", nim, *FLAGS, *PERFECT, "-o", "r").code == 0
+    first = groups("r")[0]
+    sides = first["rollouts"]
+    assert [side["role"] for side in sides] == ["first", "second", "first", "second"]
+    assert [side["reward"] for side in sides] == [-1.0, 1.0, -1.0, 1.0]  # 4 are lost for who begins
+    assert len({side["id"] for side in sides}) == 4
+    spoken = [[message["content"] for message in side["messages"]] for side in sides[:2]]
+    assert spoken[0] == ["You begin. 4 are left.", "1"]
+    assert spoken[1] == ["The other one begins.", "The other one took 1; 3 are left.", "3"]
+    for side in sides:
+        replies = [message for message in side["messages"] if message["role"] == "assistant"]
+        assert all(message["tokens"]["mask"] is True for message in replies)
+        others = [m for m in side["messages"] if m["role"] != "assistant" and "tokens" in m]
+        assert all(message["tokens"]["mask"] is False for message in others)
+    assert cli("sft-gen", "r", "--format", "tokens", "-o", "rows.jsonl").code == 0
+    row = json.loads(Path("rows.jsonl").read_text().splitlines()[0])
+    assert (
+        bytes(token for token, label in zip(row["input_ids"], row["labels"], strict=True) if 0 <= label < 256) == b"3"
+    )
+
+
+def expected(stored: list[dict[str, Any]], baselines: dict[str, float]) -> list[list[float]]:
+    """The rule once more: the reward less the average before it, which then moves by a twentieth."""
+    found = []
+    for group in stored:
+        values = []
+        for side in group["rollouts"]:
+            before = baselines.get(side["role"], 0.0)
+            values.append(side["reward"] - before)
+            baselines[side["role"]] = 0.95 * before + 0.05 * side["reward"]
+        found.append(values)
+    return found
+
+
+def test_advantages_by_role_follow_the_averages_so_far(cli: Any, nim: str) -> None:
+    assert cli("gen", nim, *FLAGS, *PERFECT, "--advantage", "rae", "-o", "r").code == 0
+    stored = groups("r")
+    assert stored[0]["advantages"][:3] == pytest.approx([-1.0, 1.0, -1.0 + 0.05])
+    for group, values in zip(stored, expected(stored, {}), strict=True):
+        assert group["advantages"] == pytest.approx(values, abs=1e-12)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_resumed_run_keeps_the_averages(cli: Any, nim: str, lost: bool) -> None:
+    rae = (*FLAGS, *PERFECT, "--advantage", "rae")
+    assert cli("gen", nim, *rae, "-o", "whole").code == 0
+    assert cli("gen", nim, *rae, "--limit", "2", "-o", "parts").code == 0
+    if lost:
+        Path("parts/totals.json").unlink()
+    assert cli("gen", nim, *rae, "-o", "parts", "--resume").code == 0
+    whole, parts = ([group["advantages"] for group in groups(run)] for run in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_the_mean_of_a_role_is_its_own(cli: Any, nim: str) -> None:
+    assert cli("gen", nim, *FLAGS, *PERFECT, "--advantage", "role_mean", "--limit", "1", "-o", "r").code == 0
+    assert groups("r")[0]["advantages"] == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_an_opponent_with_a_model_of_its_own_is_not_trained(cli: Any, nim: str) -> None:
+    options = json.dumps({"function": "./player.py:broken"})
+    opponent = ("--role.second.backend", "scripted", "--role.second.backend-options", options)
+    assert cli("gen", nim, *FLAGS, *PERFECT, *opponent, "-o", "r").code == 0
+    sides = groups("r")[0]["rollouts"]
+    assert [(side["role"], side["reward"]) for side in sides] == [("first", 1.0), ("first", 1.0)]
+    summary = json.loads(Path("r/summary.json").read_text())
+    assert summary["usage"]["scripted (second)"]["requests"] == 8
+
+
+def test_an_error_of_a_game_fails_both_sides_of_it(cli: Any, nim: str) -> None:
+    broken = ENVIRONMENT.replace("self.left -= int(text)", "self.left -= int(text) // (self.start != 6)")
+    assert broken != ENVIRONMENT
+    Path("nim.py").write_text(broken)
+    assert cli("gen", nim, *FLAGS, *PERFECT, "--max-failure-rate", "0.9", "-o", "r").code == 0
+    summary = json.loads(Path("r/summary.json").read_text())
+    assert summary["failures"] == {"environment:ZeroDivisionError": 4}

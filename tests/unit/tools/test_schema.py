@@ -1,0 +1,121 @@
+"""Schemas of Python functions as tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from atropos_cli.errors import PluginError
+from atropos_cli.tools.schema import tool_of, tools_of
+
+
+class Place(BaseModel):
+    city: str
+    zone: int = 0
+
+
+def convert(amount: float, to: Literal["EUR", "USD"] = "EUR", *, digits: int = 2) -> float:
+    """Convert an amount of money.
+
+    It is rounded.
+
+    amount: in the other currency,
+        never negative
+    to: the currency
+    """
+    return round(amount, digits)
+
+
+def google(place: Place, tags: list[str] | None = None) -> str:
+    """Look at a place.
+
+    Args:
+        place (Place): where
+        tags: words
+
+    Returns:
+        text: what is there
+    """
+    return place.city
+
+
+def sphinx(n: Annotated[int, Field(ge=1)]) -> int:
+    """Count.
+
+    :param n: how far
+    :return: a number
+    """
+    return n
+
+
+def parameters(function: Any) -> dict[str, Any]:
+    schema: Any = tool_of(function).schema["function"]
+    found: dict[str, Any] = schema["parameters"]
+    return found
+
+
+def test_signature_and_docstring_make_the_schema() -> None:
+    assert tool_of(convert).schema == {
+        "type": "function",
+        "function": {
+            "name": "convert",
+            "description": "Convert an amount of money. It is rounded.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "amount": {"type": "number", "description": "in the other currency, never negative"},
+                    "to": {"type": "string", "enum": ["EUR", "USD"], "default": "EUR", "description": "the currency"},
+                    "digits": {"type": "integer", "default": 2},
+                },
+                "required": ["amount"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def test_other_styles_of_docstrings_are_read() -> None:
+    found = parameters(google)
+    assert found["properties"]["tags"]["description"] == "words"
+    assert found["$defs"]["Place"]["required"] == ["city"]
+    assert tool_of(google).schema["function"]["description"] == "Look at a place."  # type: ignore[index,call-overload]
+    assert parameters(sphinx)["properties"]["n"] == {"type": "integer", "minimum": 1, "description": "how far"}
+
+
+def test_arguments_come_as_the_function_takes_them() -> None:
+    bound = tool_of(google).bind({"place": {"city": "Oslo"}})
+    assert bound == {"place": Place(city="Oslo")}
+    with pytest.raises(ValidationError):
+        tool_of(sphinx).bind({"n": 0})
+
+
+def test_an_object_has_its_public_methods_as_tools() -> None:
+    class Box:
+        size = 3
+
+        def put(self, thing: str) -> None:
+            """Put something in."""
+
+        def close(self) -> None:
+            """Not a tool."""
+
+        def _inner(self) -> None: ...
+
+    (tool,) = tools_of(Box())
+    assert tool.name == "put"
+    assert list(tool.schema["function"]["parameters"]["properties"]) == ["thing"]  # type: ignore[index,call-overload,arg-type]
+
+
+def many(*numbers: int) -> int:
+    return sum(numbers)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [((many,), r"takes \*numbers"), ((lambda x: x,), "needs a name"), ((sphinx, sphinx), "two tools have the name")],
+)
+def test_what_can_be_no_tool_is_told(source: Any, words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        tools_of(source)
