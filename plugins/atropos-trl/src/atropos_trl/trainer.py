@@ -18,7 +18,7 @@ from atropos_cli.sdk.training import TrainContext, Trainer, TrainerError, TrainP
 
 from . import REQUIRES, building, checks, options
 from .common import checkpoints, models
-from .common.machine import pick_device, pick_precision
+from .common.machine import pick_device, pick_precision, send_no_telemetry
 from .common.publishing import publish, published_step
 from .common.seeding import seed_everything
 from .config import TrlConfig
@@ -60,6 +60,7 @@ class TrlTrainer(Trainer):
         self.check(plan)
         wait_passively()
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        send_no_telemetry()
         # accelerate sets this one and removes it while another thread samples: a variable that is added or removed
         # then can crash that thread in getenv(); one that is there already only changes its value.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

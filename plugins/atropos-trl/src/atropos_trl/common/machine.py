@@ -42,6 +42,15 @@ def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "
     return wanted
 
 
+def send_no_telemetry() -> None:
+    """Keep TRL from reporting model and GPU over the network, unless HF_HUB_DISABLE_TELEMETRY=0 allows it."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import constants
+
+    # The variable is read when huggingface_hub is imported, which the model's backend may have done already.
+    constants.HF_HUB_DISABLE_TELEMETRY = os.environ["HF_HUB_DISABLE_TELEMETRY"].upper() in {"1", "ON", "YES", "TRUE"}
+
+
 def free_memory(device: torch.device | None = None) -> int | None:
     """Bytes that may still be allocated on the device (None: the CPU's memory), None where the system does not say."""
     if device is not None and device.type == "cuda":
