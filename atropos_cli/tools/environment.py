@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message, system, user
 from atropos_cli.domain.task import Task
+from atropos_cli.errors import PluginError
 from atropos_cli.ports.environment import Config, Environment, Episode
 from atropos_cli.tools.toolbox import Limits, Toolbox
 
@@ -141,6 +142,11 @@ class ToolEnvironment(Environment, ABC):
 
         Called in the thread in which the functions run that are not asynchronous.
         """
+        if not self.tools:
+            raise PluginError(
+                f"{type(self).__name__} has no tools",
+                hint="tools = (function,) in the class, or override toolbox(task)",
+            )
         return self.tools
 
     def episode(self, task: Task) -> Episode:
