@@ -292,7 +292,7 @@ class Environment(ABC):
 
 
 class Game(ABC):
-    """One game of several players, each of whom sees messages of their own. Methods may be plain or async.
+    """One game of several players, each of whom sees messages of their own. reset(), step(), close() may be async.
 
     Each player's side becomes a rollout: the replies in it are that player's, all else is not trained on. A player with
     a model of its own (--role.NAME.model) is not trained and makes no rollout.

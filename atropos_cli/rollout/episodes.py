@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
+from pydantic import ValidationError
+
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
+from atropos_cli.plugins.errortext import found
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import Episode
 from atropos_cli.redaction import redacted
@@ -97,13 +100,16 @@ class EpisodeState:
 
     def rollout(self, group_id: str, task: Task) -> Rollout:
         """The record of the rollout, which has ended."""
-        info: JsonDict = {}
-        metrics: dict[str, float] = {}
         if self.failure is None:
             try:
-                info, metrics = self.episode.result(), self.episode.metrics()
+                return self._record(group_id, task, self.episode.result(), self.episode.metrics())
+            except ValidationError as error:
+                self.fail("environment", TypeError(_unfit(error)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 self.fail("environment", error)
+        return self._record(group_id, task, {}, {})
+
+    def _record(self, group_id: str, task: Task, info: JsonDict, metrics: dict[str, float]) -> Rollout:
         return Rollout(
             id=f"{group_id}/{self.number}",
             task_id=task.id,
@@ -121,6 +127,14 @@ class EpisodeState:
             stop_reason=None if self.failure else self.stop,
             failure=self.failure,
         )
+
+
+def _unfit(error: ValidationError) -> str:
+    """What is wrong with the report of an episode."""
+    first = error.errors(include_url=False)[0]
+    method = {"info": "result", "metrics": "metrics"}.get(str(first["loc"][0]), "reset")
+    where = ".".join(map(str, first["loc"]))
+    return f"{method}() returned what cannot be stored: {where}: {first['msg']}, got {found(first['input'])}"
 
 
 async def together(coroutines: Iterable[Any]) -> list[Any]:

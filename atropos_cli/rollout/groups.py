@@ -130,6 +130,11 @@ class GroupRoller:
         """The roles that models of their own play."""
         return [name for name, role in self._run.roles.items() if role.dispatcher is not None]
 
+    def sampling_of(self, role: str) -> Sampling:
+        """Of the policy when it plays the role."""
+        found = self._run.roles.get(role)
+        return self.sampling if found is None else found.ref.sampling
+
     async def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
         """group_size games; see GroupContext."""
         rollouts = await play_games(self, environment, task)
