@@ -15,7 +15,9 @@ import sys
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
@@ -28,6 +30,11 @@ from atropos_cli.plugins.errortext import found
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _HEADER = re.compile(r"\s*(?:args|arguments|parameters|returns?|raises|yields|examples?)\s*:\s*$|\s*:\w", re.IGNORECASE)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+
+
+# By function and "is it a method?": each episode has the same tools, and a schema takes a millisecond. Without the
+# function itself, which would then never be forgotten.
+_known: WeakKeyDictionary[FunctionType, dict[bool, tuple[str, type[BaseModel], JsonDict]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,19 @@ class Tool:
 
 def tool_of(function: Callable[..., Any]) -> Tool:
     """The tool. Raises PluginError for a function that cannot be one."""
+    key = getattr(function, "__func__", function)
+    if not isinstance(key, FunctionType):
+        return _tool_of(function)
+    known = _known.setdefault(key, {})
+    bound = key is not function
+    if bound not in known:
+        tool = _tool_of(function)
+        known[bound] = (tool.name, tool.arguments, tool.schema)
+    name, arguments, schema = known[bound]
+    return Tool(name, function, arguments, schema)
+
+
+def _tool_of(function: Callable[..., Any]) -> Tool:
     name = getattr(function, "__name__", "")
     if not _NAME.fullmatch(name):
         raise PluginError(

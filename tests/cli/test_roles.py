@@ -175,13 +175,13 @@ def test_a_role_without_a_server_ends_the_run(cli: Any, support: str) -> None:
 
 
 def test_errors_of_a_roles_server_name_the_role(cli: Any, support: str) -> None:
-    refused = {"status": 400, "json": {"error": {"message": "not like this"}}}
+    refused: dict[str, Any] = {"status": 400, "json": {"error": {"message": "not like this"}}}
     with MockServer(handler=lambda request: refused if "completions" in request.path else None) as server:
         flags = ("--role.user.base-url", server.base_url, "--limit", "1", "-o", "r")
         assert cli("gen", support, *POLICY, *flags).code != 0
     (failed, *_) = map(json.loads, Path("r/failures.jsonl").read_text().splitlines())
     assert "role user: " in failed["message"]
-    denied = {"status": 401, "json": {"error": {"message": "no key"}}}
+    denied: dict[str, Any] = {"status": 401, "json": {"error": {"message": "no key"}}}
     with MockServer(handler=lambda request: denied if "completions" in request.path else None) as server:
         flags = ("--role.user.base-url", server.base_url, "--limit", "1", "-o", "r2")
         result = cli("gen", support, *POLICY, *flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from abc import ABC
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from atropos_cli.errors import PluginError
-from atropos_cli.tools.schema import tool_of, tools_of
+from atropos_cli.tools.schema import _known, tool_of, tools_of
 
 
 class Place(BaseModel):
@@ -192,3 +193,27 @@ def pattern(n: Annotated[str, Field(pattern="(")]) -> str:
 def test_what_can_be_no_tool_is_told(source: Any, words: str) -> None:
     with pytest.raises(PluginError, match=words):
         tools_of(source)
+
+
+def test_functions_of_an_episode_are_forgotten() -> None:
+    class Box:
+        def put(self, thing: str = "x") -> None:
+            """Put."""
+
+    def made(number: int) -> Any:
+        def get(n: int = number) -> int:
+            """Get."""
+            return n
+
+        return get
+
+    first, second = (tools_of(Box())[0] for _ in range(2))
+    assert first.schema is second.schema
+    assert first.function is not second.function
+    got = [tool_of(made(number)).schema["function"]["parameters"] for number in (1, 2)]  # type: ignore[index,call-overload]
+    assert [one["properties"]["n"]["default"] for one in got] == [1, 2]  # type: ignore[index,call-overload]
+    gc.collect()
+    before = len(_known)
+    tool_of(made(3))
+    gc.collect()
+    assert len(_known) == before
