@@ -210,8 +210,8 @@ class GroupRoller:
 
     async def _first_replies(self, alive: list[EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
-        asked, *_ = [state.wishes() for state in alive]
         try:
+            asked, *_ = [state.wishes() for state in alive]
             generations = await self.sample(alive[0].messages, n=len(alive), **asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for state in alive:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import PluginError
@@ -72,6 +73,20 @@ def messages_of(episode: Episode | Game, method: str, value: Any) -> list[Messag
     if method == "reset" and not messages:
         raise ValueError("the episode began without any message")
     return messages
+
+
+def tools_of(episode: Episode) -> tuple[JsonDict, ...]:
+    """The tools that it offers now. Raises PluginError for anything but schemas."""
+    tools: Any = episode.tools
+    listed = isinstance(tools, Iterable) and not isinstance(tools, str | Mapping)
+    made = tuple(tools) if listed else ()
+    if not listed or not all(isinstance(tool, Mapping) for tool in made):
+        wrong = next((tool for tool in made if not isinstance(tool, Mapping)), tools)
+        raise PluginError(
+            f"{type(episode).__name__}.tools has {_what(wrong)}, not a list of OpenAI function schemas",
+            hint="for functions use ToolEnvironment, or tool_of(function).schema",
+        )
+    return made
 
 
 def values_of(value: Any, count: int) -> list[Any]:

@@ -35,7 +35,7 @@ class ToolThread:
         done, _ = await asyncio.wait((future,), timeout=seconds)
         if not done:
             self.close()
-            raise OutOfTime(f"it took longer than {seconds:g} s")
+            raise OutOfTime
         return future.result()
 
     def close(self) -> None:

@@ -75,8 +75,11 @@ class Toolbox:
         return tuple(tool.schema for tool in self.tools.values())
 
     async def open(self) -> None:
-        """Make the tools. Raises what `make` raises, PluginError, and TimeoutError."""
-        self._source = await self._thread.run(self._make, self.limits.seconds)
+        """Make the tools. Raises what `make` raises, PluginError, and OutOfTime."""
+        try:
+            self._source = await self._thread.run(self._make, self.limits.seconds)
+        except OutOfTime:
+            raise OutOfTime(f"toolbox() took longer than {self.limits.seconds:g} s") from None
         self.tools = {tool.name: tool for tool in tools_of(self._source)}
         if self.limits.isolated:
             for tool in self.tools.values():
