@@ -17,7 +17,7 @@ from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.messages import ToolCall
 from atropos_cli.errors import PluginError
 from atropos_cli.isolation.spec import WorkerError, WorkerSpec, WorkerTimeout
-from atropos_cli.isolation.worker import shared_worker
+from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.redaction import redacted
 from atropos_cli.text.toolcalls import parse_tool_calls
 from atropos_cli.tools.schema import Tool, tools_of
@@ -82,8 +82,8 @@ class Toolbox:
             raise OutOfTime(f"toolbox() took longer than {self.limits.seconds:g} s") from None
         self.tools = {tool.name: tool for tool in tools_of(self._source)}
         if self.limits.isolated:
-            for tool in self.tools.values():
-                _file_of(tool)
+            for file in {_file_of(tool) for tool in self.tools.values()}:
+                await _start(self._worker(file))
 
     async def close(self) -> None:
         """Call close() of the object, in the thread that made it."""
@@ -151,14 +151,15 @@ class Toolbox:
         text = value if isinstance(value, str) else await self._thread.run(lambda: text_of(value), seconds)
         return str(text)
 
-    async def _isolated(self, tool: Tool, arguments: JsonDict) -> Outcome:
-        file = _file_of(tool)
+    def _worker(self, file: Path) -> IsolatedWorker:
         names = tuple(one.name for one in self.tools.values() if _file_of(one) == file)
         settings = json.dumps({"file": str(file), "names": names})
-        spec = WorkerSpec(name="tools", module=_INSIDE, settings=settings, show=(str(file.parent),))
+        return shared_worker(WorkerSpec(name="tools", module=_INSIDE, settings=settings, show=(str(file.parent),)))
+
+    async def _isolated(self, tool: Tool, arguments: JsonDict) -> Outcome:
         request = {"tool": tool.name, "arguments": arguments}
         try:
-            answer = await shared_worker(spec).ask(request, seconds=self.limits.seconds)
+            answer = await self._worker(_file_of(tool)).ask(request, seconds=self.limits.seconds)
         except WorkerTimeout:
             raise OutOfTime from None
         except WorkerError as error:
@@ -193,6 +194,17 @@ def _said(error: BaseException) -> str:
 def _problem(error: str) -> str:
     kind, _, name = error.partition(":")
     return _WHY.get(kind, "{0}").format(name)
+
+
+async def _start(worker: IsolatedWorker) -> None:
+    """Where no worker can run, that is no answer for the model. Raises PluginError."""
+    if worker.pid is not None:
+        return
+    try:
+        await asyncio.to_thread(worker.start)
+    except WorkerError as error:
+        own = "leave out --isolate, or move the tools to a file that imports nothing of atropos"
+        raise PluginError(error.message, hint=own if error.type else error.hint) from error
 
 
 def _file_of(tool: Tool) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -290,6 +291,18 @@ async def test_isolated_tools_run_in_processes_of_their_own(tmp_path: Path, monk
         told = await ask(box, "where", place={"zone": 2.0}, day="2026-01-02")
         assert told == ("ok", "Place(zone=2) datetime.date(2026, 1, 2)")
         assert await ask(box, "rows") == ("ok", '[{"zone":1}]')
+
+
+async def test_tools_that_cannot_be_loaded_inside_are_no_answer_for_the_model(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import sys\nimport this_test\n\n\ndef get() -> int:\n    return 1\n")
+    sys.modules["this_test"] = sys.modules[__name__]
+    try:
+        mine = load(tmp_path / "mine.py")
+    finally:
+        del sys.modules["this_test"]
+    with pytest.raises(PluginError, match="no tools worker can be started"):
+        async with opened(lambda: (mine.get,), isolated=True):
+            pass
 
 
 async def test_methods_cannot_be_isolated() -> None:
