@@ -75,7 +75,7 @@ class Toolbox:
         return tuple(tool.schema for tool in self.tools.values())
 
     async def open(self) -> None:
-        """Make the tools. Raises what `make` raises, PluginError, and OutOfTime."""
+        """Make the tools. Raises what `make` raises, PluginError, and TimeoutError."""
         try:
             self._source = await self._thread.run(self._make, self.limits.seconds)
         except OutOfTime:
