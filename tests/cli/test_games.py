@@ -211,3 +211,15 @@ def test_the_policy_plays_a_side_with_the_sampling_of_its_role(cli: Any, nim: st
     Path("player.py").write_text(PLAYER.replace("left =", said.replace("\\\\", "\\"), 1))
     assert cli("gen", nim, *FLAGS, *PERFECT, "--role.second.temperature", "0.25", "--limit", "1", "-o", "r").code == 0
     assert {*Path("asked.txt").read_text().splitlines()} == {"You 1.0", "The 0.25"}
+
+
+def test_a_game_is_checked_without_a_model(cli: Any, nim: str) -> None:
+    result = cli("env", "check", nim)
+    assert result.code == 0, result.stdout
+
+
+def test_a_check_finds_a_player_that_is_none(cli: Any, nim: str) -> None:
+    Path("nim.py").write_text(ENVIRONMENT.replace('"second": [user("The other', '"third": [user("The other'))
+    result = cli("env", "check", nim)
+    assert result.code != 0
+    assert "'third' is none of the players: first, second" in result.stdout

@@ -211,3 +211,8 @@ def test_plans_without_roles_are_as_before(cli: Any, support: str) -> None:
     Path("plain.py").write_text(ENVIRONMENT.replace('roles = ("user",)', ""))
     plan = cli("gen", "./plain.py:Support", *POLICY, "--dry-run", "--json").json
     assert "roles" not in plan
+
+
+def test_an_environment_with_roles_is_checked_without_a_model(cli: Any, support: str) -> None:
+    result = cli("env", "check", support)
+    assert result.code == 0, result.stdout
