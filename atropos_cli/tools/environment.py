@@ -85,7 +85,11 @@ class ToolEpisode(Episode):
         self.turns += 1
         if self._at_limit():
             return None
-        return [user(f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again.")]
+        text = f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again."
+        calls = () if self.tools_in_prompt else reply.tool_calls or ()
+        if not calls:
+            return [user(text)]
+        return [Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name) for call in calls]
 
     async def answered(self, reply: Message) -> Sequence[Message] | None:
         """The reply calls nothing: by default the episode is over. Override where somebody answers it."""

@@ -263,3 +263,44 @@ class Wrong(Environment):
 def test_the_page_of_an_environment_does_not_describe_its_base_class(cli: Any, sums: str) -> None:
     assert "whose model calls Python functions" not in cli("env", "info", sums).stdout
     assert "whose model calls Python functions" not in cli("gen", sums, "--help").stdout
+
+
+def refuses_broken_history(request: Any) -> dict[str, Any] | None:
+    """As servers do: each call has arguments that are JSON, and an answer."""
+    open_calls: list[str] = []
+    for message in request.json.get("messages", ()):
+        if message["role"] == "tool":
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return {"status": 400, "json": {"error": {"message": f"no answers to {open_calls}"}}}
+        for call in message.get("tool_calls", ()):
+            open_calls.append(call["id"])
+            if not isinstance(json.loads(call["function"]["arguments"]), dict):
+                return {"status": 400, "json": {"error": {"message": "arguments"}}}
+    return None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [('{"a": 1, "b"', "cannot be read (truncated)"), ("{'a': 1, 'b': 7}", "8"), ("[1]", "cannot be read")],
+)
+def test_a_servers_unreadable_call_is_answered_in_a_form_that_servers_take(
+    cli: Any, sums: str, arguments: str, told: str
+) -> None:
+    def reply(body: dict[str, Any], index: int) -> Any:
+        if body["messages"][-1]["role"] != "user":
+            return "It is 8."
+        call = {"id": "a-1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    with MockServer(reply=reply, handler=refuses_broken_history) as server:
+        assert cli("gen", sums, "--base-url", server.base_url, "--group-size", "1", "--limit", "1", "-o", "r").code == 0
+    (group,) = groups("r")
+    assert [message["role"] for message in group["rollouts"][0]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert told in group["rollouts"][0]["messages"][2]["content"]
+    assert group["rollouts"][0]["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
