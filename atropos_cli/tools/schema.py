@@ -146,7 +146,7 @@ def _methods(source: Any) -> list[Callable[..., Any]]:
         method for name in plain if inspect.isroutine(method := getattr(source, name, None))
     ]
     if not functions:
-        raise PluginError(f"an object of class {kind.__name__} has no public methods, so there are no tools")
+        raise PluginError(f"an object of class {kind.__name__} has no public methods that could be tools")
     return functions
 
 

@@ -53,7 +53,7 @@ def _serve(jobs: queue.SimpleQueue[_Job | None]) -> None:
         try:
             result = function()
         except BaseException as raised:  # noqa: BLE001 - handed to who waits for it
-            # A future takes no StopIteration, and the loop ends with what is no Exception.
+            # A future takes no StopIteration, and only Exceptions may reach the loop.
             told = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
             error = raised if told else RuntimeError(f"{type(raised).__name__}: {raised}")
         try:

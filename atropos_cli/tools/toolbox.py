@@ -197,7 +197,7 @@ def _problem(error: str) -> str:
 
 
 async def _start(worker: IsolatedWorker) -> None:
-    """Where no worker can run, that is no answer for the model. Raises PluginError."""
+    """A worker that cannot run is an error of the episode, not an answer for the model. Raises PluginError."""
     if worker.pid is not None:
         return
     try:

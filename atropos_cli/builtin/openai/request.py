@@ -151,7 +151,7 @@ def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str,
 
 
 def _readable(arguments: str) -> str:
-    """Servers refuse a conversation with arguments that are no JSON object: as they were understood, else without."""
+    """What servers take in a conversation, a JSON object: the arguments as they were understood, else none."""
     try:
         if isinstance(json.loads(arguments), dict):
             return arguments
