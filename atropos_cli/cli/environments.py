@@ -177,7 +177,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
 
     if is_planner(use.action):
         makes_plan(call)
-    doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
+    doc = inspect.getdoc(environment) if environment.__doc__ else None
     return settings_command(
         call,
         [*extra.values(), *(flag.as_parameter() for flag in flags), *foreign.values()],

@@ -24,28 +24,36 @@ _FLAG = re.compile(r"--role\.([^.=]+)\.")
 def role_buckets(args: Sequence[str], own: Iterable[str] = (), *, lenient: bool = False) -> list[Bucket]:
     """One option group for each role. own: the environment's roles. Raises UsageError for a name that is none."""
     from atropos_cli.config.buckets import is_role_name, role_bucket
+    from atropos_cli.config.problems import suggest
 
     found = []
-    names = dict.fromkeys((*own, *_named(args)))
+    own, said, in_flags = tuple(own), _said(args), [match[1] for word in args if (match := _FLAG.match(word))]
+    names = dict.fromkeys((*own, *said, *in_flags))
+    for name in in_flags if own and not lenient else ():
+        if is_role_name(name) and name not in (*own, *said) and (close := suggest(name, own)) is not None:
+            raise UsageError(
+                f"the environment has no role {name!r}",
+                hint=f"did you mean --role.{close}? For one more role: --role {name}",
+            )
     for name in names:
         if is_role_name(name):
             found.append(role_bucket(name, tuple(names)))
         elif not lenient:
             raise UsageError(
-                f"{name!r} cannot be the name of a role", hint="letters, digits and -, such as user or judge-2"
+                f"{name!r} cannot be the name of a role", hint="small letters, digits and -, such as user or judge-2"
             )
     return found
 
 
-def _named(args: Sequence[str]) -> list[str]:
+def _said(args: Sequence[str]) -> list[str]:
+    """Those that --role, its variable or a file names."""
     from atropos_cli.cli.habits import peek_values
     from atropos_cli.config.buckets import settings_bucket
     from atropos_cli.config.commands import said_of
 
     flags = [*peek_values(args, "role"), *peek_values(args, "roles")]
     configs = peek_values(args, "config")
-    said = flags or said_of(settings_bucket(), "roles", Path(configs[-1]) if configs else None)
-    return [*said, *(match[1] for word in args if (match := _FLAG.match(word)))]
+    return flags or [*said_of(settings_bucket(), "roles", Path(configs[-1]) if configs else None)]
 
 
 def role_flags(buckets: Sequence[Bucket]) -> list[Flag]:

@@ -43,8 +43,10 @@ def constructor_problems(component: type) -> Iterator[Problem]:
 def environment_problems(component: Any) -> Iterator[Problem]:
     """Rewards, splits and the signatures of the methods."""
     name = component.__name__
-    if isinstance(component.splits, str) or not isinstance(component.splits, Sequence):
-        yield f"class {name}: splits is {component.splits!r}, not a tuple", f"splits = ({component.splits!r},)"
+    for field in ("splits", "roles"):
+        value = getattr(component, field)
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            yield f"class {name}: {field} is {value!r}, not a tuple", f"{field} = ({value!r},)"
     yield from _rewards(name, component.rewards)
     for method, words in _CALLS.items():
         function = inspect.getattr_static(component, method, None)

@@ -137,9 +137,10 @@ class Episode(ABC):
     def malformed(self, reply: Message, fault: str) -> MaybeAwaitable[Sequence[Message] | None]:
         """Like step(), for a reply that calls tools in a way that cannot be read; fault is an error of `ToolParse`.
 
-        By default the reply is an ordinary text.
+        Its `tool_calls` are those that the server found, if any: servers expect an answer to each. None is to be
+        executed. By default the reply is an ordinary text.
         """
-        return self.step(reply)
+        return self.step(reply if reply.tool_calls is None else reply.replace(tool_calls=None))
 
     def result(self) -> JsonDict:
         """What rewards and reports should know of the finished episode; becomes `rollout.info`."""
@@ -292,7 +293,7 @@ class Environment(ABC):
 
 
 class Game(ABC):
-    """One game of several players, each of whom sees messages of their own. Methods may be plain or async.
+    """One game of several players, each of whom sees messages of their own. reset(), step(), close() may be async.
 
     Each player's side becomes a rollout: the replies in it are that player's, all else is not trained on. A player with
     a model of its own (--role.NAME.model) is not trained and makes no rollout.

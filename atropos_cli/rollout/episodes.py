@@ -8,16 +8,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
+from pydantic import ValidationError
+
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.finish import StopReason, cut_by, finish_of
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, Stage, Usage
 from atropos_cli.domain.task import Task
+from atropos_cli.errors import PluginError
+from atropos_cli.plugins.errortext import found
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import Episode
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.dispatch import GroupDeadline
 from atropos_cli.rollout.prefill import Wishes, wishes
+from atropos_cli.rollout.returned import tools_of
 from atropos_cli.rollout.systematic import place_of
 from atropos_cli.rollout.tokens import TokenTrail
 from atropos_cli.rollout.toolcalls import TOOLS, ReadReply, joined, read_reply
@@ -27,7 +32,11 @@ def failure(stage: Stage, error: BaseException, owner: Callable[..., Any] | None
     """The failure record of an exception. owner: the plugin's function that was called."""
     if isinstance(error, GroupDeadline):
         return RolloutFailure(stage="timeout", type="GroupDeadline", message="the group's time was over")
-    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(str(error))[:2000])
+    text = str(error)
+    if isinstance(error, PluginError):  # also what an episode asks of a reply may be wrong
+        stage = "environment" if stage == "generate" else stage
+        text = f"{text}; {error.hint}" if error.hint else text
+    failed = RolloutFailure(stage=stage, type=type(error).__name__, message=redacted(text)[:2000])
     return failed if stage == "generate" else failed.at(place_of(error, owner))
 
 
@@ -59,7 +68,7 @@ class EpisodeState:
 
     def wishes(self, seed: int | None = None) -> Wishes:
         """What the episode asks of its next reply, which is then read with the tools that were offered."""
-        self._offered = tuple(self.episode.tools)
+        self._offered = tools_of(self.episode)
         self.tools = joined(self.tools, self._offered)
         return wishes(self.episode, seed)
 
@@ -97,13 +106,16 @@ class EpisodeState:
 
     def rollout(self, group_id: str, task: Task) -> Rollout:
         """The record of the rollout, which has ended."""
-        info: JsonDict = {}
-        metrics: dict[str, float] = {}
         if self.failure is None:
             try:
-                info, metrics = self.episode.result(), self.episode.metrics()
+                return self._record(group_id, task, self.episode.result(), self.episode.metrics())
+            except ValidationError as error:
+                self.fail("environment", TypeError(_unfit(error)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 self.fail("environment", error)
+        return self._record(group_id, task, {}, {})
+
+    def _record(self, group_id: str, task: Task, info: JsonDict, metrics: dict[str, float]) -> Rollout:
         return Rollout(
             id=f"{group_id}/{self.number}",
             task_id=task.id,
@@ -121,6 +133,14 @@ class EpisodeState:
             stop_reason=None if self.failure else self.stop,
             failure=self.failure,
         )
+
+
+def _unfit(error: ValidationError) -> str:
+    """What is wrong with the report of an episode."""
+    first = error.errors(include_url=False)[0]
+    method = {"info": "result", "metrics": "metrics"}.get(str(first["loc"][0]), "reset")
+    where = ".".join(map(str, first["loc"]))
+    return f"{method}() returned what cannot be stored: {where}: {first['msg']}, got {found(first['input'])}"
 
 
 async def together(coroutines: Iterable[Any]) -> list[Any]:

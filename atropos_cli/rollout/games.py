@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
 from atropos_cli.domain.messages import Message
+from atropos_cli.domain.plan import Sampling
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import ContextOverflow
+from atropos_cli.errors import ContextOverflow, PluginError
 from atropos_cli.ports.backend import Generation
 from atropos_cli.ports.environment import Episode, Game, GameEnvironment, RoleModel
 from atropos_cli.rollout.dispatch import GroupBudget
 from atropos_cli.rollout.episodes import EpisodeState, together
 from atropos_cli.rollout.prefill import Wishes, turn_seed
+from atropos_cli.rollout.returned import game_of, seen_of
 
 T = TypeVar("T")
 
@@ -32,7 +34,11 @@ class Roller(Protocol):
 
     def opponents(self) -> Sequence[str]: ...
 
-    async def sample(self, messages: Sequence[Message], **asked: Unpack[Wishes]) -> list[Generation]: ...
+    def sampling_of(self, role: str) -> Sampling: ...
+
+    async def sample(
+        self, messages: Sequence[Message], *, sampling: Sampling | None = None, **asked: Unpack[Wishes]
+    ) -> list[Generation]: ...
 
     async def in_time(self, awaitable: Awaitable[T]) -> T: ...
 
@@ -59,8 +65,10 @@ class _Seat(Episode):
 
 async def play_games(roller: Roller, environment: GameEnvironment, task: Task) -> list[Rollout]:
     """The rollouts of group_size games, by game and seat."""
-    games = [_Match(roller, number, environment.game(task)) for number in range(roller.group_size)]
+    games: list[_Match] = []
     try:
+        for number in range(roller.group_size):
+            games.append(_Match(roller, number, game_of(environment, task)))
         await together(game.play() for game in games)
         return [state.rollout(roller.group_id, task) for game in games for state in game.states.values()]
     finally:
@@ -83,11 +91,16 @@ class _Match:
             if player not in others
         }
         self.heard: dict[str, list[Message]] = {player: [] for player in players if player in others}
+        if not self.states:
+            raise PluginError(
+                f"{type(game).__name__}: each player has a model of its own ({', '.join(players)}), so none is trained",
+                hint=f"leave out --role.{players[0]}.model, so that the policy plays {players[0]}",
+            )
 
     async def play(self) -> None:
         """Play to the end. What fails, fails for all sides."""
         try:
-            self._tell(await self._await(self.game.reset()))
+            self._tell("reset", await self._await(self.game.reset()))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
             self._fail("reset", error)
         while not self._over:
@@ -101,7 +114,7 @@ class _Match:
                 if seen is None:
                     self._end(player)
                     return
-                self._tell(seen)
+                self._tell("step", seen)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is these rollouts' failure
                 self._fail("environment", error)
 
@@ -118,16 +131,16 @@ class _Match:
 
     async def _reply(self, player: str) -> Message | None:
         """A player's reply; None where none came, which ends the game."""
+        side = self._side(player, "turn")
+        if not side or side[-1].role == "assistant":
+            raise ValueError(f"turn() said {player!r}, who has seen nothing to reply to")
         if player in self.heard:
-            reply = await self.models[player].reply(self.heard[player])
-            self.heard[player].append(reply)
-            return reply
-        if player not in self.states:
-            raise ValueError(f"turn() said {player!r}, and the players are {', '.join([*self.states, *self.heard])}")
+            return await self._opponent(player)
         state, before = self.states[player], self.roller.budget.retries
         try:
             asked = state.wishes(turn_seed(self.roller.seed, state.number, len(state.messages)))
-            generation = (await self.roller.sample(state.messages, **asked))[0]
+            sampling = self.roller.sampling_of(player)
+            generation = (await self.roller.sample(state.messages, sampling=sampling, **asked))[0]
         except ContextOverflow as error:
             self._overflow(state, error)
             return None
@@ -139,10 +152,27 @@ class _Match:
             state.retries += self.roller.budget.retries - before
         return state.take(generation, generation.completions[0], state.trail.prompt_span(generation.prompt_ids))
 
-    def _tell(self, seen: Mapping[str, Sequence[Message]]) -> None:
-        for player, messages in seen.items():
-            side = self.states[player].messages if player in self.states else self.heard[player]
-            side.extend(messages)
+    async def _opponent(self, player: str) -> Message | None:
+        try:
+            reply = await self.models[player].reply(self.heard[player])
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
+            self._fail("generate", error)
+            return None
+        self.heard[player].append(reply)
+        return reply
+
+    def _tell(self, method: str, seen: Any) -> None:
+        for player, messages in seen_of(self.game, method, seen).items():
+            self._side(player, method).extend(messages)
+
+    def _side(self, player: str, method: str) -> list[Message]:
+        """What a player has seen and said. Raises ValueError for a name that is none of theirs."""
+        if player in self.states:
+            return self.states[player].messages
+        if player not in self.heard:
+            players = ", ".join([*self.states, *self.heard])
+            raise ValueError(f"{method}() said {player!r}, and the players are {players}")
+        return self.heard[player]
 
     def _end(self, last: str) -> None:
         self.roller.over += len(self.states)

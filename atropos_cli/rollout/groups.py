@@ -130,6 +130,11 @@ class GroupRoller:
         """The roles that models of their own play."""
         return [name for name, role in self._run.roles.items() if role.dispatcher is not None]
 
+    def sampling_of(self, role: str) -> Sampling:
+        """Of the policy when it plays the role."""
+        found = self._run.roles.get(role)
+        return self.sampling if found is None else found.ref.sampling
+
     async def roll_games(self, environment: GameEnvironment, task: Task) -> AsyncIterator[ScoredGroup]:
         """group_size games; see GroupContext."""
         rollouts = await play_games(self, environment, task)
@@ -205,8 +210,8 @@ class GroupRoller:
 
     async def _first_replies(self, alive: list[EpisodeState]) -> None:
         before = self.budget.requests, self.budget.retries
-        asked, *_ = [state.wishes() for state in alive]
         try:
+            asked, *_ = [state.wishes() for state in alive]
             generations = await self.sample(alive[0].messages, n=len(alive), **asked)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the rollouts' failure
             for state in alive:

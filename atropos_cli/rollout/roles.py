@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TypeVar
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan, RoleRef, Sampling
+from atropos_cli.errors import AtroposError, BackendError
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import Completion, GenerateRequest
 from atropos_cli.ports.environment import RoleModel
@@ -23,6 +27,10 @@ from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink, GroupBudget
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
+from atropos_cli.rollout.stopping import Abort
+
+E = TypeVar("E", bound=AtroposError)
+_OPTION = re.compile(r"--(model|base-url|api-key-env|backend|max-tokens|temperature|top-p)(?![\w.-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,10 @@ async def open_roles(
         mine: Plan = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
         backend = make_backend(mine, registry, secrets=f"ATROPOS_ROLE__{name.upper().replace('-', '_')}__")
         stack.push_async_callback(close_part, backend)
-        await open_backend(backend, mine, on_event, stop)
+        try:
+            await open_backend(backend, mine, _told_of(name, on_event), stop)
+        except Abort as abort:
+            raise Abort(error_of(name, abort.error)) from abort
         ledger.check(backend)
         dispatcher = Dispatcher(backend, execution, _told_of(name, on_event))
         stack.push_async_callback(dispatcher.close)
@@ -75,6 +86,15 @@ async def open_roles(
 def described(roles: Mapping[str, Role], policy: str | None) -> dict[str, JsonDict]:
     """All roles, for the summary."""
     return {name: role.describe(policy) for name, role in roles.items()}
+
+
+def error_of(role: str, error: E) -> E:
+    """The error with the role in its message, and the role's own options in its hint."""
+    found = copy.copy(error)
+    found.message = f"role {role}: {error.message}"
+    found.args = (found.message,)
+    found.hint = _OPTION.sub(rf"--role.{role}.\1", error.hint) if error.hint else None
+    return found
 
 
 def _told_of(role: str, on_event: EventSink) -> EventSink:
@@ -137,7 +157,16 @@ class _Model:
             logprobs="off",
         )
         line = f"{dispatcher.backend.model} ({self.role.name})"
-        found = await exactly(dispatcher, request, self._limits(dispatcher), self._next_seed, line=line)
+        try:
+            found = await exactly(dispatcher, request, self._limits(dispatcher), self._next_seed, line=line)
+        except Abort as abort:
+            if dispatcher is self.policy:
+                raise
+            raise Abort(error_of(self.role.name, abort.error)) from abort
+        except BackendError as error:
+            if dispatcher is self.policy:
+                raise
+            raise error_of(self.role.name, error) from error
         return [completion for generation in found for completion in generation.completions][:n]
 
     async def reply(self, messages: Sequence[Message]) -> Message:

@@ -32,17 +32,21 @@ def read_reply(reply: Message, tools: Sequence[JsonDict] | None, number: int) ->
     parse = _parse(reply, tools)
     if parse.status == "error":
         fault = parse.error or "invalid_json"
-        return ReadReply(reply.replace(tool_calls=None), fault, (fault,))
+        return ReadReply(_numbered(reply) if reply.tool_calls else reply, fault, (fault,))
     if parse.status == "none":
         return ReadReply(reply)
     failures = tuple(problem.partition(":")[0] for problem in parse.validation_errors)
     if reply.tool_calls:
-        calls = tuple(
-            call if call.id else call.replace(id=f"call_{place}") for place, call in enumerate(reply.tool_calls)
-        )
-    else:
-        calls = tuple(call.as_tool_call(f"call_{number + place}") for place, call in enumerate(parse.calls))
+        return ReadReply(_numbered(reply), None, failures)
+    calls = tuple(call.as_tool_call(f"call_{number + place}") for place, call in enumerate(parse.calls))
     return ReadReply(reply.replace(tool_calls=calls), None, failures)
+
+
+def _numbered(reply: Message) -> Message:
+    """The reply with an id for each call of a server that gave none, as the next request will name them."""
+    calls = [call if call.id else call.replace(id=f"call_{place}") for place, call in enumerate(reply.tool_calls or ())]
+    made: Message = reply.replace(tool_calls=tuple(calls))
+    return made
 
 
 def _parse(reply: Message, tools: Sequence[JsonDict]) -> ToolParse:

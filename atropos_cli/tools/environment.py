@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message, system, user
 from atropos_cli.domain.task import Task
+from atropos_cli.errors import PluginError
 from atropos_cli.ports.environment import Config, Environment, Episode
 from atropos_cli.tools.toolbox import Limits, Toolbox
 
@@ -84,7 +85,11 @@ class ToolEpisode(Episode):
         self.turns += 1
         if self._at_limit():
             return None
-        return [user(f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again.")]
+        text = f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again."
+        calls = () if self.tools_in_prompt else reply.tool_calls or ()
+        if not calls:
+            return [user(text)]
+        return [Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name) for call in calls]
 
     async def answered(self, reply: Message) -> Sequence[Message] | None:
         """The reply calls nothing: by default the episode is over. Override where somebody answers it."""
@@ -141,6 +146,11 @@ class ToolEnvironment(Environment, ABC):
 
         Called in the thread in which the functions run that are not asynchronous.
         """
+        if not self.tools:
+            raise PluginError(
+                f"{type(self).__name__} has no tools",
+                hint="tools = (function,) in the class, or override toolbox(task)",
+            )
         return self.tools
 
     def episode(self, task: Task) -> Episode:

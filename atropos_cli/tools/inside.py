@@ -1,8 +1,10 @@
-"""Tools inside an isolated worker: loads one file and calls its functions. Standard library only."""
+"""Tools inside an isolated worker: loads one file and calls its functions. Standard library and pydantic only."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import inspect
 import json
 import sys
 from typing import Any
@@ -11,7 +13,9 @@ _functions: dict[str, Any] = {}
 
 
 def load(settings: Any) -> None:
-    """Import the file. settings: {"file": path, "names": functions}."""
+    """Import the file. settings: {"file": path, "names": functions}. Arguments become what the signatures say."""
+    from pydantic import validate_call
+
     given = json.loads(settings) if isinstance(settings, str) else settings
     spec = importlib.util.spec_from_file_location("atropos_isolated_tools", given["file"])
     if spec is None or spec.loader is None:
@@ -20,13 +24,29 @@ def load(settings: Any) -> None:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     for name in given["names"]:
-        _functions[name] = getattr(module, name)
+        _functions[name] = validate_call(getattr(module, name))
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Call one function: {"value": ...}, or {"error": "Type: message"}."""
     try:
         value = _functions[request["tool"]](**request["arguments"])
-        return {"value": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
-    except Exception as error:  # noqa: BLE001 - the model reads it
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        return {"value": value if isinstance(value, str) else _as_json(value)}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads it
         return {"error": f"{type(error).__name__}: {error}"[:2000]}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _as_json(value: Any) -> str:
+    """As text_of() writes it outside."""
+    from pydantic import BaseModel
+    from pydantic_core import to_json
+
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return to_json(value, fallback=str, inf_nan_mode="constants").decode()

@@ -11,6 +11,10 @@ from typing import Any
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
+class OutOfTime(TimeoutError):
+    """The function did not end in time. A TimeoutError of its own means something else."""
+
+
 class ToolThread:
     """Calls functions one after the other, always in the same thread: connections to databases ask for that.
 
@@ -21,7 +25,7 @@ class ToolThread:
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
 
     async def run(self, function: Callable[[], Any], seconds: float) -> Any:
-        """What the function returns or raises. Raises TimeoutError after `seconds`."""
+        """What the function returns or raises. Raises OutOfTime after `seconds`."""
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_serve, args=(self._jobs,), name="atropos-tools", daemon=True).start()
@@ -31,7 +35,7 @@ class ToolThread:
         done, _ = await asyncio.wait((future,), timeout=seconds)
         if not done:
             self.close()
-            raise TimeoutError
+            raise OutOfTime
         return future.result()
 
     def close(self) -> None:
@@ -49,7 +53,9 @@ def _serve(jobs: queue.SimpleQueue[_Job | None]) -> None:
         try:
             result = function()
         except BaseException as raised:  # noqa: BLE001 - handed to who waits for it
-            error = raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
+            # A future takes no StopIteration, and only Exceptions may reach the loop.
+            told = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
+            error = raised if told else RuntimeError(f"{type(raised).__name__}: {raised}")
         try:
             loop.call_soon_threadsafe(_settle, future, result, error)
         except RuntimeError:

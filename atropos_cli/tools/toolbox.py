@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,10 +17,11 @@ from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.messages import ToolCall
 from atropos_cli.errors import PluginError
 from atropos_cli.isolation.spec import WorkerError, WorkerSpec, WorkerTimeout
-from atropos_cli.isolation.worker import shared_worker
+from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
+from atropos_cli.redaction import redacted
 from atropos_cli.text.toolcalls import parse_tool_calls
 from atropos_cli.tools.schema import Tool, tools_of
-from atropos_cli.tools.threads import ToolThread
+from atropos_cli.tools.threads import OutOfTime, ToolThread
 
 OutcomeKind = Literal["ok", "refused", "error", "timeout"]
 _INSIDE = str(Path(__file__).with_name("inside.py"))
@@ -75,11 +76,14 @@ class Toolbox:
 
     async def open(self) -> None:
         """Make the tools. Raises what `make` raises, PluginError, and TimeoutError."""
-        self._source = await self._thread.run(self._make, self.limits.seconds)
+        try:
+            self._source = await self._thread.run(self._make, self.limits.seconds)
+        except OutOfTime:
+            raise OutOfTime(f"toolbox() took longer than {self.limits.seconds:g} s") from None
         self.tools = {tool.name: tool for tool in tools_of(self._source)}
         if self.limits.isolated:
-            for tool in self.tools.values():
-                _file_of(tool)
+            for file in {_file_of(tool) for tool in self.tools.values()}:
+                await _start(self._worker(file))
 
     async def close(self) -> None:
         """Call close() of the object, in the thread that made it."""
@@ -95,6 +99,10 @@ class Toolbox:
 
     async def call(self, call: ToolCall) -> Outcome:
         """Execute one call. Nothing of a tool is raised: the model reads it."""
+        outcome = await self._outcome(call)
+        return replace(outcome, text=self._cut(outcome.text))
+
+    async def _outcome(self, call: ToolCall) -> Outcome:
         name = call.function.name
         parse = parse_tool_calls({"tool_calls": [call.model_dump()]}, "openai", tools=self.schemas)
         tool = self.tools.get(name)
@@ -109,45 +117,56 @@ class Toolbox:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             return Outcome(f"error: {'.'.join(map(str, first['loc']))}: {first['msg']}", "refused")
-        return await self._execute(tool, arguments, parse.calls[0].arguments)
-
-    async def _execute(self, tool: Tool, arguments: dict[str, Any], plain: JsonDict) -> Outcome:
-        seconds = self.limits.seconds
         try:
             if self.limits.isolated:
-                return await self._isolated(tool, plain)
-            if inspect.iscoroutinefunction(tool.function):
-                async with asyncio.timeout(seconds):
-                    value = await tool.function(**arguments)
-            else:
-                value = await self._thread.run(lambda: tool.function(**arguments), seconds)
-                if inspect.isawaitable(value):
-                    value = await asyncio.wait_for(value, seconds)
+                return await self._isolated(tool, parse.calls[0].arguments)
+            return Outcome(await self._run(tool, arguments))
         except EndEpisode as end:
-            return Outcome(self._cut(str(end)), over=True)
-        except ToolError as error:
-            return Outcome(self._cut(f"error: {error}"), "error")
-        except TimeoutError:
-            return Outcome(f"error: {tool.name} took longer than {seconds:g} s", "timeout")
-        except Exception as error:  # noqa: BLE001 - the model reads it
-            return Outcome(self._cut(f"error: {type(error).__name__}: {error}"), "error")
-        return Outcome(self._cut(text_of(value)))
+            return Outcome(str(end), over=True)
+        except OutOfTime:
+            return Outcome(f"error: {name} took longer than {self.limits.seconds:g} s", "timeout")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads it
+            return Outcome(f"error: {_said(error)}", "error")
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return Outcome("error: it was cancelled", "error")
 
-    async def _isolated(self, tool: Tool, arguments: JsonDict) -> Outcome:
-        file = _file_of(tool)
+    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> str:
+        """The result as a text, which is made in the time of the call: it may be a generator."""
+        seconds = self.limits.seconds
+
+        def work() -> Any:
+            value = tool.function(**arguments)
+            return value if inspect.isawaitable(value) else text_of(value)
+
+        result = work() if inspect.iscoroutinefunction(tool.function) else await self._thread.run(work, seconds)
+        if not inspect.isawaitable(result):
+            return str(result)
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                value = await result
+        except TimeoutError as error:
+            raise (OutOfTime() if scope.expired() else error) from None
+        text = value if isinstance(value, str) else await self._thread.run(lambda: text_of(value), seconds)
+        return str(text)
+
+    def _worker(self, file: Path) -> IsolatedWorker:
         names = tuple(one.name for one in self.tools.values() if _file_of(one) == file)
         settings = json.dumps({"file": str(file), "names": names})
-        spec = WorkerSpec(name="tools", module=_INSIDE, settings=settings, show=(str(file.parent),))
+        return shared_worker(WorkerSpec(name="tools", module=_INSIDE, settings=settings, show=(str(file.parent),)))
+
+    async def _isolated(self, tool: Tool, arguments: JsonDict) -> Outcome:
         request = {"tool": tool.name, "arguments": arguments}
         try:
-            answer = await shared_worker(spec).ask(request, seconds=self.limits.seconds)
+            answer = await self._worker(_file_of(tool)).ask(request, seconds=self.limits.seconds)
         except WorkerTimeout:
-            raise TimeoutError from None
+            raise OutOfTime from None
         except WorkerError as error:
-            return Outcome(self._cut(f"error: {error.message}"), "error")
+            return Outcome(f"error: {redacted(error.message)}", "error")
         if "error" in answer:
-            return Outcome(self._cut(f"error: {answer['error']}"), "error")
-        return Outcome(self._cut(answer["value"]))
+            return Outcome(f"error: {redacted(answer['error'])}", "error")
+        return Outcome(answer["value"])
 
     def _cut(self, text: str) -> str:
         text, most = clean_text(text), self.limits.characters
@@ -163,9 +182,29 @@ def text_of(value: Any) -> str:
     return to_json(value, fallback=str, inf_nan_mode="constants").decode()
 
 
+def _said(error: BaseException) -> str:
+    """What the model reads of an exception."""
+    try:
+        text = redacted(str(error))
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
+        text = "it has no text"
+    return text if isinstance(error, ToolError) else f"{type(error).__name__}: {text}"
+
+
 def _problem(error: str) -> str:
     kind, _, name = error.partition(":")
     return _WHY.get(kind, "{0}").format(name)
+
+
+async def _start(worker: IsolatedWorker) -> None:
+    """A worker that cannot run is an error of the episode, not an answer for the model. Raises PluginError."""
+    if worker.pid is not None:
+        return
+    try:
+        await asyncio.to_thread(worker.start)
+    except WorkerError as error:
+        own = "leave out --isolate, or move the tools to a file that imports nothing of atropos"
+        raise PluginError(error.message, hint=own if error.type else error.hint) from error
 
 
 def _file_of(tool: Tool) -> Path:

@@ -61,6 +61,7 @@ CLASS = [
         "def tasks(self, split)",
     ),
     ("    name = ", "    splits = 'train'\n    name = ", "class Demo: splits is 'train', not a tuple", "('train',)"),
+    ("    name = ", "    roles = 'user'\n    name = ", "class Demo: roles is 'user', not a tuple", "('user',)"),
     (
         "    name = ",
         "    class Config:\n        size = 1\n\n    name = ",

@@ -166,3 +166,60 @@ def test_an_error_of_a_game_fails_both_sides_of_it(cli: Any, nim: str) -> None:
     assert cli("gen", nim, *FLAGS, *PERFECT, "--max-failure-rate", "0.9", "-o", "r").code == 0
     summary = json.loads(Path("r/summary.json").read_text())
     assert summary["failures"] == {"environment:ZeroDivisionError": 4}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ('players = ("first", "second")', 'players = ("first", "first")', "not a list of different names"),
+        ("return Nim(task)", "return None", "returned nothing, not a Game object"),
+        ('"second": [user("The other', '"third": [user("The other', "reset() said 'third', and the players are first"),
+        ('[user("The other one begins.")]', '"You wait."', "not a list of messages"),
+        ("return self.players[self.moves % 2]", 'return "third"', "turn() said 'third'"),
+        ("return {other: [user(", "return [user(", "not messages by player"),
+        ("return {other: [user(", "return {player: [user(", "who has seen nothing to reply to"),
+        ('return {"outcome": 1.0 if player == self.won else -1.0, "moves": self.moves}', "return None", "result()"),
+    ],
+)
+def test_mistakes_of_a_game_are_told(cli: Any, nim: str, right: str, wrong: str, words: str) -> None:
+    source = ENVIRONMENT.replace(right, wrong)
+    if words == "who has seen nothing to reply to":
+        source = source.replace('"second": [user("The other one begins.")]', '"second": []')
+    if wrong == "return [user(":
+        source = source.replace('are left.")]}', 'are left.")]')
+    assert source != ENVIRONMENT
+    Path("nim.py").write_text(source)
+    result = cli("gen", nim, *FLAGS, *PERFECT, "--limit", "1", "-o", "r")
+    assert result.code != 0
+    assert words in result.stderr
+
+
+def test_a_game_needs_a_player_that_is_trained(cli: Any, nim: str) -> None:
+    Path("nim.py").write_text(ENVIRONMENT.replace("self.left -= int(text)", "raise ValueError"))
+    options = json.dumps({"function": "./player.py:reply"})
+    roles = [
+        (f"--role.{name}.backend", "scripted", f"--role.{name}.backend-options", options)
+        for name in ("first", "second")
+    ]
+    result = cli("gen", nim, *FLAGS, *PERFECT, *roles[0], *roles[1], "--limit", "1", "-o", "r")
+    assert result.code != 0
+    assert "each player has a model of its own" in result.stderr
+
+
+def test_the_policy_plays_a_side_with_the_sampling_of_its_role(cli: Any, nim: str) -> None:
+    said = 'open("asked.txt", "a").write(f"{messages[0].text[:3]} {request.sampling.temperature}\\\\n")\n    left ='
+    Path("player.py").write_text(PLAYER.replace("left =", said.replace("\\\\", "\\"), 1))
+    assert cli("gen", nim, *FLAGS, *PERFECT, "--role.second.temperature", "0.25", "--limit", "1", "-o", "r").code == 0
+    assert {*Path("asked.txt").read_text().splitlines()} == {"You 1.0", "The 0.25"}
+
+
+def test_a_game_is_checked_without_a_model(cli: Any, nim: str) -> None:
+    result = cli("env", "check", nim)
+    assert result.code == 0, result.stdout
+
+
+def test_a_check_finds_a_player_that_is_none(cli: Any, nim: str) -> None:
+    Path("nim.py").write_text(ENVIRONMENT.replace('"second": [user("The other', '"third": [user("The other'))
+    result = cli("env", "check", nim)
+    assert result.code != 0
+    assert "'third' is none of the players: first, second" in result.stdout

@@ -120,6 +120,8 @@ def test_options_come_from_files_and_variables(cli: Any, support: str, monkeypat
     ("flags", "words"),
     [
         (("--role.user.temprature", "1"), "--role.user.temperature"),
+        (("--role.usr.model", "m"), "the environment has no role 'usr'"),
+        (("--role.User.model", "m"), "small letters"),
         (("--role", "No Name"), "cannot be the name of a role"),
         (("--role.user.api-key-env", "KEY"), "played by the policy"),
         (("--role.user.temperature", "-1"), "expected at least 0"),
@@ -168,7 +170,29 @@ def test_a_role_without_a_server_ends_the_run(cli: Any, support: str) -> None:
     flags = ("--role.user.base-url", "http://127.0.0.1:9/v1", "--max-wait", "0")
     result = cli("gen", support, *POLICY, *flags, "-o", "r")
     assert result.code != 0
-    assert "127.0.0.1:9" in result.stderr
+    assert "role user: no server listens at 127.0.0.1:9" in result.stderr
+    assert "--role.user.base-url" in result.stderr
+
+
+def test_errors_of_a_roles_server_name_the_role(cli: Any, support: str) -> None:
+    refused: dict[str, Any] = {"status": 400, "json": {"error": {"message": "not like this"}}}
+    with MockServer(handler=lambda request: refused if "completions" in request.path else None) as server:
+        flags = ("--role.user.base-url", server.base_url, "--limit", "1", "-o", "r")
+        assert cli("gen", support, *POLICY, *flags).code != 0
+    (failed, *_) = map(json.loads, Path("r/failures.jsonl").read_text().splitlines())
+    assert "role user: " in failed["message"]
+    denied: dict[str, Any] = {"status": 401, "json": {"error": {"message": "no key"}}}
+    with MockServer(handler=lambda request: denied if "completions" in request.path else None) as server:
+        flags = ("--role.user.base-url", server.base_url, "--limit", "1", "-o", "r2")
+        result = cli("gen", support, *POLICY, *flags)
+    assert result.code == 5
+    assert "error: role user: " in result.stderr
+    assert "--role.user.api-key-env" in result.stderr
+
+
+def test_a_named_role_may_look_like_another(cli: Any, support: str) -> None:
+    plan = cli("gen", support, *POLICY, "--role", "user-2", "--role.user-2.model", "m", "--dry-run", "--json").json
+    assert plan["roles"]["user-2"]["model"] == "m"
 
 
 def test_the_cost_of_a_role_counts(cli: Any, support: str) -> None:
@@ -187,3 +211,8 @@ def test_plans_without_roles_are_as_before(cli: Any, support: str) -> None:
     Path("plain.py").write_text(ENVIRONMENT.replace('roles = ("user",)', ""))
     plan = cli("gen", "./plain.py:Support", *POLICY, "--dry-run", "--json").json
     assert "roles" not in plan
+
+
+def test_an_environment_with_roles_is_checked_without_a_model(cli: Any, support: str) -> None:
+    result = cli("env", "check", support)
+    assert result.code == 0, result.stdout

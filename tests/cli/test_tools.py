@@ -211,3 +211,96 @@ def test_an_endless_caller_is_cut_off(cli: Any, sums: str) -> None:
     assert cli("gen", sums, *FLAGS, "--max-turns", "3", "--limit", "1", "-o", "r").code == 0
     assert summary("r")["stop_reasons"] == {"step_limit": 2}
     assert summary("r")["metrics"]["tool_calls"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("    tools = (add,)\n", "", "Sums has no tools; tools = (function,)"),
+        ("tools = (add,)", "tools = (add)", "not method add"),
+        ("def add(a: int, b: int)", "def add(*a: int)", "takes *a: int, which has no schema; name each parameter"),
+        ("    def tasks", "    def toolbox(self, task):\n        yield add\n\n    def tasks", "not generator toolbox"),
+    ],
+)
+def test_a_wrong_toolbox_is_told_with_a_way_out(cli: Any, sums: str, right: str, wrong: str, words: str) -> None:
+    source = ENVIRONMENT.replace(right, wrong)
+    assert source != ENVIRONMENT
+    Path("sums.py").write_text(source)
+    result = cli("gen", sums, *FLAGS, "--limit", "1", "-o", "r")
+    assert result.code != 0
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("tools", ["(add,)", "None", "tool_of(add).schema"])
+def test_an_episode_offers_schemas(cli: Any, sums: str, tools: str) -> None:
+    more = f"""
+
+from atropos_cli.sdk import Environment, SingleTurn
+from atropos_cli.sdk.tools import tool_of
+
+
+class One(SingleTurn):
+    tools = {tools}
+
+
+class Wrong(Environment):
+    name = "wrong"
+    rewards = (right,)
+
+    def tasks(self, split):
+        return [Task(id="1", prompt=(user("x"),), answer=1)]
+
+    def episode(self, task):
+        return One(task)
+"""
+    Path("sums.py").write_text(ENVIRONMENT + more)
+    result = cli("gen", "./sums.py:Wrong", *FLAGS, "-o", "r")
+    assert result.code != 0
+    assert "not a list of OpenAI function schemas" in result.stderr
+    assert summary("r")["failures"] == {"environment:PluginError": 2}
+
+
+def test_the_page_of_an_environment_does_not_describe_its_base_class(cli: Any, sums: str) -> None:
+    assert "whose model calls Python functions" not in cli("env", "info", sums).stdout
+    assert "whose model calls Python functions" not in cli("gen", sums, "--help").stdout
+
+
+def refuses_broken_history(request: Any) -> dict[str, Any] | None:
+    """As servers do: each call has arguments that are JSON, and an answer."""
+    open_calls: list[str] = []
+    for message in request.json.get("messages", ()):
+        if message["role"] == "tool":
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return {"status": 400, "json": {"error": {"message": f"no answers to {open_calls}"}}}
+        for call in message.get("tool_calls", ()):
+            open_calls.append(call["id"])
+            if not isinstance(json.loads(call["function"]["arguments"]), dict):
+                return {"status": 400, "json": {"error": {"message": "arguments"}}}
+    return None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [('{"a": 1, "b"', "cannot be read (truncated)"), ("{'a': 1, 'b': 7}", "8"), ("[1]", "cannot be read")],
+)
+def test_a_servers_unreadable_call_is_answered_in_a_form_that_servers_take(
+    cli: Any, sums: str, arguments: str, told: str
+) -> None:
+    def reply(body: dict[str, Any], index: int) -> Any:
+        if body["messages"][-1]["role"] != "user":
+            return "It is 8."
+        call = {"id": "a-1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    with MockServer(reply=reply, handler=refuses_broken_history) as server:
+        assert cli("gen", sums, "--base-url", server.base_url, "--group-size", "1", "--limit", "1", "-o", "r").code == 0
+    (group,) = groups("r")
+    assert [message["role"] for message in group["rollouts"][0]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert told in group["rollouts"][0]["messages"][2]["content"]
+    assert group["rollouts"][0]["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments

@@ -10,6 +10,7 @@ the null (older llama.cpp, TGI, Ollama, templates that join texts) gets "" from 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from atropos_cli.builtin.openai.errors import ErrorWords
 from atropos_cli.builtin.openai.prompt import Prompt
-from atropos_cli.sdk import JsonDict, Message, clean_text
+from atropos_cli.sdk import JsonDict, Message, clean_text, parse_tool_calls
 from atropos_cli.sdk.backends import GenerateRequest
 
 PREFILL_FIELDS = ("continue_final_message", "add_generation_prompt")
@@ -138,7 +139,7 @@ def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str,
             {
                 "id": call.id or f"call_{index}",
                 "type": "function",
-                "function": {"name": call.function.name, "arguments": call.function.arguments},
+                "function": {"name": call.function.name, "arguments": _readable(call.function.arguments)},
             }
             for index, call in enumerate(message.tool_calls)
         ]
@@ -147,6 +148,17 @@ def message_json(message: Message, *, send_reasoning: bool = False) -> dict[str,
     if message.name is not None:
         result["name"] = message.name
     return result
+
+
+def _readable(arguments: str) -> str:
+    """What servers take in a conversation, a JSON object: the arguments as they were understood, else none."""
+    try:
+        if isinstance(json.loads(arguments), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    parse = parse_tool_calls({"tool_calls": [{"function": {"name": "any", "arguments": arguments}}]}, "openai")
+    return json.dumps(parse.calls[0].arguments, ensure_ascii=False) if parse.status == "ok" else "{}"
 
 
 def encode(body: dict[str, Any]) -> bytes:

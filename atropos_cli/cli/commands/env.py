@@ -42,7 +42,7 @@ def info(
     environment = registration.load()
     options = options_of(environment.Config)
     rewards = [_reward(item) for item in environment.rewards]
-    doc = inspect.getdoc(environment) if "__doc__" in vars(environment) else None
+    doc = inspect.getdoc(environment) if environment.__doc__ else None
     if as_json:
         session.out.json(
             {

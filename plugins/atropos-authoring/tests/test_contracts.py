@@ -18,6 +18,8 @@ from atropos_cli.sdk import (
     Environment,
     Episode,
     Field,
+    Game,
+    GameEnvironment,
     Reward,
     Task,
     TaskStream,
@@ -387,3 +389,63 @@ def test_the_rewards_that_ship_keep_the_contract(request):
         suite = type("Suite", (RewardContract,), {"reward": component, "cases": cases})
         for test in [name for name in dir(suite) if name.startswith("test_")]:
             run(suite, test, request)
+
+
+class Count(Game):
+    """Two players count in turn, after a question of the host."""
+
+    players = ("odd", "even")
+
+    def __init__(self):
+        self.said = 0
+
+    def reset(self):
+        return {"odd": [user("begin")], "even": []}
+
+    def turn(self):
+        return self.players[self.said % 2]
+
+    def step(self, player, reply):
+        self.said += 1
+        return None if self.said == 3 else {self.turn(): [user(str(self.said))]}
+
+
+class Counting(GameEnvironment):
+    name = "counting"
+    rewards = ("length",)
+
+    def tasks(self, split):
+        return [Task(id=str(number)) for number in range(3)]
+
+    def game(self, task):
+        return Count()
+
+
+class TestGames(EnvironmentContract):
+    environment = Counting
+
+
+class Asked(Episode):
+    """The prompt is a model's word."""
+
+    async def reset(self):
+        return [user((await self.models["host"].reply([user("ask")])).text)]
+
+    def step(self, reply):
+        return None
+
+
+class Hosted(Environment):
+    name = "hosted"
+    roles = ("host",)
+    rewards = ("length",)
+
+    def tasks(self, split):
+        return [Task(id=str(number)) for number in range(3)]
+
+    def episode(self, task):
+        return Asked()
+
+
+class TestRoles(EnvironmentContract):
+    environment = Hosted

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from abc import ABC
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from atropos_cli.errors import PluginError
-from atropos_cli.tools.schema import tool_of, tools_of
+from atropos_cli.tools.schema import _known, tool_of, tools_of
 
 
 class Place(BaseModel):
@@ -91,6 +94,41 @@ def test_arguments_come_as_the_function_takes_them() -> None:
         tool_of(sphinx).bind({"n": 0})
 
 
+def odd(
+    json: str, model_config: int = 1, _hidden: int = 2, model_fields_set: Annotated[int, Field(description="n")] = 3
+) -> None:
+    """Names that mean something in pydantic."""
+
+
+def test_any_name_of_a_parameter_is_kept(recwarn: pytest.WarningsRecorder) -> None:
+    tool = tool_of(odd)
+    assert list(parameters(odd)["properties"]) == ["json", "model_config", "_hidden", "model_fields_set"]
+    assert parameters(odd)["properties"]["model_fields_set"]["description"] == "n"
+    assert tool.bind({"json": "x", "_hidden": 5, "model_fields_set": 7}) == {
+        "json": "x",
+        "_hidden": 5,
+        "model_fields_set": 7,
+    }
+    assert not recwarn.list
+
+
+def test_inherited_methods_are_tools_and_properties_are_not_read() -> None:
+    class Base(ABC):
+        def read(self) -> str:
+            """Read."""
+            return ""
+
+    class Disk(Base):
+        def write(self) -> None:
+            """Write."""
+
+        @property
+        def free(self) -> int:
+            raise RuntimeError("not mounted")
+
+    assert [tool.name for tool in tools_of(Disk())] == ["read", "write"]
+
+
 def test_an_object_has_its_public_methods_as_tools() -> None:
     class Box:
         size = 3
@@ -112,10 +150,70 @@ def many(*numbers: int) -> int:
     return sum(numbers)
 
 
+async def stream(n: int) -> AsyncIterator[int]:
+    yield n
+
+
+def field(n: int = Field(default=1, ge=0)) -> int:
+    return n
+
+
+def zähle(n: int) -> int:
+    return n
+
+
+def unknown(n: np.ndarray) -> int:  # type: ignore[name-defined]  # noqa: F821
+    return 0
+
+
+def pattern(n: Annotated[str, Field(pattern="(")]) -> str:
+    return n
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
-    [((many,), r"takes \*numbers"), ((lambda x: x,), "needs a name"), ((sphinx, sphinx), "two tools have the name")],
+    [
+        ((many,), r"takes \*numbers"),
+        ((lambda x: x,), "needs a name"),
+        ((zähle,), "letters"),
+        ((sphinx, sphinx), "two tools have the name"),
+        ((stream,), "asynchronous generator"),
+        ((field,), "is a Field"),
+        ((unknown,), "are not known"),
+        ((pattern,), "no schema"),
+        ((max,), "no signature"),
+        (sphinx, "not function sphinx"),
+        ({"sphinx": sphinx}, "not dict"),
+        ((tool for tool in (sphinx,)), "not generator"),
+        (Place, "not class Place"),
+        (None, "not None"),
+        (object.__new__(type("Empty", (), {})), "no public methods"),
+    ],
 )
 def test_what_can_be_no_tool_is_told(source: Any, words: str) -> None:
     with pytest.raises(PluginError, match=words):
         tools_of(source)
+
+
+def test_functions_of_an_episode_are_forgotten() -> None:
+    class Box:
+        def put(self, thing: str = "x") -> None:
+            """Put."""
+
+    def made(number: int) -> Any:
+        def get(n: int = number) -> int:
+            """Get."""
+            return n
+
+        return get
+
+    first, second = (tools_of(Box())[0] for _ in range(2))
+    assert first.schema is second.schema
+    assert first.function is not second.function
+    got = [tool_of(made(number)).schema["function"]["parameters"] for number in (1, 2)]  # type: ignore[index,call-overload]
+    assert [one["properties"]["n"]["default"] for one in got] == [1, 2]  # type: ignore[index,call-overload]
+    gc.collect()
+    before = len(_known)
+    tool_of(made(3))
+    gc.collect()
+    assert len(_known) == before

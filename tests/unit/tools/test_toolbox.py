@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,96 @@ async def test_mistakes_are_told_and_never_raised() -> None:
         assert (await ask(box, "none"))[1].startswith("error: there is no tool 'none'; there are: add, wait")
 
 
+def endless() -> Iterator[int]:
+    """Rows without end."""
+    while True:
+        time.sleep(0.01)
+        yield 1
+
+
+def circle() -> dict[str, Any]:
+    """No JSON."""
+    found: dict[str, Any] = {}
+    found["me"] = found
+    return found
+
+
+def silent() -> None:
+    """An exception without a text."""
+
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    raise Silent
+
+
+def over() -> None:
+    """An exception that no future takes."""
+    raise StopIteration
+
+
+def refused_connection() -> None:
+    """A time limit of its own."""
+    raise TimeoutError("no answer of the database")
+
+
+def leak() -> None:
+    """A key in the text."""
+    raise ValueError("https://someone:pass-4711-word@db.example/ refused")
+
+
+async def leave() -> None:
+    """An asynchronous end."""
+    raise SystemExit(3)
+
+
+async def give_up() -> None:
+    """Cancelled by its own."""
+    raise asyncio.CancelledError
+
+
+ODD = (endless, circle, silent, over, refused_connection, leak, leave, give_up)
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("circle", "Circular"),
+        ("silent", "Silent"),
+        ("over", "StopIteration"),
+        ("refused_connection", "TimeoutError: no answer of the database"),
+        ("leak", "[secret]@db.example"),
+        ("leave", "SystemExit"),
+        ("give_up", "cancelled"),
+    ],
+)
+async def test_no_error_of_a_tool_leaves_it(tool: str, words: str) -> None:
+    async with opened(lambda: ODD, seconds=5) as box:
+        kind, text = await ask(box, tool)
+    assert (kind, words in text) == ("error", True), text
+
+
+async def test_the_time_limit_covers_the_writing_of_the_result() -> None:
+    async with opened(lambda: ODD, seconds=0.2) as box:
+        assert await ask(box, "endless") == ("timeout", "error: endless took longer than 0.2 s")
+
+
+async def test_the_run_can_still_be_cancelled() -> None:
+    async with opened(lambda: ALL) as box:
+        task = asyncio.create_task(ask(box, "wait", seconds=30))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_refusals_are_cut_too() -> None:
+    async with opened(lambda: ALL, characters=50) as box:
+        assert len((await ask(box, "n" * 10_000))[1]) < 100
+        assert len((await ask(box, "add", **{"y" * 10_000: 1}))[1]) < 100
+
+
 async def test_the_end_is_told() -> None:
     async with opened(lambda: ALL) as box:
         call = ToolCall(function=FunctionCall(name="end", arguments='{"text": "done"}'))
@@ -129,6 +220,8 @@ async def test_an_object_lives_in_one_thread_and_is_closed() -> None:
 
 ISOLATED = '''
 import os, time
+from datetime import date
+from pydantic import BaseModel
 
 
 def pid() -> int:
@@ -150,6 +243,20 @@ def hang() -> None:
 def fail() -> None:
     """Fails."""
     raise ValueError("it is broken")
+
+
+class Place(BaseModel):
+    zone: int
+
+
+async def where(place: Place, day: date) -> str:
+    """Asynchronous, with types of its own."""
+    return f"{place!r} {day!r}"
+
+
+def rows():
+    """A generator."""
+    yield Place(zone=1)
 '''
 
 
@@ -173,13 +280,29 @@ async def test_isolated_tools_run_in_processes_of_their_own(tmp_path: Path, monk
             place.chmod(0o755)
     monkeypatch.setenv("A_SECRET", "told")
     mine = load(folder / "mine.py")
-    async with opened(lambda: (mine.pid, mine.environment, mine.hang, mine.fail), seconds=2, isolated=True) as box:
+    tools = (mine.pid, mine.environment, mine.hang, mine.fail, mine.where, mine.rows)
+    async with opened(lambda: tools, seconds=2, isolated=True) as box:
         first, second = await ask(box, "pid"), await ask(box, "pid")
         assert first[0] == "ok", first[1]
         assert first != second
         assert await ask(box, "environment", name="A_SECRET") == ("ok", "none")
         assert await ask(box, "hang") == ("timeout", "error: hang took longer than 2 s")
         assert await ask(box, "fail") == ("error", "error: ValueError: it is broken")
+        told = await ask(box, "where", place={"zone": 2.0}, day="2026-01-02")
+        assert told == ("ok", "Place(zone=2) datetime.date(2026, 1, 2)")
+        assert await ask(box, "rows") == ("ok", '[{"zone":1}]')
+
+
+async def test_tools_that_cannot_be_loaded_inside_are_no_answer_for_the_model(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import sys\nimport this_test\n\n\ndef get() -> int:\n    return 1\n")
+    sys.modules["this_test"] = sys.modules[__name__]
+    try:
+        mine = load(tmp_path / "mine.py")
+    finally:
+        del sys.modules["this_test"]
+    with pytest.raises(PluginError, match="no tools worker can be started"):
+        async with opened(lambda: (mine.get,), isolated=True):
+            pass
 
 
 async def test_methods_cannot_be_isolated() -> None:

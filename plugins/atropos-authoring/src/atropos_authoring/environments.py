@@ -13,8 +13,9 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from atropos_authoring.beginnings import begin, first_messages
 from atropos_authoring.helpers import STRANGE_REPLIES, ReplyFunction, run_environment
-from atropos_cli.sdk import Environment, Episode, Message, ScoredGroup, Task, TaskStream
+from atropos_cli.sdk import Environment, Episode, Game, Message, ScoredGroup, Task, TaskStream
 from atropos_cli.sdk.authoring import TASK_NAME, check_component, get_registry
 
 T = TypeVar("T")
@@ -116,7 +117,7 @@ class EnvironmentContract:
     def test_an_episode_begins_with_messages_for_the_model(self) -> None:
         async def check(environment: Environment) -> None:
             for task in self._first(environment):
-                for message in await _reset(environment.episode(task)):
+                for message in await _reset(begin(environment, task)):
                     assert isinstance(message, Message), f"reset() gave {type(message).__name__}"
 
         self._opened(check)
@@ -126,9 +127,9 @@ class EnvironmentContract:
 
         async def check(environment: Environment) -> None:
             for task in self._first(environment):
-                episodes = [environment.episode(task) for _ in range(2)]
+                episodes = [begin(environment, task) for _ in range(2)]
                 assert episodes[0] is not episodes[1], "episode() gave the same object twice"
-                first, second = [list(await _value(episode.reset())) for episode in episodes]
+                first, second = [await first_messages(episode) for episode in episodes]
                 for episode in episodes:
                     await _value(episode.close())
                 assert first == second
@@ -137,7 +138,7 @@ class EnvironmentContract:
 
     def test_an_episode_can_be_closed_before_it_began(self) -> None:
         async def check(environment: Environment) -> None:
-            await _value(environment.episode(self._first(environment)[0]).close())
+            await _value(begin(environment, self._first(environment)[0]).close())
 
         self._opened(check)
 
@@ -227,9 +228,9 @@ async def _value(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def _reset(episode: Episode) -> list[Message]:
+async def _reset(episode: Episode | Game) -> list[Message]:
     try:
-        messages = list(await _value(episode.reset()))
+        messages = await first_messages(episode)
     finally:
         await _value(episode.close())
     assert messages, "reset() gave no message"

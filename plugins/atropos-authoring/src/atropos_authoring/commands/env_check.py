@@ -191,13 +191,14 @@ async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewar
 
 async def _episode(environment: Any, task: Task, report: Report) -> bool:
     """Begin an episode; did it begin as it should?"""
+    from atropos_authoring.beginnings import begin, first_messages
     from atropos_cli.sdk import Message
 
     episode: Any = None
     found = len(report.problems)
     try:
-        episode = environment.episode(task)
-        first = list(await _value(episode.reset()))
+        episode = begin(environment, task)
+        first = await first_messages(episode)
         if not first:
             report.problems.append((task.id, "reset() gave no message"))
         elif not all(isinstance(message, Message) for message in first):
