@@ -7,6 +7,7 @@ group whose answer was lost may arrive twice.) A thread sends; the run's loop on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -33,6 +34,9 @@ _LOOK_EVERY = 0.5
 _MOST_PENDING = 64
 _PATIENCE = 5.0
 _TIMEOUT = 60.0
+_ANSWERS = ("received", "buffered", "refused")
+_REFUSALS = (413, 422)
+"""Too large, and not acceptable: no repetition mends that, and other groups may fit."""
 
 
 class Journal:
@@ -97,9 +101,7 @@ class Sender(threading.Thread):
         self.start()
 
     def put(self, groups: tuple[ScoredGroup, ...]) -> None:
-        """Stored groups. Raises the error that ended the sending."""
-        if self.error is not None:
-            raise self.error
+        """Stored groups."""
         self._put += len(groups)
         for group in groups:
             self._live.put(group)
@@ -133,11 +135,17 @@ class Sender(threading.Thread):
                 for group in self._groups(client):
                     self._deliver(client, group)
                 if self._env_id is not None:
-                    self._ask(client, "POST", "/disconnect-env", {"env_id": self._env_id}, last=True)
+                    with contextlib.suppress(AtroposError):  # all is sent; the server forgets silent ones by itself
+                        self._ask(client, "POST", "/disconnect-env", {"env_id": self._env_id}, last=True)
         except AtroposError as error:
             self.error = error
         except _Ending:
             pass
+        except Exception as error:  # noqa: BLE001 - a run whose groups are not sent must not look finished
+            self.error = AtroposError(
+                f"groups cannot be sent to {self._url}: {type(error).__name__}: {error}",
+                hint="the groups are stored; --resume sends the rest",
+            )
         finally:
             self.held = False
             self._journal.close()
@@ -178,8 +186,8 @@ class Sender(threading.Thread):
                 break
             self._say("waiting", f"{self._url} waits for a trainer to register")
             self._pause(1.0)
-        self._env_id = int(answer["env_id"])
-        self._batch_size = int(self._ask(client, "GET", "/info").get("batch_size", 1))
+        self._env_id = self._whole("/register-env", answer, "env_id")
+        self._batch_size = self._whole("/info", self._ask(client, "GET", "/info"), "batch_size")
         self._say("delivery", f"groups go to {self._url} as {answer.get('wandb_name')}", again=True)
         self._look(client)
 
@@ -190,8 +198,8 @@ class Sender(threading.Thread):
         self._looked = time.monotonic()
         status = self._ask(client, "GET", "/status-env", {"env_id": self._env_id})
         self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
-        self._before = int(status.get("queue_size", 0)) - self._taken
-        self._step = int(status.get("current_step", 0))
+        self._before = self._whole("/status-env", status, "queue_size") - self._taken
+        self._step = self._whole("/status-env", status, "current_step")
         self._decide()
 
     def _decide(self) -> None:
@@ -210,7 +218,9 @@ class Sender(threading.Thread):
         if self._step is not None:
             headers["X-Atropos-Step"] = str(self._step)
         answer = self._ask(client, "POST", "/scored_data", {**body, "env_id": self._env_id}, headers=headers)
-        self._done(group, str(answer.get("status", "received")))
+        if (status := answer.get("status")) not in _ANSWERS:
+            raise self._strange("/scored_data", answer)
+        self._done(group, status)
 
     def _done(self, group: ScoredGroup, answer: str) -> None:
         self._journal.add(group.group_id, answer)
@@ -233,9 +243,8 @@ class Sender(threading.Thread):
             else:
                 if answer.status_code < 300:
                     self._said.discard("unreachable")
-                    found = answer.json()
-                    return found if isinstance(found, dict) else {}
-                if answer.status_code == 422 and path == "/scored_data":
+                    return self._read(path, answer)
+                if answer.status_code in _REFUSALS and path == "/scored_data":
                     self._say("refused-why", f"{self._url} refuses a group: {answer.text[:300]}")
                     return {"status": "refused"}
                 if answer.status_code < 500:
@@ -246,6 +255,29 @@ class Sender(threading.Thread):
             self._say("unreachable", f"{problem}; groups are kept until it does")
             self._pause(delay)
             delay = min(5.0, delay * 2)
+
+    def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
+        try:
+            found = answer.json()
+        except ValueError:
+            found = answer.text
+        if not isinstance(found, dict):
+            raise self._strange(path, found)
+        return found
+
+    def _whole(self, path: str, answer: dict[str, Any], name: str) -> int:
+        found = answer.get(name)
+        if not isinstance(found, int):
+            raise self._strange(path, answer)
+        return found
+
+    def _strange(self, path: str, found: object) -> AtroposError:
+        text = found if isinstance(found, str) else json.dumps(found)
+        return ServerUnavailable(
+            f"{self._url}{path} does not answer like a trajectory server: {text[:300]!r}",
+            hint="--to takes the URL of atropos serve or of run-api",
+            address=self._url,
+        )
 
     def _no(self, path: str, answer: httpx.Response) -> AtroposError:
         if answer.status_code == 401:
