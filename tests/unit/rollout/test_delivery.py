@@ -93,7 +93,7 @@ def answering(changes: dict[str, Any]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815 - the name that it must have
 
         def log_message(self, format: str, *args: object) -> None:
             pass
