@@ -6,13 +6,13 @@ nothing that was acknowledged. Without `sync` a power failure may tear the newes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,10 @@ class Store:
         self._folder = folder
         self._sync = sync
         folder.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(folder / _INDEX, isolation_level=None, timeout=0.5, check_same_thread=False)
+        try:
+            self._db = sqlite3.connect(folder / _INDEX, isolation_level=None, timeout=0.5, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise DataError(f"{folder / _INDEX}: {error}", hint="choose another folder") from None
         try:
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -113,7 +116,7 @@ class Store:
 
     # -- groups
 
-    @contextmanager
+    @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing on disk; the caller undoes its changes in memory after an error."""
         self._db.execute("BEGIN IMMEDIATE")
@@ -211,9 +214,7 @@ class Store:
         """Delete segments that hold no group any more."""
         for segment in [segment for segment, count in self._live.items() if count <= 0 and segment != self._segment]:
             del self._live[segment]
-            if (file := self._open_files.pop(segment, None)) is not None:
-                os.close(file)
-            self._path(segment).unlink(missing_ok=True)
+            self._delete(segment)
 
     # -- batches with trainers
 
@@ -237,12 +238,13 @@ class Store:
 
     # -- the whole
 
-    def clear(self) -> None:
-        """Forget all groups and facts; their files go with them. Environments and ids stay: they are still in use."""
+    def clear(self, facts: Mapping[str, Any]) -> None:
+        """Forget all groups, and the facts but these. Environments and ids stay: they are still in use."""
         with self.transaction():
             for table in ("groups", "batches", "facts", "seen"):
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own
-            self.set_fact("last_group", self._next)
+            for name, value in {**facts, "last_group": self._next}.items():
+                self.set_fact(name, value)
         self._live.clear()
         self._new_segment()
         self._drop_unused()
@@ -274,16 +276,28 @@ class Store:
     def _drop_unused(self) -> None:
         for segment in self._segments():
             if self._live[segment] <= 0 and segment != self._segment:
-                if (file := self._open_files.pop(segment, None)) is not None:
-                    os.close(file)
-                self._path(segment).unlink(missing_ok=True)
+                self._delete(segment)
+
+    def _delete(self, segment: int) -> None:
+        if (file := self._open_files.pop(segment, None)) is not None:
+            os.close(file)
+        with contextlib.suppress(OSError):  # a batch must not be lost for it; the next start tries again
+            self._path(segment).unlink()
 
     def _new_segment(self) -> None:
+        if self._sync and self._file >= 0:
+            os.fdatasync(self._file)  # the end of the transaction sees the new one only
         # Never one that exists: its end may be half a body of a process that was killed.
         self._segment = max([self._segment, *self._segments(), *self._live]) + 1
         self._file = os.open(self._path(self._segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._open_files[self._segment] = self._file
         self._place = 0
+        if self._sync:
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _descriptor(self, segment: int) -> int:
         if segment not in self._open_files:
