@@ -121,11 +121,8 @@ class Sender(threading.Thread):
     def run(self) -> None:
         import httpx
 
-        headers = {}
-        if token := os.environ.get(TOKEN_VARIABLE):
-            learn(token)
-            headers["Authorization"] = f"Bearer {token}"
         try:
+            headers = _access()
             verify = tls_context() if self._url.startswith("https:") else True
             proxy = proxy_for(self._url)
             with httpx.Client(
@@ -280,6 +277,10 @@ class Sender(threading.Thread):
         )
 
     def _no(self, path: str, answer: httpx.Response) -> AtroposError:
+        if answer.status_code == 401 and os.environ.get(TOKEN_VARIABLE):
+            return ConfigError(
+                f"{self._url} refuses the token in {TOKEN_VARIABLE}", hint="set it to the token of the server"
+            )
         if answer.status_code == 401:
             return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
         text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
@@ -296,6 +297,18 @@ class Sender(threading.Thread):
         if again or kind not in self._said:
             self._said.add(kind)
             self._on_event(kind, text)
+
+
+def _access() -> dict[str, str]:
+    """The header with the token, if there is one. Raises ConfigError."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        return {}
+    learn(token)
+    if not token.isascii() or not token.isprintable() or token != token.strip():
+        text = f"{TOKEN_VARIABLE} holds a line break, a blank at an end or a letter beyond ASCII"
+        raise ConfigError(text, hint="a token is made of ASCII letters and digits")
+    return {"Authorization": f"Bearer {token}"}
 
 
 class _Ending(Exception):

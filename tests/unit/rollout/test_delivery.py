@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from support import Bench
 
 from atropos_cli.domain.delivery import Delivery
-from atropos_cli.errors import AtroposError, DataError, ServerUnavailable
-from atropos_cli.rollout.delivery import JOURNAL, Journal
+from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
+from atropos_cli.rollout.delivery import JOURNAL, TOKEN_VARIABLE, Journal
 from atropos_cli.sdk import Message, TokenSpan
 from atropos_cli.sdk.backends import Completion, GenerateRequest, Generation
 
@@ -154,3 +154,21 @@ def test_an_error_that_nobody_foresaw_ends_the_run(bench: Bench, monkeypatch: py
     monkeypatch.setattr(Journal, "add", full)
     with answering({}) as url, pytest.raises(AtroposError, match=r"groups cannot be sent to .*No space left"):
         push(bench, url)
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "sécret"])
+def test_a_token_that_no_header_can_carry(bench: Bench, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    with answering({}) as url, pytest.raises(ConfigError, match=f"{TOKEN_VARIABLE} holds a line break") as caught:
+        push(bench, url)
+    assert "cret" not in str(caught.value)
+
+
+def test_a_server_that_wants_a_token_or_another_one(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering({"/register-env": 401}) as url:
+        monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+        with pytest.raises(ConfigError, match="asks for a token"):
+            push(bench, url)
+        monkeypatch.setenv(TOKEN_VARIABLE, "another")
+        with pytest.raises(ConfigError, match=f"refuses the token in {TOKEN_VARIABLE}"):
+            push(Bench(bench.folder / "second"), url)
