@@ -205,6 +205,8 @@ class Sender(threading.Thread):
         before, self.held = self.held, waiting >= self._most or self._put - self._taken >= _MOST_PENDING
         if before and not self.held:
             self._wake()
+        if waiting >= self._most > 0:
+            self._say("enough", f"enough groups wait at {self._url}: no more start until the trainer takes some")
 
     def _deliver(self, client: httpx.Client, group: ScoredGroup) -> None:
         body = scored_data(group, temperature=self._plan.sampling.temperature)
@@ -264,9 +266,9 @@ class Sender(threading.Thread):
 
     def _whole(self, path: str, answer: dict[str, Any], name: str) -> int:
         found = answer.get(name)
-        if not isinstance(found, int):
+        if not isinstance(found, int | float):
             raise self._strange(path, answer)
-        return found
+        return int(found)
 
     def _strange(self, path: str, found: object) -> AtroposError:
         text = found if isinstance(found, str) else json.dumps(found)

@@ -101,6 +101,7 @@ def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
             time.sleep(0.1)
         time.sleep(3)
         assert 4 <= len(stored(run)) <= 4 + 1 + 8  # one batch of 4 groups, and the groups that were open
+        assert "no more start until the trainer takes some" in run.with_suffix(".stderr").read_text()
         assert len(received(client, 60)) == 60
     assert ends(process, run) == 0
 
