@@ -29,6 +29,7 @@ T = TypeVar("T")
 _LOOK = 0.1
 _LOOK_S = 0.5
 _TICK = 0.25
+_SLICE = 0.05  # seconds of processor time: on a busy machine many times as long by the clock
 _AGAIN = 0.5  # seconds until a call that swallowed its end is broken off again
 STUCK_S = 10.0
 """Seconds after its time in which a call that no signal reaches may still end."""
@@ -70,7 +71,7 @@ class _Job:
             if signal.getsignal(signal.SIGPROF) is not _on_tick:
                 signal.signal(signal.SIGPROF, _on_tick)
             # The loop's own ticks need the interpreter, which a regular expression does not let go of.
-            signal.setitimer(signal.ITIMER_PROF, _TICK, _TICK)
+            signal.setitimer(signal.ITIMER_PROF, _SLICE, _SLICE)
         try:
             for number, call in enumerate(self._calls, 1):
                 if self.cancelled:

@@ -81,7 +81,8 @@ def _nothing_left(engines: Path) -> Iterator[None]:
     """Stop what a failed test left behind."""
     yield
     for path in (engines / "state").glob("atropos/servers/*/server.json"):
-        atropos("launch-vllm", "--stop", "--name", path.parent.name)
+        if record(engines, path.parent.name)["state"] not in ("failed", "stopped"):
+            atropos("launch-vllm", "--stop", "--name", path.parent.name)
 
 
 def until(check: Callable[[], Any], seconds: float = 20) -> Any:

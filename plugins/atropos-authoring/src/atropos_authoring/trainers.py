@@ -7,6 +7,7 @@ of its own.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -37,6 +38,12 @@ class TrainerContract:
         """The folder of a tiny random model."""
         return str(tiny_model(tmp_path / "model"))
 
+    @pytest.fixture(scope="class")
+    def trained(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+        """The state and the folder of one training of all steps, for the tests that only look at its end."""
+        folder = tmp_path_factory.mktemp("trained")
+        return self._train(str(tiny_model(folder / "model")), folder / "run", self.steps), folder / "run"
+
     def test_the_class_is_complete(self) -> None:
         cls = load_registry().find("trainer", self.target).load()
         check_component("trainer", cls.name, cls, origin="the tests")
@@ -57,19 +64,18 @@ class TrainerContract:
         assert time.process_time() - began < 5
         assert shown["derived"] == json.loads(json.dumps(found))
 
-    def test_it_learns(self, model: str, tmp_path: Path) -> None:
+    def test_it_learns(self, trained: tuple[dict[str, Any], Path]) -> None:
         """The reward of the last steps is higher than that of the first ones: digits instead of any bytes."""
-        result = self._train(model, tmp_path / "run", self.steps)
+        result, run = trained
         assert result["step"] == self.steps
-        means = _reward_means(tmp_path / "run", self.steps)
+        means = _reward_means(run, self.steps)
         third = max(1, len(means) // 3)
         assert sum(means[-third:]) / third > sum(means[:third]) / third + 0.05, means
 
-    def test_the_weights_can_be_loaded(self, model: str, tmp_path: Path) -> None:
+    def test_the_weights_can_be_loaded(self, trained: tuple[dict[str, Any], Path]) -> None:
         from transformers import AutoModelForCausalLM
 
-        self._train(model, tmp_path / "run", 2)
-        AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+        AutoModelForCausalLM.from_pretrained(trained[1] / "model")
 
     def test_sigterm_leaves_a_state_to_go_on_from(self, model: str, tmp_path: Path) -> None:
         """The signal comes while the third of six steps rolls; the same numbers come out as without a break."""
@@ -109,8 +115,10 @@ class TrainerContract:
 
 
 def _atropos(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with one thread for torch: more wait for each other on a busy machine, and the model is tiny."""
     command = [sys.executable, "-m", "atropos_cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (no shell, our own words)
+    env = {"OMP_NUM_THREADS": "1", **os.environ}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)  # noqa: S603 (no shell, our own words)
 
 
 def tiny_model(folder: Path) -> Path:

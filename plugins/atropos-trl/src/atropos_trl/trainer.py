@@ -60,6 +60,9 @@ class TrlTrainer(Trainer):
         self.check(plan)
         wait_passively()
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        # accelerate sets this one and removes it while another thread samples: a variable that is added or removed
+        # then can crash that thread in getenv(); one that is there already only changes its value.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         start = checkpoints.resumable(context.folder, _STATE) if context.resume else None
         job = self._prepare(plan, context)
         job.hooks.begun = 0 if start is None else start[0]
