@@ -34,6 +34,11 @@ _LOOK_EVERY = 0.5
 _MOST_PENDING = 64
 _PATIENCE = 5.0
 _TIMEOUT = 60.0
+_NOT_SENT = {
+    "incomplete": "has a failed rollout or an empty one",
+    "split": "has rollouts of several token sequences, which the server cannot take",
+    "refused": "is refused",
+}
 _ANSWERS = ("received", "buffered", "refused")
 _REFUSALS = (413, 422)
 """Too large, and not acceptable: no repetition mends that, and other groups may fit."""
@@ -211,7 +216,8 @@ class Sender(threading.Thread):
     def _deliver(self, client: httpx.Client, group: ScoredGroup) -> None:
         body = scored_data(group, temperature=self._plan.sampling.temperature)
         if body is None or len(body["tokens"]) != self._plan.group_size:
-            self._done(group, "incomplete")
+            split = body is not None and len(body["tokens"]) > len(group.rollouts)
+            self._done(group, "split" if split else "incomplete")
             return
         headers = {"Idempotency-Key": f"{self._journal.key}/{group.group_id}"}
         if self._step is not None:
@@ -224,8 +230,8 @@ class Sender(threading.Thread):
     def _done(self, group: ScoredGroup, answer: str) -> None:
         self._journal.add(group.group_id, answer)
         self._counts[answer] = self._counts.get(answer, 0) + 1
-        if answer in ("incomplete", "refused"):
-            self._say(answer, f"group {group.group_id} is {answer}: it is stored, but not trained on")
+        if answer in _NOT_SENT:
+            self._say(answer, f"group {group.group_id} {_NOT_SENT[answer]}: it is stored, but not trained on")
 
     def _ask(
         self, client: httpx.Client, method: str, path: str, body: Any = None, *, headers: Any = None, last: bool = False

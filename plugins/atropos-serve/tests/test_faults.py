@@ -140,6 +140,17 @@ def test_an_environment_whose_minimum_is_missing_is_not_stopped_by_the_groups_of
     assert tags(exchange.next_batch()) == [1, 2]
 
 
+def test_groups_that_wait_for_a_trainer_count_for_environments_that_run_on(tmp_path: Path) -> None:
+    exchange = started(tmp_path, 8)
+    exchange.reset()
+    exchange.add([group(8, tag, 0) for tag in range(5)])
+    assert status_env(exchange, 0)["queue_size"] == 5
+    exchange.register(registration())
+    assert status_env(exchange, 0)["queue_size"] == 5
+    assert tags(exchange.next_batch()) == [0, 1]
+    assert status_env(exchange, 0)["queue_size"] == 3
+
+
 # -- compressed bodies
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support import Bench
+from support import Bench, CountingEnvironment
 
 from atropos_cli.domain.delivery import Delivery
 from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
@@ -172,3 +172,17 @@ def test_a_server_that_wants_a_token_or_another_one(bench: Bench, monkeypatch: p
         monkeypatch.setenv(TOKEN_VARIABLE, "another")
         with pytest.raises(ConfigError, match=f"refuses the token in {TOKEN_VARIABLE}"):
             push(Bench(bench.folder / "second"), url)
+
+
+def test_rollouts_of_several_sequences_are_not_sent(bench: Bench) -> None:
+    def restarted(request: GenerateRequest) -> Generation:
+        span = TokenSpan(ids=(1, 2), mask=True, restart=len(request.messages) > 1)
+        message = Message(role="assistant", content="1", tokens=span)
+        return Generation(completions=(Completion(message=message, finish_reason="stop"),) * request.n, prompt_tokens=3)
+
+    bench.use(CountingEnvironment)
+    bench.answer(restarted)
+    with answering({}) as url:
+        bench.run(bench.plan(limit=2, delivery=Delivery(to=url)))
+    assert answers(bench) == ["split", "split"]
+    assert (bench.folder / "log.jsonl").read_text().count("several token sequences") == 1

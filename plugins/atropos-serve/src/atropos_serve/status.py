@@ -68,7 +68,9 @@ def status_env(exchange: Exchange, env_id: int) -> dict[str, Any]:
     group_size = 1 if env is None else env.group_size
     own = queue.sequences_of(env_id) + queue.buffered(env_id)
     least = {} if registered is None else exchange.envs.minimums(registered.batch_size)
-    if registered is not None and queue.blocked(registered.batch_size):
+    if registered is None:  # as after a reset: running environments must not fill the disk meanwhile
+        counted = len(exchange.waiting) * group_size
+    elif queue.blocked(registered.batch_size):
         counted = 0
     elif queue.sequences_of(env_id) < least.get(env_id, 0):
         counted = own
