@@ -53,6 +53,51 @@ def test_another_batch_size_that_fails_half_way_changes_nothing(
     assert exchange.next_batch() is not None or status(exchange)["queued_sequences"] == 16
 
 
+@pytest.mark.parametrize("segment", [10_000, 100])
+def test_a_request_that_does_not_fit_on_the_disk_leaves_no_bytes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: int
+) -> None:
+    monkeypatch.setattr("atropos_serve.store.SEGMENT_SIZE", segment)
+    exchange = started(tmp_path, 8)
+    exchange.add([group(8, 1)])
+    room, write = 1, os.pwrite
+
+    def filling(file: int, data: bytes, place: int) -> int:
+        nonlocal room
+        if room < 0:
+            raise OSError(28, "No space left on device")
+        room -= 1
+        return write(file, data if room >= 0 else data[:50], place)
+
+    before = sum(path.stat().st_size for path in tmp_path.glob("groups-*.log"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", filling)
+        with pytest.raises(OSError, match="No space"):
+            exchange.add([group(8, 2), group(8, 3)])
+    assert room == -1
+    assert sum(path.stat().st_size for path in tmp_path.glob("groups-*.log")) == before
+    exchange.add([group(8, 4)])
+    assert tags(exchange.next_batch()) == [1, 4]
+
+
+def test_a_disk_that_is_nearly_full_takes_no_groups_and_gives_them_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("atropos_serve.store._LOOK_EVERY", 1000)
+    exchange = started(tmp_path, 8)
+    exchange.add([group(8, 1), group(8, 2)])
+    found = os.statvfs(tmp_path)
+    little = os.statvfs_result((*found[:4], 20 * 2**20 // found.f_frsize, *found[5:]))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda path: little)
+        with pytest.raises(OSError, match="less than 32 MB are free"):
+            exchange.add([group(8, 3)])
+        assert sum(path.stat().st_size for path in tmp_path.glob("groups-*.log"))
+        assert tags(exchange.next_batch()) == [1, 2]
+        assert not sum(path.stat().st_size for path in tmp_path.glob("groups-*.log"))
+    assert exchange.add([group(8, 4)]) == [True]
+
+
 def test_a_file_that_cannot_be_deleted_does_not_cost_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("atropos_serve.store.SEGMENT_SIZE", 1000)
     exchange = started(tmp_path, 8, batch_size=8)

@@ -7,6 +7,7 @@ nothing that was acknowledged. Without `sync` a power failure may tear the newes
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, expires REAL NOT NUL
 CREATE TABLE IF NOT EXISTS seen (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
 _KEYS_KEPT = 1_000_000
+_LEAST_FREE = 32 * 2**20
+_LOOK_EVERY = 4 * 2**20
 
 
 _CHUNK = 500
@@ -94,7 +97,7 @@ class Store:
         self._next = self._scalar("SELECT max(id) FROM (SELECT id FROM groups UNION ALL SELECT id FROM seen)") or 0
         self._next = max(self._next, int(self.facts().get("last_group", 0)))
         self._segment = self._file = -1
-        self._place = 0
+        self._place = self._room = 0
         self._open_files: dict[int, int] = {}
         self._drop_unused()
         self._new_segment()
@@ -120,6 +123,7 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """All or nothing on disk; the caller undoes its changes in memory after an error."""
         self._db.execute("BEGIN IMMEDIATE")
+        segment, place = self._segment, self._place
         try:
             yield
             if self._sync:
@@ -128,8 +132,29 @@ class Store:
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            self._cut(segment, place)
             self._live = self._counted()
+            self._drop_unused()
             raise
+
+    def _cut(self, segment: int, place: int) -> None:
+        """Drop what a failed transaction wrote: a full disk needs the room."""
+        self._place = place if self._segment == segment else 0
+        for file, size in ((self._open_files.get(segment), place), (self._file, self._place)):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file, size)
+
+    def _check_room(self, length: int) -> None:
+        """Raises OSError while the disk is nearly full: without room the index could not give groups away either."""
+        self._room -= length
+        if self._room < 0:
+            found = os.statvfs(self._folder)
+            self._room = min(_LOOK_EVERY, found.f_bavail * found.f_frsize - _LEAST_FREE) - length
+            if self._room < 0:
+                if self._place:  # its room is free again when the groups in it have left, not when it is full
+                    self._new_segment()
+                raise OSError(errno.ENOSPC, f"less than {_LEAST_FREE >> 20} MB are free")
 
     def known(self, key: str) -> bool:
         """Has a request with this key been stored?"""
@@ -144,6 +169,7 @@ class Store:
         """Append a group; its id. Inside a transaction. queued: it is a unit by itself."""
         if self._place >= SEGMENT_SIZE:
             self._new_segment()
+        self._check_room(len(body))
         written = 0
         while written < len(body):
             written += os.pwrite(self._file, body[written:] if written else body, self._place + written)
