@@ -98,6 +98,23 @@ def test_a_disk_that_is_nearly_full_takes_no_groups_and_gives_them_away(
     assert exchange.add([group(8, 4)]) == [True]
 
 
+def test_a_disk_that_does_not_say_how_full_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atropos_serve.store._LOOK_EVERY", 100)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((4096, 4096, *[0] * 8, 255)))
+    exchange = started(tmp_path, 8)
+    exchange.add([group(8, 1), group(8, 2)])
+    assert tags(exchange.next_batch()) == [1, 2]
+
+
+def test_groups_larger_than_what_is_written_between_two_looks_at_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("atropos_serve.store._LOOK_EVERY", 100)
+    exchange = started(tmp_path, 8)
+    exchange.add([group(8, 1), group(8, 2)])
+    assert tags(exchange.next_batch()) == [1, 2]
+
+
 def test_a_file_that_cannot_be_deleted_does_not_cost_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("atropos_serve.store.SEGMENT_SIZE", 1000)
     exchange = started(tmp_path, 8, batch_size=8)

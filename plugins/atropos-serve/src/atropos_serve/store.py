@@ -150,7 +150,10 @@ class Store:
         self._room -= length
         if self._room < 0:
             found = os.statvfs(self._folder)
-            self._room = min(_LOOK_EVERY, found.f_bavail * found.f_frsize - _LEAST_FREE) - length
+            left = _LOOK_EVERY
+            if found.f_blocks:  # some network disks do not say
+                left = found.f_bavail * found.f_frsize - _LEAST_FREE - length
+            self._room = min(_LOOK_EVERY, left)
             if self._room < 0:
                 if self._place:  # its room is free again when the groups in it have left, not when it is full
                     self._new_segment()
