@@ -83,7 +83,7 @@ def test_a_request_that_does_not_fit_on_the_disk_leaves_no_bytes_there(
 def test_a_disk_that_is_nearly_full_takes_no_groups_and_gives_them_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atropos_serve.store._LOOK_EVERY", 1000)
+    monkeypatch.setattr("atropos_serve.store._LOOK_EVERY", 500)
     exchange = started(tmp_path, 8)
     exchange.add([group(8, 1), group(8, 2)])
     found = os.statvfs(tmp_path)
