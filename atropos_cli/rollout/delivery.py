@@ -254,7 +254,7 @@ class Sender(threading.Thread):
                     return {"status": "refused"}
                 if answer.status_code < 500:
                     raise self._no(path, answer)
-                problem = f"{self._url} answers {answer.status_code}"
+                problem = f"{self._url} answers {answer.status_code}: {answer.text[:200]}"
             if last:
                 return {}
             self._say("unreachable", f"{problem}; groups are kept until it does")

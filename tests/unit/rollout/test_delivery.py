@@ -87,6 +87,7 @@ def answering(changes: dict[str, Any]) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             answer = {**ANSWERS, **changes}[self.path]
+            answer = next(answer) if isinstance(answer, Iterator) else answer
             body = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(answer if isinstance(answer, int) else 200)
             self.send_header("Content-Length", str(len(body)))
@@ -145,6 +146,13 @@ def test_a_group_that_is_too_large_for_the_server_does_not_end_the_run(bench: Be
     with answering({"/scored_data": 413}) as url:
         push(bench, url)
     assert answers(bench) == ["refused", "refused"]
+
+
+def test_a_server_that_is_full_is_asked_again_and_its_reason_is_shown(bench: Bench) -> None:
+    with answering({"/scored_data": iter([503, 503, *[{"status": "received"}] * 2])}) as url:
+        push(bench, url)
+    assert answers(bench) == ["received", "received"]
+    assert (bench.folder / "log.jsonl").read_text().count("answers 503: 503; groups are kept until it does") == 1
 
 
 def test_an_error_that_nobody_foresaw_ends_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
