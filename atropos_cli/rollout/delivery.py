@@ -45,7 +45,10 @@ _REFUSALS = (413, 422)
 
 
 class Journal:
-    """The groups that have been acknowledged, one a line, and the key of this run."""
+    """The groups that have been acknowledged, one a line, and the key of this run.
+
+    Refused groups are offered again by the next session: the server may have other limits by then.
+    """
 
     def __init__(self, folder: Path) -> None:
         path = folder / JOURNAL
@@ -55,7 +58,7 @@ class Journal:
             os.truncate(path, sum(map(len, lines)))
         try:
             rows = [json.loads(line) for line in lines]
-            self.done = {row["group"] for row in rows[1:]}
+            self.done = {row["group"] for row in rows[1:] if row["answer"] != "refused"}
             self.key: str = rows[0]["key"] if rows else secrets.token_hex(8)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error!r}", hint="remove it to send all groups again") from error

@@ -146,6 +146,9 @@ def test_a_group_that_is_too_large_for_the_server_does_not_end_the_run(bench: Be
     with answering({"/scored_data": 413}) as url:
         push(bench, url)
     assert answers(bench) == ["refused", "refused"]
+    with answering({}) as url:
+        bench.run(bench.plan(limit=2, delivery=Delivery(to=url)), resume=True)
+    assert answers(bench) == ["refused", "refused", "received", "received"]
 
 
 def test_a_server_that_is_full_is_asked_again_and_its_reason_is_shown(bench: Bench) -> None:

@@ -46,7 +46,7 @@ _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 log = logging.getLogger("atropos_serve")
 
-_NUMBERS = r"^(\d{1,15}(\s*,\s*\d{1,15})*)?$"
+_NUMBERS = r"^(\d{1,15}( *, *\d{1,15})*)?$"
 """With blanks, since programs that join headers add them; none for a trainer that has nothing to acknowledge."""
 
 Lease = Annotated[float | None, Header(alias="X-Atropos-Lease", gt=0, le=_LONGEST_LEASE, allow_inf_nan=False)]
