@@ -10,7 +10,7 @@ COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
     | {"prompt-gen", "push", "view", "reevaluate", "journal", "job", "slurm", "tmux", "pipeline", "new", "prefetch"}
     | {"env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
-    | {"plugins-check", "doctor", "launch"}
+    | {"plugins-check", "doctor", "launch", "serve"}
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"
@@ -20,8 +20,10 @@ _TOGETHER = frozenset({"launch-sglang", "launch-vllm"})
 
 def is_section(name: str) -> bool:
     """Does a command have this section, one of ours or of an installed plugin?"""
-    if name in COMMANDS or name in SHARED:
-        return True
+    return name in COMMANDS or name in SHARED or _of_a_plugin(name)
+
+
+def _of_a_plugin(name: str) -> bool:
     points = {point.name.replace(".", "-") for point in metadata.entry_points(group=_GROUP)} - _TOGETHER
     return any(name == point or name.startswith(f"{point}-") for point in points)
 
@@ -32,4 +34,9 @@ def variable_prefix(section: str) -> str:
 
 
 PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward", "role"}))
-"""Beginnings of the variables, after ATROPOS_, that belong to a section of a command."""
+
+
+def is_variable(name: str) -> bool:
+    """Does a variable, after ATROPOS_, belong to a section of a command, one of ours or of an installed plugin?"""
+    section, separator, _ = name.partition("__")
+    return name.startswith(PREFIXES) or (separator != "" and _of_a_plugin(section.replace("_", "-").lower()))

@@ -24,7 +24,7 @@ from atropos_cli.config.places import explicit_file as explicit_file
 from atropos_cli.config.places import user_file as user_file
 from atropos_cli.config.problems import Origin, OriginKind, Problem, suggest
 from atropos_cli.config.program import KEYS as PROGRAM_KEYS
-from atropos_cli.config.sections import COMMANDS, PREFIXES, is_section
+from atropos_cli.config.sections import COMMANDS, is_section, is_variable
 from atropos_cli.errors import ConfigError
 
 _PROGRAM = frozenset({"OFFLINE", "CACHE_DIR", "DOTENV", "LOG_LEVEL"})
@@ -229,7 +229,7 @@ def read_environment(environ: Mapping[str, str], buckets: Sequence[Bucket], into
         inner = next((b for b in buckets if b.prefix and name.startswith(b.prefix)), None)
         if inner is not None:
             _prefixed(inner, name, value, origin, into)
-        elif name.startswith(PREFIXES):
+        elif is_variable(name):
             continue
         elif name in flat:
             bucket, path = flat[name]

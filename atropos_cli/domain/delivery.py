@@ -32,7 +32,11 @@ class Delivery(Frozen):
         if url is None:
             return None
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is none
+            usable = False
+        if not usable or parts.query or parts.fragment:
             raise ValueError("expected http://HOST:PORT")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a plan holds no passwords: give the server's token by ATROPOS_SERVE__TOKEN")

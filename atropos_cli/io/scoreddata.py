@@ -17,11 +17,18 @@ _MASKED_LOGPROB = 1.0
 
 
 def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict[str, Any] | None:
-    """The group, or None when a rollout of it failed. Raises DataError for rollouts without tokens."""
+    """The group, or None when a rollout of it failed or has nothing to train on (an empty reply).
+
+    Raises DataError for rollouts without tokens.
+    """
     found = [(rollout, sequence) for rollout in group.rollouts for sequence in token_sequences(rollout)]
     if any(rollout.reward is None for rollout in group.rollouts):
         return None
-    if len({id(rollout) for rollout, _ in found}) < len(group.rollouts):
+    trained = {id(rollout) for rollout, _ in found}
+    empty = [rollout for rollout in group.rollouts if id(rollout) not in trained]
+    if any(message.tokens is not None for rollout in empty for message in rollout.messages):
+        return None
+    if empty:
         raise DataError(
             f"group {group.group_id} has rollouts without token ids: a trajectory server needs them",
             hint="use a backend that returns tokens (--backend local, vLLM, SGLang); --logprobs require insists",

@@ -7,6 +7,7 @@ group whose answer was lost may arrive twice.) A thread sends; the run's loop on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -33,10 +34,21 @@ _LOOK_EVERY = 0.5
 _MOST_PENDING = 64
 _PATIENCE = 5.0
 _TIMEOUT = 60.0
+_NOT_SENT = {
+    "incomplete": "has a failed rollout or an empty one",
+    "split": "has rollouts of several token sequences, which the server cannot take",
+    "refused": "is refused",
+}
+_ANSWERS = ("received", "buffered", "refused")
+_REFUSALS = (413, 422)
+"""Too large, and not acceptable: no repetition mends that, and other groups may fit."""
 
 
 class Journal:
-    """The groups that have been acknowledged, one a line, and the key of this run."""
+    """The groups that have been acknowledged, one a line, and the key of this run.
+
+    Refused groups are offered again by the next session: the server may have other limits by then.
+    """
 
     def __init__(self, folder: Path) -> None:
         path = folder / JOURNAL
@@ -46,7 +58,7 @@ class Journal:
             os.truncate(path, sum(map(len, lines)))
         try:
             rows = [json.loads(line) for line in lines]
-            self.done = {row["group"] for row in rows[1:]}
+            self.done = {row["group"] for row in rows[1:] if row["answer"] != "refused"}
             self.key: str = rows[0]["key"] if rows else secrets.token_hex(8)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error!r}", hint="remove it to send all groups again") from error
@@ -97,9 +109,7 @@ class Sender(threading.Thread):
         self.start()
 
     def put(self, groups: tuple[ScoredGroup, ...]) -> None:
-        """Stored groups. Raises the error that ended the sending."""
-        if self.error is not None:
-            raise self.error
+        """Stored groups."""
         self._put += len(groups)
         for group in groups:
             self._live.put(group)
@@ -119,11 +129,8 @@ class Sender(threading.Thread):
     def run(self) -> None:
         import httpx
 
-        headers = {}
-        if token := os.environ.get(TOKEN_VARIABLE):
-            learn(token)
-            headers["Authorization"] = f"Bearer {token}"
         try:
+            headers = _access()
             verify = tls_context() if self._url.startswith("https:") else True
             proxy = proxy_for(self._url)
             with httpx.Client(
@@ -133,11 +140,17 @@ class Sender(threading.Thread):
                 for group in self._groups(client):
                     self._deliver(client, group)
                 if self._env_id is not None:
-                    self._ask(client, "POST", "/disconnect-env", {"env_id": self._env_id}, last=True)
+                    with contextlib.suppress(AtroposError):  # all is sent; the server forgets silent ones by itself
+                        self._ask(client, "POST", "/disconnect-env", {"env_id": self._env_id}, last=True)
         except AtroposError as error:
             self.error = error
         except _Ending:
             pass
+        except Exception as error:  # noqa: BLE001 - a run whose groups are not sent must not look finished
+            self.error = AtroposError(
+                f"groups cannot be sent to {self._url}: {type(error).__name__}: {error}",
+                hint="the groups are stored; --resume sends the rest",
+            )
         finally:
             self.held = False
             self._journal.close()
@@ -178,8 +191,8 @@ class Sender(threading.Thread):
                 break
             self._say("waiting", f"{self._url} waits for a trainer to register")
             self._pause(1.0)
-        self._env_id = int(answer["env_id"])
-        self._batch_size = int(self._ask(client, "GET", "/info").get("batch_size", 1))
+        self._env_id = self._whole("/register-env", answer, "env_id")
+        self._batch_size = self._whole("/info", self._ask(client, "GET", "/info"), "batch_size")
         self._say("delivery", f"groups go to {self._url} as {answer.get('wandb_name')}", again=True)
         self._look(client)
 
@@ -190,8 +203,8 @@ class Sender(threading.Thread):
         self._looked = time.monotonic()
         status = self._ask(client, "GET", "/status-env", {"env_id": self._env_id})
         self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
-        self._before = int(status.get("queue_size", 0)) - self._taken
-        self._step = int(status.get("current_step", 0))
+        self._before = self._whole("/status-env", status, "queue_size") - self._taken
+        self._step = self._whole("/status-env", status, "current_step")
         self._decide()
 
     def _decide(self) -> None:
@@ -200,23 +213,28 @@ class Sender(threading.Thread):
         before, self.held = self.held, waiting >= self._most or self._put - self._taken >= _MOST_PENDING
         if before and not self.held:
             self._wake()
+        if waiting >= self._most > 0:
+            self._say("enough", f"enough groups wait at {self._url}: no more start until the trainer takes some")
 
     def _deliver(self, client: httpx.Client, group: ScoredGroup) -> None:
         body = scored_data(group, temperature=self._plan.sampling.temperature)
         if body is None or len(body["tokens"]) != self._plan.group_size:
-            self._done(group, "incomplete")
+            split = body is not None and len(body["tokens"]) > len(group.rollouts)
+            self._done(group, "split" if split else "incomplete")
             return
         headers = {"Idempotency-Key": f"{self._journal.key}/{group.group_id}"}
         if self._step is not None:
             headers["X-Atropos-Step"] = str(self._step)
         answer = self._ask(client, "POST", "/scored_data", {**body, "env_id": self._env_id}, headers=headers)
-        self._done(group, str(answer.get("status", "received")))
+        if (status := answer.get("status")) not in _ANSWERS:
+            raise self._strange("/scored_data", answer)
+        self._done(group, status)
 
     def _done(self, group: ScoredGroup, answer: str) -> None:
         self._journal.add(group.group_id, answer)
         self._counts[answer] = self._counts.get(answer, 0) + 1
-        if answer in ("incomplete", "refused"):
-            self._say(answer, f"group {group.group_id} is {answer}: it is stored, but not trained on")
+        if answer in _NOT_SENT:
+            self._say(answer, f"group {group.group_id} {_NOT_SENT[answer]}: it is stored, but not trained on")
 
     def _ask(
         self, client: httpx.Client, method: str, path: str, body: Any = None, *, headers: Any = None, last: bool = False
@@ -233,21 +251,47 @@ class Sender(threading.Thread):
             else:
                 if answer.status_code < 300:
                     self._said.discard("unreachable")
-                    found = answer.json()
-                    return found if isinstance(found, dict) else {}
-                if answer.status_code == 422 and path == "/scored_data":
+                    return self._read(path, answer)
+                if answer.status_code in _REFUSALS and path == "/scored_data":
                     self._say("refused-why", f"{self._url} refuses a group: {answer.text[:300]}")
                     return {"status": "refused"}
                 if answer.status_code < 500:
                     raise self._no(path, answer)
-                problem = f"{self._url} answers {answer.status_code}"
+                problem = f"{self._url} answers {answer.status_code}: {answer.text[:200]}"
             if last:
                 return {}
             self._say("unreachable", f"{problem}; groups are kept until it does")
             self._pause(delay)
             delay = min(5.0, delay * 2)
 
+    def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
+        try:
+            found = answer.json()
+        except ValueError:
+            found = answer.text
+        if not isinstance(found, dict):
+            raise self._strange(path, found)
+        return found
+
+    def _whole(self, path: str, answer: dict[str, Any], name: str) -> int:
+        found = answer.get(name)
+        if not isinstance(found, int | float):
+            raise self._strange(path, answer)
+        return int(found)
+
+    def _strange(self, path: str, found: object) -> AtroposError:
+        text = found if isinstance(found, str) else json.dumps(found)
+        return ServerUnavailable(
+            f"{self._url}{path} does not answer like a trajectory server: {text[:300]!r}",
+            hint="--to takes the URL of atropos serve or of run-api",
+            address=self._url,
+        )
+
     def _no(self, path: str, answer: httpx.Response) -> AtroposError:
+        if answer.status_code == 401 and os.environ.get(TOKEN_VARIABLE):
+            return ConfigError(
+                f"{self._url} refuses the token in {TOKEN_VARIABLE}", hint="set it to the token of the server"
+            )
         if answer.status_code == 401:
             return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
         text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
@@ -264,6 +308,18 @@ class Sender(threading.Thread):
         if again or kind not in self._said:
             self._said.add(kind)
             self._on_event(kind, text)
+
+
+def _access() -> dict[str, str]:
+    """The header with the token, if there is one. Raises ConfigError."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        return {}
+    learn(token)
+    if not token.isascii() or not token.isprintable() or token != token.strip():
+        text = f"{TOKEN_VARIABLE} holds a line break, a blank at an end or a letter beyond ASCII"
+        raise ConfigError(text, hint="a token is made of ASCII letters and digits")
+    return {"Authorization": f"Bearer {token}"}
 
 
 class _Ending(Exception):

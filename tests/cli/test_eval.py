@@ -80,6 +80,14 @@ def test_accuracy_interval_and_the_held_out_split(cli: Any, sums: Path) -> None:
     assert "| test-1 | 0/1 |" in report
 
 
+def test_a_trajectory_server_in_the_settings_is_for_gen(cli: Any, sums: Path) -> None:
+    Path("atropos.toml").write_text('[delivery]\nto = "http://127.0.0.1:9"\n')
+    assert evaluate(cli, sums, "half")["tasks"] == 40
+    result = cli("eval", f"{sums}/sums.py:Sums", "--backend", "scripted", "--to", "http://127.0.0.1:9")
+    assert result.code == 2
+    assert "--to is for gen" in result.stderr
+
+
 def test_samples_are_not_greedy_and_k_beyond_them_is_left_out(cli: Any, sums: Path) -> None:
     found = evaluate(cli, sums, "half", "--samples", "4", "--k", "1", "--k", "4", "--k", "10")
     assert found["sampling"]["temperature"] == 1.0

@@ -123,12 +123,16 @@ def test_backend_flags(cli: Any, sums: str) -> None:
         (("--top-p", "3"), ["error: --top-p: expected at most 1, got 3"]),
         (
             ("--advantage", "grp"),
-            ["error: --advantage: expected one of 'grpo', 'dr_grpo', 'rloo' or 'none', got 'grp'"],
+            ["error: --advantage: expected one of 'grpo', 'dr_grpo', 'rloo', 'role_mean', 'rae' or 'none', got 'grp'"],
         ),
         (("--count",), ["error: option '--count' requires an argument"]),
         (("stray",), ["error: got unexpected extra argument(s) (stray)"]),
         (("--resume",), ["error: --resume needs the run folder to go on with"]),
         (("-o", "-", "--json"), ["error: --json and -o - would both write to stdout"]),
+        (
+            ("-o", "-", "--to", "http://h:1"),
+            ["error: groups for http://h:1 are kept in a run folder, and -o - has none"],
+        ),
         (("-o", "r", "--resume", "--overwrite"), ["error: --resume and --overwrite exclude each other"]),
         (("--split", "validation"), ["error: environment 'sums' has no split 'validation'"]),
     ],

@@ -14,6 +14,7 @@ from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
+from atropos_cli.domain.delivery import Delivery
 from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.jobs.order import PlannedRun, makes_plan
 
@@ -97,9 +98,10 @@ def _plan(chosen: ConfiguredEnvironment, model: str | None, samples: int) -> Pla
     from atropos_cli.rollout.planner import build_plan
 
     settings = chosen.settings
-    if settings.delivery.to is not None:
+    if chosen.resolved.origin("settings", ("delivery", "to")).kind == "flag":
         raise UsageError("--to is for gen: an evaluation is not trained on", hint="atropos gen pushes groups")
-    changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none"}
+    # A file or a variable may say it for gen.
+    changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none", "delivery": Delivery()}
     if "temperature" not in settings.sampling.model_fields_set and samples == 1:
         changes["sampling"] = settings.sampling.model_copy(update={"temperature": 0.0})
     if "logprobs" not in settings.model_fields_set:

@@ -60,6 +60,8 @@ def gen(
         raise UsageError("--resume needs the run folder to go on with", hint="add --output runs/NAME")
     if to_stdout and as_json and not options.dry_run:
         raise UsageError("--json and -o - would both write to stdout", hint="drop --json, or give a run folder")
+    if to_stdout and (url := chosen.settings.delivery.to) is not None:
+        raise UsageError(f"groups for {url} are kept in a run folder, and -o - has none", hint="drop -o -, or --to")
     plan = build_plan(chosen.settings, chosen.given_name, chosen.options, chosen.session.registry)
     if chosen.session.take is not None:
         own_drain = chosen.resolved.origin("settings", ("execution", "drain")) != DEFAULT

@@ -176,6 +176,19 @@ def test_nan_weights(api: httpx.Client) -> None:
     assert answer.status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/register", "wandb_project"), ("/register", "checkpoint_dir"), ("/register-env", "desired_name")],
+)
+def test_half_of_a_surrogate_pair_is_not_a_name(api: httpx.Client, path: str, name: str) -> None:
+    started(api)
+    body = json.dumps({**(REGISTRATION if path == "/register" else ENV), name: "a\ud800"})
+    answer = api.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body", name]
+    assert [api.get(one).status_code for one in ("/live/data", "/metrics", "/wandb_info")] == [200, 200, 200]
+
+
 def test_an_environment_without_a_name(api: httpx.Client) -> None:
     started(api)
     assert api.post("/register-env", json={**ENV, "desired_name": None}).json()["wandb_name"].startswith("env_")
@@ -223,6 +236,9 @@ def test_leases(api: httpx.Client) -> None:
         assert api.post(f"/batch/{second['batch_id']}/ack").json() == {"status": "success"}
     assert api.post(f"/batch/{second['batch_id'] + 1}/ack").status_code == 404
     assert api.get("/status").json()["leased_batches"] == 0
+    for none_or_several in ("", "7", "7,8", "7, 8"):
+        assert api.get("/batch", headers={"X-Atropos-Ack": none_or_several}).json() == {"batch": None}
+    assert api.get("/batch", headers={"X-Atropos-Ack": "7;8"}).status_code == 422
     for bad in ("0", "-1", "nan", "x", "1e99"):
         assert api.get("/batch", headers={"X-Atropos-Lease": bad}).status_code == 422
 
@@ -269,6 +285,10 @@ def test_other_web_sites_and_other_names_are_refused(api: httpx.Client) -> None:
     assert api.get("/reset_data", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert api.get("/status", headers={"Host": "evil.example:8000"}).status_code == 421
     assert api.get("/status", headers={"Host": "localhost:8000"}).status_code == 200
+    for origin in ("http://evil.example", "null", "http://localhost:1"):
+        assert api.post("/scored_data", json=payload(8), headers={"Origin": origin}).status_code == 403
+    own = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+    assert api.post("/scored_data", json=payload(8), headers=own).status_code == 200
 
 
 def test_requests_are_logged(server: Server, api: httpx.Client) -> None:

@@ -101,8 +101,22 @@ def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
             time.sleep(0.1)
         time.sleep(3)
         assert 4 <= len(stored(run)) <= 4 + 1 + 8  # one batch of 4 groups, and the groups that were open
+        assert "no more start until the trainer takes some" in run.with_suffix(".stderr").read_text()
         assert len(received(client, 60)) == 60
     assert ends(process, run) == 0
+
+
+def test_run_and_server_take_the_token_from_one_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_SERVE__TOKEN", "secret")
+    run, server = tmp_path / "run", Server(tmp_path / "queue")
+    try:
+        with httpx.Client(base_url=server.url, headers={"Authorization": "Bearer secret"}, timeout=30) as client:
+            client.post("/register", json=REGISTRATION)
+            client.get("/batch")
+            assert ends(start(run, server.url, limit=4), run) == 0, run.with_suffix(".stderr").read_text()
+            assert sorted(received(client, 4)) == sorted(stored(run))
+    finally:
+        server.stop()
 
 
 def test_a_group_size_that_the_trainer_cannot_use_ends_the_run(server: Server, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Literal
 
@@ -223,3 +224,17 @@ def test_a_wrong_secret_is_not_quoted() -> None:
     with pytest.raises(ConfigError) as caught:
         settle(config="c.toml")
     assert "12345678" not in caught.value.message
+
+
+def test_variables_of_other_commands_are_left_alone() -> None:
+    settle(environ={"ATROPOS_SERVE__TOKEN": "x", "ATROPOS_FILTER__MIN_SCORE": "1"})
+    with pytest.raises(ConfigError, match="ATROPOS_SERV__TOKEN: unknown variable"):
+        settle(environ={"ATROPOS_SERV__TOKEN": "x"})
+
+
+def test_variables_of_a_command_of_another_plugin_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("far.away", "package:command", "atropos.commands")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **group: [point])
+    settle(environ={"ATROPOS_FAR_AWAY__TOKEN": "x"})
+    with pytest.raises(ConfigError, match="ATROPOS_FAR: unknown variable"):
+        settle(environ={"ATROPOS_FAR": "x"})

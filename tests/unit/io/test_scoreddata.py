@@ -58,3 +58,10 @@ def test_rollouts_without_tokens() -> None:
     plain = Rollout(id="r", task_id="t", messages=(user("2+2"), Message(role="assistant", content="4")), reward=1.0)
     with pytest.raises(DataError, match="without token ids"):
         scored_data(group(plain))
+
+
+def test_a_group_with_an_empty_reply_is_none() -> None:
+    question = Message(role="user", content="2+2", tokens=TokenSpan(ids=(1, 2)))
+    answer = Message(role="assistant", content="", tokens=TokenSpan(ids=(), mask=True))
+    empty = Rollout(id="r", task_id="t", messages=(question, answer), reward=0.0)
+    assert scored_data(group(rollout(7), empty)) is None

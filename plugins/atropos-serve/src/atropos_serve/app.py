@@ -46,8 +46,11 @@ _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 log = logging.getLogger("atropos_serve")
 
+_NUMBERS = r"^(\d{1,15}( *, *\d{1,15})*)?$"
+"""With blanks, since programs that join headers add them; none for a trainer that has nothing to acknowledge."""
+
 Lease = Annotated[float | None, Header(alias="X-Atropos-Lease", gt=0, le=_LONGEST_LEASE, allow_inf_nan=False)]
-Done = Annotated[str | None, Header(alias="X-Atropos-Ack", max_length=1000, pattern=r"^\d{1,15}(,\d{1,15})*$")]
+Done = Annotated[str | None, Header(alias="X-Atropos-Ack", max_length=1000, pattern=_NUMBERS)]
 BatchId = Annotated[int, Path(ge=1, le=2**53)]
 
 _KEY_HEADER = {

@@ -97,7 +97,7 @@ class Environments:
     def forget(self) -> None:
         """After a reset nothing is known of them until they are heard of again."""
         for env in self:
-            env.last_seen = -self._timeout
+            env.last_seen = self._clock() - self._timeout
 
     def disconnect(self, env: int) -> Env | None:
         if (found := self.get(env)) is not None:

@@ -74,6 +74,11 @@ class Exchange:
 
     def _load(self) -> None:
         """From disk: at the start, and after a transaction that failed."""
+        self._read()
+        with self._store.transaction():
+            self._place_waiting()
+
+    def _read(self) -> None:
         facts = self._store.facts()
         registered = facts.get("registration")
         self.registration = None if registered is None else Registration.model_validate(registered)
@@ -95,7 +100,6 @@ class Exchange:
         for unit, rows in groupby(self._store.queued(), key=itemgetter(0)):
             found = list(rows)
             self.queue.restore(unit, found[0][1], [(group, size) for _, _, group, size in found])
-        self._place_waiting()
 
     # -- trainers
 
@@ -103,18 +107,21 @@ class Exchange:
         """A trainer, new or again: its values replace the old ones, the queue stays. Raises Refused."""
         self.envs.check_batch_size(asked.batch_size)
         resized = self.registration is not None and self.registration.batch_size != asked.batch_size
-        with self._store.transaction():
-            self._store.set_fact("registration", asked.model_dump())
-            self._store.set_fact("step", asked.starting_step)
-            if resized:  # all is packed anew
-                for row in self._store.rows():
-                    if row.batch is None:
-                        self._store.set_unit(None, [row.id])
-        if resized:
+        try:
+            with self._store.transaction():
+                self._store.set_fact("registration", asked.model_dump())
+                self._store.set_fact("step", asked.starting_step)
+                if resized:  # all is packed anew
+                    for row in self._store.rows():
+                        if row.batch is None:
+                            self._store.set_unit(None, [row.id])
+                    self._read()
+                self.registration = asked
+                self.step = asked.starting_step
+                self._place_waiting()
+        except BaseException:
             self._load()
-        self.registration = asked
-        self.step = asked.starting_step
-        self._place_waiting()
+            raise
         return uuid.uuid4().int
 
     def _place_waiting(self) -> None:
@@ -122,13 +129,12 @@ class Exchange:
         if self.registration is None or not self.waiting:
             return
         waiting, self.waiting = self.waiting, []
-        with self._store.transaction():
-            for row in waiting:
-                if row.size > self.registration.batch_size:
-                    self.counts.unfit += 1
-                    self.waiting.append(row)
-                else:
-                    self._place(row.id, row.env, row.size)
+        for row in waiting:
+            if row.size > self.registration.batch_size:
+                self.counts.unfit += 1
+                self.waiting.append(row)
+            else:
+                self._place(row.id, row.env, row.size)
 
     def _place(self, group: int, env: int | None, size: int, *, stored: bool = False) -> bool:
         """stored: the store knows already that it is a unit."""
@@ -240,10 +246,11 @@ class Exchange:
         A batch whose lease has ended comes first, whole and with the id that it had.
         """
         if not self.started:
-            self.started = True
             self._store.set_fact("started", True)
-        if (again := self._expired()) is not None:
-            return self._redeliver(again, lease)
+            self.started = True
+        while (again := self._expired()) is not None:
+            if (batch := self._redeliver(again, lease)) is not None:
+                return batch
         while (units := self._form()) is not None:
             groups = self._store.read([group for unit in units for group in unit.groups])
             if all(group.body is not None for group in groups):
@@ -315,6 +322,9 @@ class Exchange:
         if any(group.body is None for group in groups):
             self._drop([group.id for group in groups if group.body is None])
             groups = [group for group in groups if group.body is not None]
+        if not groups:
+            self._end(batch, [])
+            return None
         self.counts.redelivered += 1
         if lease is None:
             self._end(batch, [group.id for group in groups])
@@ -363,10 +373,7 @@ class Exchange:
 
     def reset(self) -> None:
         """Forget trainer and data. Environments keep their ids, so that running ones continue."""
-        last = self._last_batch
-        self._store.clear()
-        self._store.set_fact("last_batch", last)
-        self._store.set_fact("first_batch", last + 1)
+        self._store.clear({"last_batch": self._last_batch, "first_batch": self._last_batch + 1})
         self.latest = None
         self.envs.forget()
         self._load()

@@ -59,17 +59,22 @@ def status_env(exchange: Exchange, env_id: int) -> dict[str, Any]:
     """`/status-env`: how far the trainer is and how full the queue, in groups of the environment's size.
 
     While the queued sizes make up no batch, it is reported as empty: more groups of any size end that, and a stock
-    environment would stop at a full queue. What others must have of each batch (their minimum) does not count.
+    environment would stop at a full queue. For the same reason an environment whose minimum is missing hears of its own
+    groups only. What others must have of each batch (their minimum) does not count.
     """
     env = exchange.envs.touch(env_id)
     queue = exchange.queue
     registered = exchange.registration
     group_size = 1 if env is None else env.group_size
     own = queue.sequences_of(env_id) + queue.buffered(env_id)
-    if registered is not None and queue.blocked(registered.batch_size):
+    least = {} if registered is None else exchange.envs.minimums(registered.batch_size)
+    if registered is None:  # as after a reset: running environments must not fill the disk meanwhile
+        counted = len(exchange.waiting) * group_size
+    elif queue.blocked(registered.batch_size):
         counted = 0
+    elif queue.sequences_of(env_id) < least.get(env_id, 0):
+        counted = own
     else:
-        least = {} if registered is None else exchange.envs.minimums(registered.batch_size)
         reserved = sum(min(count, queue.sequences_of(other)) for other, count in least.items() if other != env_id)
         counted = queue.sequences + queue.buffered(env_id) - reserved
     return {

@@ -6,13 +6,14 @@ nothing that was acknowledged. Without `sync` a power failure may tear the newes
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, expires REAL NOT NUL
 CREATE TABLE IF NOT EXISTS seen (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
 _KEYS_KEPT = 1_000_000
+_LEAST_FREE = 32 * 2**20
+_LOOK_EVERY = 4 * 2**20
 
 
 _CHUNK = 500
@@ -74,7 +77,10 @@ class Store:
         self._folder = folder
         self._sync = sync
         folder.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(folder / _INDEX, isolation_level=None, timeout=0.5, check_same_thread=False)
+        try:
+            self._db = sqlite3.connect(folder / _INDEX, isolation_level=None, timeout=0.5, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise DataError(f"{folder / _INDEX}: {error}", hint="choose another folder") from None
         try:
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -91,7 +97,7 @@ class Store:
         self._next = self._scalar("SELECT max(id) FROM (SELECT id FROM groups UNION ALL SELECT id FROM seen)") or 0
         self._next = max(self._next, int(self.facts().get("last_group", 0)))
         self._segment = self._file = -1
-        self._place = 0
+        self._place = self._room = 0
         self._open_files: dict[int, int] = {}
         self._drop_unused()
         self._new_segment()
@@ -113,10 +119,11 @@ class Store:
 
     # -- groups
 
-    @contextmanager
+    @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing on disk; the caller undoes its changes in memory after an error."""
         self._db.execute("BEGIN IMMEDIATE")
+        segment, place = self._segment, self._place
         try:
             yield
             if self._sync:
@@ -125,8 +132,32 @@ class Store:
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            self._cut(segment, place)
             self._live = self._counted()
+            self._drop_unused()
             raise
+
+    def _cut(self, segment: int, place: int) -> None:
+        """Drop what a failed transaction wrote: a full disk needs the room."""
+        self._place = place if self._segment == segment else 0
+        for file, size in ((self._open_files.get(segment), place), (self._file, self._place)):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file, size)
+
+    def _check_room(self, length: int) -> None:
+        """Raises OSError while the disk is nearly full: without room the index could not give groups away either."""
+        self._room -= length
+        if self._room < 0:
+            found = os.statvfs(self._folder)
+            left = _LOOK_EVERY
+            if found.f_blocks:  # some network disks do not say
+                left = found.f_bavail * found.f_frsize - _LEAST_FREE - length
+            self._room = min(_LOOK_EVERY, left)
+            if self._room < 0:
+                if self._place:  # its room is free again when the groups in it have left, not when it is full
+                    self._new_segment()
+                raise OSError(errno.ENOSPC, f"less than {_LEAST_FREE >> 20} MB are free")
 
     def known(self, key: str) -> bool:
         """Has a request with this key been stored?"""
@@ -141,6 +172,7 @@ class Store:
         """Append a group; its id. Inside a transaction. queued: it is a unit by itself."""
         if self._place >= SEGMENT_SIZE:
             self._new_segment()
+        self._check_room(len(body))
         written = 0
         while written < len(body):
             written += os.pwrite(self._file, body[written:] if written else body, self._place + written)
@@ -211,9 +243,7 @@ class Store:
         """Delete segments that hold no group any more."""
         for segment in [segment for segment, count in self._live.items() if count <= 0 and segment != self._segment]:
             del self._live[segment]
-            if (file := self._open_files.pop(segment, None)) is not None:
-                os.close(file)
-            self._path(segment).unlink(missing_ok=True)
+            self._delete(segment)
 
     # -- batches with trainers
 
@@ -237,12 +267,13 @@ class Store:
 
     # -- the whole
 
-    def clear(self) -> None:
-        """Forget all groups and facts; their files go with them. Environments and ids stay: they are still in use."""
+    def clear(self, facts: Mapping[str, Any]) -> None:
+        """Forget all groups, and the facts but these. Environments and ids stay: they are still in use."""
         with self.transaction():
             for table in ("groups", "batches", "facts", "seen"):
                 self._db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own
-            self.set_fact("last_group", self._next)
+            for name, value in {**facts, "last_group": self._next}.items():
+                self.set_fact(name, value)
         self._live.clear()
         self._new_segment()
         self._drop_unused()
@@ -274,16 +305,28 @@ class Store:
     def _drop_unused(self) -> None:
         for segment in self._segments():
             if self._live[segment] <= 0 and segment != self._segment:
-                if (file := self._open_files.pop(segment, None)) is not None:
-                    os.close(file)
-                self._path(segment).unlink(missing_ok=True)
+                self._delete(segment)
+
+    def _delete(self, segment: int) -> None:
+        if (file := self._open_files.pop(segment, None)) is not None:
+            os.close(file)
+        with contextlib.suppress(OSError):  # a batch must not be lost for it; the next start tries again
+            self._path(segment).unlink()
 
     def _new_segment(self) -> None:
+        if self._sync and self._file >= 0:
+            os.fdatasync(self._file)  # the end of the transaction sees the new one only
         # Never one that exists: its end may be half a body of a process that was killed.
         self._segment = max([self._segment, *self._segments(), *self._live]) + 1
         self._file = os.open(self._path(self._segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._open_files[self._segment] = self._file
         self._place = 0
+        if self._sync:
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def _descriptor(self, segment: int) -> int:
         if segment not in self._open_files:

@@ -19,7 +19,21 @@ class _Message(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class Registration(_Message):
+class _Shown(_Message):
+    """Its texts are answered, stored and shown later: what cannot be written as UTF-8 is refused now."""
+
+    @field_validator("*")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ValueError("half of a surrogate pair is not text") from None
+        return value
+
+
+class Registration(_Shown):
     """A trainer's wishes. A second registration replaces the first; the queue stays."""
 
     wandb_group: str
@@ -32,7 +46,7 @@ class Registration(_Message):
     num_steps: Count
 
 
-class RegisterEnv(_Message):
+class RegisterEnv(_Shown):
     """An environment, and the groups that it will send."""
 
     max_token_length: Positive

@@ -68,8 +68,11 @@ def serve(
 
     local = options.host in LOOPBACK_NAMES
     token = None if options.token is None else options.token.get_secret_value()
-    if token == "":
-        raise ConfigError("the token is empty", hint="give ATROPOS_SERVE__TOKEN a value, or unset it")
+    if token is not None and not (token.strip() == token != "" and token.isascii() and token.isprintable()):
+        raise ConfigError(
+            "the token is empty, or has a line break, a blank at an end or a letter beyond ASCII: none can send it",
+            hint="give ATROPOS_SERVE__TOKEN ASCII letters and digits, or unset it",
+        )
     if not local and token is None:
         session.out.warning(
             f"{options.host} can be reached from other machines, which can then read and fill the queue",
