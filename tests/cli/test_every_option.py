@@ -111,6 +111,8 @@ NAMES = {
     "writer": "jsonl.zst",
     "execution.shard": "1/3",
     "rewards": ["length"],
+    "roles": ["user"],
+    "delivery.to": "http://127.0.0.1:8000",
 }
 """Values of options whose text has to name something, or has a form of its own."""
 LEFT_OUT = {"env", "prices", "execution.cache_dir"}
@@ -126,8 +128,8 @@ def sample(option: Option) -> Any:
         return not option.default
     if option.choices:
         one: Any = next(plain(choice) for choice in option.choices if plain(choice) != option.default)
-    elif option.core in (str, Path):
-        one = "2" if option.core is str else "some/place"
+    elif option.core in (str, Path) or option.secret:
+        one = "some/place" if option.core is Path else "2"
     else:
         one = number(option)
     return [one] if option.kind == "list" else one
@@ -140,7 +142,7 @@ def told(cli: Any, words: tuple[str, ...], *flags: str) -> dict[str, tuple[Any, 
 
 
 def as_flags(option: Option, value: Any) -> list[str]:
-    flat = option.path[-1] if option.path[0] in ("sampling", "execution", "tracking") else option.flag
+    flat = option.path[-1] if option.path[0] in ("sampling", "execution", "tracking", "delivery") else option.flag
     name = {**ALIASES, "evals": "eval"}.get(flat, flat).replace("_", "-")
     if option.kind == "bool":
         return [f"--{name}" if value else f"--no-{name}"]
@@ -159,7 +161,14 @@ def test_flag_variable_and_key_mean_the_same(
     default = told(cli, words)
     assert {key: default[key] for key in shown.values()}.keys() == set(shown.values())
 
-    flags = [word for path, value in wanted.items() for word in as_flags(options.by_path[path], value)]
+    # A secret has no flag: other users of a machine see the command lines of its processes.
+    secret = {shown[path] for path in wanted if options.by_path[path].secret}
+    flags = [
+        word
+        for path, value in wanted.items()
+        if not options.by_path[path].secret
+        for word in as_flags(options.by_path[path], value)
+    ]
     by_flag = told(cli, words, *flags)
 
     lines = [f"{'.'.join(path)} = {json.dumps(value)}" for path, value in wanted.items()]
@@ -173,9 +182,9 @@ def test_flag_variable_and_key_mean_the_same(
     by_variable = told(cli, words)
 
     for key in shown.values():
-        value = by_flag[key][0]
+        value = by_file[key][0]
         assert value != default[key][0], key
-        assert by_flag[key] == (value, "flag"), key
+        assert by_flag[key] == (default[key] if key in secret else (value, "flag")), key
         assert by_file[key] == (value, "file"), key
         assert by_variable[key] == (value, "environment variable"), key
 
@@ -213,7 +222,8 @@ def test_no_option_is_outside_the_machine() -> None:
 
 def test_every_section_of_a_command_is_known() -> None:
     assert {options.section for _, options in CASES if options.section} - {"train"} <= SECTIONS
-    assert {name for name in COMMANDS if not is_section(name)} <= {"launch-sglang", "launch-vllm"} | GROUPS
+    sections = {name.replace(" ", "-") for name in COMMANDS}
+    assert {name for name in sections if not is_section(name)} <= {"launch-sglang", "launch-vllm"} | GROUPS
     assert not SECTIONS & set(GenSettings.model_fields)
     assert {gen.OWN.section, evaluate.OWN.section} == {"gen", "eval"}
 
