@@ -82,7 +82,7 @@ class Pushed(Writer):
 
     @property
     def held(self) -> bool:
-        """Raises Abort when nothing more can be sent: groups that nobody trains on are not worth their tokens."""
+        """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
         if self._sender.error is not None:
             raise Abort(self._sender.error)
         return self._sender.held

@@ -1,4 +1,4 @@
-"""Episodes and games begun without a model: whoever plays a role says the same to everybody."""
+"""The first turns of episodes and games, without a model: each role gives the same reply."""
 
 from __future__ import annotations
 
