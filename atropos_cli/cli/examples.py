@@ -40,6 +40,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos push sft.jsonl me/sums --private",
         "atropos push runs/a me/rollouts --dry-run",
     ),
+    "atropos serve": (
+        "atropos serve queue",
+        "atropos serve queue --port 8100 --max-queue 10000",
+    ),
     "atropos prompt-gen": (
         "atropos prompt-gen runs/a --output prompts.parquet --format verl",
         "atropos prompt-gen runs/a --output prompts.jsonl --recipe trl",
