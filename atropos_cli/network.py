@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from atropos_cli.errors import ConfigError
 from atropos_cli.redaction import learn_url
@@ -37,7 +37,7 @@ def proxy_for(url: str) -> str | None:
     variable, value = _setting(f"{parts.scheme}_proxy")
     if not value:
         variable, value = _setting("all_proxy")
-    port = parts.port or _PORTS.get(parts.scheme)
+    port = _port(parts)
     if not value or (host, port) in _DIRECT or _own(host) or _excepted(host, port, _setting("no_proxy")[1]):
         return None
     proxy = value if "://" in value else f"http://{value}"
@@ -60,7 +60,14 @@ def proxy_for(url: str) -> str | None:
 def go_direct(url: str) -> None:
     """From now on no proxy for this server: it is one that this account started on a node of its cluster."""
     parts = urlsplit(url)
-    _DIRECT.add(((parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)))
+    _DIRECT.add(((parts.hostname or "").rstrip("."), _port(parts)))
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # not a number, or none of a port: whoever connects reports it
+        return None
 
 
 def any_proxy() -> bool:

@@ -56,13 +56,18 @@ def load_from_file(kind: Kind, file: Path, attr: str) -> Any:
     try:
         return getattr(module, attr)
     except AttributeError as error:
-        offered = sorted(name for name, value in vars(module).items() if is_component(kind, value))
+        offered = sorted(name for name, value in vars(module).items() if is_component(kind, value) and not _ours(value))
         close = difflib.get_close_matches(attr, offered, n=1)
         if close:
             hint: str | None = f"did you mean {file.name}:{close[0]}?"
         else:
             hint = f"{kind}s in it: {', '.join(offered)}" if offered else f"the file defines no {kind}"
         raise ComponentNotFound(f"{file} has no {attr!r}", hint=hint) from error
+
+
+def _ours(value: Any) -> bool:
+    """Is it a base class of the sdk, which the file imports?"""
+    return isinstance(value, type) and value.__module__.startswith("atropos_cli.")
 
 
 def _import_file(file: Path) -> ModuleType:

@@ -189,14 +189,33 @@ def test_g05_values_of_the_environment_travel_in_the_plan(cli: Callable[..., Any
     assert plan(cli, *words, "--", *GEN)["plan"]["env"] == env
 
 
-def test_g18_a_wrong_state_is_never_waited_for(cli: Callable[..., Any], tmp_path: Path) -> None:
+FORGOTTEN = """#!/bin/sh
+case "$*" in
+  "show config") echo "ClusterName = here" ;;
+  *) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
+esac
+"""
+
+
+def test_g18_a_wrong_state_is_never_waited_for(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job that SLURM forgot and whose folder tells nothing: one clear answer, from status at once."""
+    for name, text in {"scontrol": FORGOTTEN, "sacct": "#!/bin/sh\n"}.items():
+        program = tmp_path / "slurm" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    path = os.environ["PATH"]
     folder = tmp_path / "old"
     folder.mkdir()
     (folder / "submitted.json").write_text(json.dumps({"id": "5", "name": "old", "launcher": "slurm"}))
     done = cli("slurm", "status", str(folder), "--json")
     assert (done.code, done.json["state"]) == (0, "unknown")
     (folder / "logs" / "attempt_1").mkdir(parents=True)
+    done = cli("slurm", "status", str(folder), "--json")  # no cluster answers, so it may still run
+    assert (done.code, done.json["state"]) == (0, "unknown")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'slurm'}{os.pathsep}{path}")
     done = cli("slurm", "status", str(folder), "--json")
     assert (done.code, done.json["state"]) == (1, "lost")
     (folder / "exit.json").write_text(json.dumps({"code": 75, "reason": "not ready"}))

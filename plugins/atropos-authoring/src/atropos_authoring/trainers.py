@@ -39,10 +39,11 @@ class TrainerContract:
         return str(tiny_model(tmp_path / "model"))
 
     @pytest.fixture(scope="class")
-    def trained(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    @classmethod
+    def trained(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
         """The state and the folder of one training of all steps, for the tests that only look at its end."""
         folder = tmp_path_factory.mktemp("trained")
-        return self._train(str(tiny_model(folder / "model")), folder / "run", self.steps), folder / "run"
+        return cls._train(str(tiny_model(folder / "model")), folder / "run", cls.steps), folder / "run"
 
     def test_the_class_is_complete(self) -> None:
         cls = load_registry().find("trainer", self.target).load()
@@ -88,26 +89,28 @@ class TrainerContract:
         self._train(model, run, 6, interrupt=marker, resume=True)
         assert _losses(run) == pytest.approx(_losses(tmp_path / "whole"), rel=1e-3, abs=1e-5)
 
-    def _words(self, model: str, folder: Path, steps: int, interrupt: Path | None) -> list[str]:
+    @classmethod
+    def _words(cls, model: str, folder: Path, steps: int, interrupt: Path | None) -> list[str]:
         """The command line; the settings are in a file, in which values keep their types."""
         settings: dict[str, Any] = {
             "model": model,
             "group_size": 4,
             "sampling": {"max_tokens": 4},
             "backend_options": {"chat_template": "plain"},
-            "train": {"env": DIGITS, "trainer": self.target, "steps": steps, "prompts_per_step": 2, "save_every": 1},
-            "trainer": self.options,
+            "train": {"env": DIGITS, "trainer": cls.target, "steps": steps, "prompts_per_step": 2, "save_every": 1},
+            "trainer": cls.options,
             "env": {} if interrupt is None else {"interrupt": str(interrupt)},
         }
         file = folder.with_name(f"{folder.name}.json")
         file.write_text(json.dumps(settings))
         return ["train", "grpo", "--config", str(file), "--output", str(folder)]
 
+    @classmethod
     def _train(
-        self, model: str, folder: Path, steps: int, *, interrupt: Path | None = None, resume: bool = False
+        cls, model: str, folder: Path, steps: int, *, interrupt: Path | None = None, resume: bool = False
     ) -> dict[str, Any]:
         """Train until the end or until interrupted; the run's train.json."""
-        done = _atropos(*self._words(model, folder, steps, interrupt), *(["--resume"] if resume else []))
+        done = _atropos(*cls._words(model, folder, steps, interrupt), *(["--resume"] if resume else []))
         assert done.returncode in (ExitCode.OK, ExitCode.INTERRUPTED), done.stderr
         state: dict[str, Any] = json.loads((folder / "train.json").read_text())
         assert state["state"] == ("finished" if done.returncode == ExitCode.OK else "interrupted")
