@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import case_tables
 import pytest
+from in_process import Result, command_line, known_plugins_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,14 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def known_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is known of the installed plugins, as a user has it after the first command."""
-    from atropos_cli.plugins.discovery import load_registry
-
-    home = tmp_path_factory.mktemp("known")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("ATROPOS_DISABLE_PLUGINS", raising=False)
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        load_registry()
-    return home / "atropos" / "plugins.json"
+    return known_plugins_file(tmp_path_factory.mktemp("known"))
 
 
 @pytest.fixture(autouse=True)
@@ -60,41 +51,10 @@ def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     return base / "work"
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one call of the program did."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
-
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
     """Call the program in process: cli("env", "list") -> Result. The registry is read anew at each call."""
-    from atropos_cli.cli import app
-    from atropos_cli.plugins.discovery import reset_registry
-
-    def call(*args: str) -> Result:
-        reset_registry()
-        capfd.readouterr()
-        code = app.run([str(arg) for arg in args])
-        out = capfd.readouterr()
-        return Result(code, out.out, out.err)
-
-    root, variables = logging.getLogger(), dict(os.environ)
-    level, handlers = root.level, list(root.handlers)
-    yield call
-    # --log-level, -q and -v hold for a whole process, which here is that of the next test too.
-    root.setLevel(level)
-    root.handlers[:] = handlers
-    for name in [name for name in os.environ if name.endswith(("_LOG_LEVEL", "_VERBOSITY")) and name not in variables]:
-        del os.environ[name]
-    reset_registry()
+    yield from command_line(capfd)
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from atropos_authoring.mock_server import MockServer
-from judge_support import ENVIRONMENT, Done
+from in_process import Result, command_line
+from judge_support import ENVIRONMENT
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +30,6 @@ def server() -> Iterator[MockServer]:
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Done]]:
+def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
     """The command line in this process."""
-    from atropos_cli.cli import app
-    from atropos_cli.plugins.discovery import reset_registry
-
-    def call(*args: Any) -> Done:
-        reset_registry()
-        capfd.readouterr()
-        code = app.run([str(arg) for arg in args])
-        out = capfd.readouterr()
-        return Done(code, out.out, out.err)
-
-    yield call
-    reset_registry()
+    yield from command_line(capfd)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import Any
 
 import case_tables
@@ -36,19 +34,6 @@ def good_or_bad(messages: Any, request: Any) -> str:
     """What a scripted judge says: 10 of 10 to a reply with "good" in it."""
     reply = messages[0].text.rpartition("The reply to judge:")[2]
     return "Score: 10" if "good" in reply.partition("Say in a few")[0] else "Score: 0"
-
-
-@dataclass(frozen=True)
-class Done:
-    """What one call of the program did."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
 
 
 def case(identifier: str) -> dict[str, Any]:

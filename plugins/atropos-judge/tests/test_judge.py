@@ -15,12 +15,13 @@ from atropos_authoring.rewards import RewardContract
 from atropos_judge.config import JudgeConfig
 from atropos_judge.errors import NoVerdict, OutOfScale
 from atropos_judge.judge import judge, make_judge
-from judge_support import GOOD_OR_BAD, Done, case, flags, judge_at, make_rollout, make_task
+from in_process import Result
+from judge_support import GOOD_OR_BAD, case, flags, judge_at, make_rollout, make_task
 
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.backends import FatalBackendError, RequestRejected, TransientBackendError
 
-Cli = Callable[..., Done]
+Cli = Callable[..., Result]
 
 
 def in_turn(*replies: str) -> Callable[[RecordedRequest], dict[str, Any]]:

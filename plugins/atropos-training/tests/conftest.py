@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-
-@dataclass(frozen=True)
-class Done:
-    """What one call of the program did."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
+from in_process import Result, command_line, known_plugins_file
 
 
 @pytest.fixture(scope="session")
 def known_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is known of the installed plugins, as a user has it after the first command."""
-    from atropos_cli.plugins.discovery import load_registry
-
-    home = tmp_path_factory.mktemp("known")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        load_registry()
-    return home / "atropos" / "plugins.json"
+    return known_plugins_file(tmp_path_factory.mktemp("known"))
 
 
 @pytest.fixture(autouse=True)
@@ -50,17 +29,6 @@ def isolation(atropos_clean: Path, known_plugins: Path, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Done]]:
+def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
     """cli("train", "sft") -> what it did. The plugins are read anew at each call."""
-    from atropos_cli.cli import app
-    from atropos_cli.plugins.discovery import reset_registry
-
-    def call(*args: Any) -> Done:
-        reset_registry()
-        capfd.readouterr()
-        code = app.run([str(arg) for arg in args])
-        out = capfd.readouterr()
-        return Done(code, out.out, out.err)
-
-    yield call
-    reset_registry()
+    yield from command_line(capfd)

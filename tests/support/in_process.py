@@ -1,0 +1,60 @@
+"""The command line in the process of a test, and what it knows of the installed plugins."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one call of the program did."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
+    """The body of a fixture: cli("env", "list") -> Result. The registry is read anew at each call."""
+    from atropos_cli.cli import app
+    from atropos_cli.plugins.discovery import reset_registry
+
+    def call(*args: Any) -> Result:
+        reset_registry()
+        capfd.readouterr()
+        code = app.run([str(arg) for arg in args])
+        out = capfd.readouterr()
+        return Result(code, out.out, out.err)
+
+    root, variables = logging.getLogger(), dict(os.environ)
+    level, handlers = root.level, list(root.handlers)
+    yield call
+    # --log-level, -q and -v hold for a whole process, which here is that of the next test too.
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    for name in [name for name in os.environ if name.endswith(("_LOG_LEVEL", "_VERBOSITY")) and name not in variables]:
+        del os.environ[name]
+    reset_registry()
+
+
+def known_plugins_file(home: Path) -> Path:
+    """What is known of the installed plugins, as a user has it after the first command."""
+    from atropos_cli.plugins.discovery import load_registry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATROPOS_DISABLE_PLUGINS", raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        load_registry()
+    return home / "atropos" / "plugins.json"
