@@ -12,15 +12,17 @@ Means are over tasks; intervals are bootstrapped over tasks, since rollouts of o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from atropos_cli.domain.base import Frozen, JsonDict
-from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.group import ScoredGroup, parse_group_id
 from atropos_cli.domain.plan import Plan, RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.errors import DataError
@@ -178,7 +180,6 @@ class _Tally:
     """
 
     def __init__(self, judge: Judge, errors: Errors) -> None:
-        self.results: list[TaskResult] = []
         self.totals = Totals()
         self.asked = 0
         self.turns = False
@@ -186,28 +187,34 @@ class _Tally:
         self._judge = judge
         self._errors = errors
         self._episode: list[ScoredGroup] = []
+        self._found: list[tuple[float, TaskResult]] = []
+
+    @property
+    def results(self) -> list[TaskResult]:
+        """In the order of the tasks: groups are written as they end, which differs from run to run."""
+        return [result for _, result in sorted(self._found, key=itemgetter(0))]
 
     def add(self, group: ScoredGroup) -> None:
         """Groups of one task come in a row, the last one marked."""
         self.totals.add(group)
         if group.turn is None:
-            self.results.append(self._rollouts(group))
+            self._found.append((_place(group), self._rollouts(group)))
             return
         self.turns = True
         self._episode.append(group)
         if group.last:
-            self.results.append(self._one_episode(self._episode))
+            self._found.append((_place(group), self._one_episode(self._episode)))
             self._episode = []
 
     def lose(self, task: LostTask) -> None:
         """A task of which nothing was written."""
         self.totals.lose(task.index, task.kinds)
         count = 1 if self.turns else len(task.failures)
-        self.results.append(self._failed(task.task_id or f"(failed {task.index})", count))
+        self._found.append((task.index, self._failed(task.task_id or f"(failed {task.index})", count)))
 
     def miss(self, number: int, rollouts: int) -> None:
         """A task of which nothing is known but that it did not come out."""
-        self.results.append(self._failed(f"(failed {number})", 1 if self.turns else rollouts))
+        self._found.append((math.inf, self._failed(f"(failed {number})", 1 if self.turns else rollouts)))
 
     def _failed(self, task_id: str, rollouts: int) -> TaskResult:
         self.asked += rollouts
@@ -244,6 +251,14 @@ class _Tally:
         )
 
 
+def _place(group: ScoredGroup) -> float:
+    """The index of the group's task; groups of other tools have none, and stay in their order."""
+    try:
+        return parse_group_id(group.group_id)[1]
+    except ValueError:
+        return math.inf
+
+
 def evaluate(
     plan: Plan,
     run: Evidence,
@@ -259,9 +274,9 @@ def evaluate(
         tally.add(group)
     for task in run.lost:
         tally.lose(task)
-    results = tally.results
-    for number in range((run.total or 0) - len(results)):
+    for number in range((run.total or 0) - len(tally.results)):
         tally.miss(number, plan.group_size)
+    results = tally.results
     # Where no episode tells how it ended, those that broke off are no measure either.
     counted = [] if tally.unjudged and not judge.rules else [result for result in results if result.rollouts]
     pass_at, pass_hat, left_out = _passes(counted, ks)

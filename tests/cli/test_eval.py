@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from atropos_authoring.mock_server import MockServer, RecordedRequest
 
+from atropos_cli.evaluation.evaluation import evaluate as count_run
+from atropos_cli.evaluation.evidence import Evidence
+from atropos_cli.io.rundir import read_plan
+
 ENVIRONMENT = '''
 from atropos_cli.sdk import Config, Environment, Rollout, Task, reward, user
 from atropos_cli.sdk.backends import RequestRejected
@@ -78,6 +82,14 @@ def test_accuracy_interval_and_the_held_out_split(cli: Any, sums: Path) -> None:
     report = (sums / "half" / "eval.md").read_text()
     assert "| accuracy | 0.500 [" in report
     assert "| test-1 | 0/1 |" in report
+
+
+def test_tasks_are_in_their_order_however_they_ended(cli: Any, sums: Path) -> None:
+    before = [row["task_id"] for row in evaluate(cli, sums, "half")["per_task"]]
+    file = sums / "half" / "groups.jsonl"
+    file.write_text("".join(reversed(file.read_text().splitlines(keepends=True))))
+    after = count_run(read_plan(sums / "half" / "plan.json"), Evidence.of_run(sums / "half")).per_task
+    assert [result.task_id for result in after] == before == [f"test-{index}" for index in range(40)]
 
 
 def test_a_trajectory_server_in_the_settings_is_for_gen(cli: Any, sums: Path) -> None:
