@@ -13,6 +13,7 @@ from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.task import TASK_NAME
+from atropos_cli.io.append import AppendLog
 
 DECAY = 0.95
 KIND = "rae"
@@ -52,8 +53,8 @@ class Baselines:
 
     def keep(self, folder: Path, step: int) -> None:
         """Append them as those after a step's rollouts."""
-        with (folder / FILE).open("a") as file:
-            file.write(json.dumps({"step": step, "values": self.values}) + "\n")
+        with contextlib.closing(AppendLog(folder / FILE, fsync="never")) as log:
+            log.write(json.dumps({"step": step, "values": self.values}).encode() + b"\n")
 
     @classmethod
     def before(cls, folder: Path, step: int) -> Baselines:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
+from atropos_cli.io.append import AppendLog
 from atropos_cli.io.scoreddata import scored_data
 from atropos_cli.network import proxy_for, tls_context
 from atropos_cli.redaction import learn
@@ -62,7 +63,7 @@ class Journal:
             self.key: str = rows[0]["key"] if rows else secrets.token_hex(8)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error!r}", hint="remove it to send all groups again") from error
-        self._file = path.open("ab", buffering=0)
+        self._log = AppendLog(path, fsync="never")
         if not rows:
             self._append({"key": self.key})
 
@@ -71,10 +72,10 @@ class Journal:
         self._append({"group": group, "answer": answer})
 
     def _append(self, row: dict[str, str]) -> None:
-        self._file.write(json.dumps(row).encode() + b"\n")
+        self._log.write(json.dumps(row).encode() + b"\n")
 
     def close(self) -> None:
-        self._file.close()
+        self._log.close()
 
 
 class Sender(threading.Thread):

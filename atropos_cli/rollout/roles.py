@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
+from atropos_cli.config.buckets import role_prefix
+from atropos_cli.config.places import PREFIX
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan, RoleRef, Sampling
@@ -66,7 +68,7 @@ async def open_roles(
         limits = {"workers": ref.workers, "retries": ref.retries, "request_timeout": ref.request_timeout}
         execution = plan.execution.replace(**limits)
         mine: Plan = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
-        backend = make_backend(mine, registry, secrets=f"ATROPOS_ROLE__{name.upper().replace('-', '_')}__")
+        backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
         stack.push_async_callback(close_part, backend)
         try:
             await open_backend(backend, mine, _told_of(name, on_event), stop)
