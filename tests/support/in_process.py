@@ -41,12 +41,16 @@ def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Re
     root, variables = logging.getLogger(), dict(os.environ)
     level, handlers = root.level, list(root.handlers)
     yield call
-    # --log-level, -q and -v hold for a whole process, which here is that of the next test too.
+    # --log-level, -q, -v and secrets hold for a whole process, which here is that of the next test too.
     root.setLevel(level)
     root.handlers[:] = handlers
-    for name in [name for name in os.environ if name.endswith(("_LOG_LEVEL", "_VERBOSITY")) and name not in variables]:
+    for name in [name for name in os.environ if _of_a_command(name) and name not in variables]:
         del os.environ[name]
     reset_registry()
+
+
+def _of_a_command(variable: str) -> bool:
+    return variable.startswith("ATROPOS_") or variable.endswith(("_LOG_LEVEL", "_VERBOSITY"))
 
 
 def known_plugins_file(home: Path) -> Path:
