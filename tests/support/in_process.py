@@ -34,18 +34,21 @@ def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Re
     def call(*args: Any) -> Result:
         reset_registry()
         capfd.readouterr()
-        code = app.run([str(arg) for arg in args])
+        variables = set(os.environ)
+        try:
+            code = app.run([str(arg) for arg in args])
+        finally:
+            # Secrets and levels hold for a whole process, which here is that of the next call too.
+            for name in [name for name in os.environ if _of_a_command(name) and name not in variables]:
+                del os.environ[name]
         out = capfd.readouterr()
         return Result(code, out.out, out.err)
 
-    root, variables = logging.getLogger(), dict(os.environ)
+    root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield call
-    # --log-level, -q, -v and secrets hold for a whole process, which here is that of the next test too.
-    root.setLevel(level)
+    root.setLevel(level)  # --log-level, -q and -v
     root.handlers[:] = handlers
-    for name in [name for name in os.environ if _of_a_command(name) and name not in variables]:
-        del os.environ[name]
     reset_registry()
 
 
