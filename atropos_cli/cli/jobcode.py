@@ -1,0 +1,69 @@
+"""The code of a job: recorded, or copied into the job's folder, where the command is resolved again and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from atropos_cli.cli.joboptions import SubmitOptions
+from atropos_cli.config.sizes import parse_memory
+from atropos_cli.console.output import Output
+from atropos_cli.errors import AtroposError, ConfigError, UsageError
+from atropos_cli.jobs.code import bring, digest_at, git_code, look
+from atropos_cli.jobs.order import Order, Wanted
+from atropos_cli.jobs.prepare import Prepared, check_free, prepare
+from atropos_cli.paths import home
+from atropos_cli.ports.launcher import Launcher
+
+COPY = "code"
+"""The copy's name in the job's folder."""
+_MIB = 1 << 20
+
+
+def sync_limit(text: str) -> int:
+    """Bytes of --sync-limit. Raises UsageError."""
+    size = parse_memory(text) * _MIB
+    if not size:
+        raise UsageError(f"--sync-limit {text}: a limit must be more than nothing", hint="--sync-limit 5G")
+    return size
+
+
+def prepared_with_code(
+    ordered: Callable[[Wanted], Order], wanted: Wanted, launcher: Launcher, options: SubmitOptions, out: Output
+) -> Prepared:
+    """The job with what is known of its code.
+
+    With --sync the command is resolved twice: in the folder, which tells where the job goes, and in the copy there.
+    """
+    here = wanted.cwd
+    if options.sync is None:
+        known = git_code(here)
+        return prepare(ordered(replace(wanted, code=known if known.commit else None)), launcher)
+    source = Path(home(str(options.sync))).resolve()
+    found = look(source, most=sync_limit(options.sync_limit))
+    inside = here.resolve().relative_to(source) if here.resolve().is_relative_to(source) else Path()
+    wanted = replace(wanted, cwd=source / inside, home=here)
+    first = prepare(ordered(wanted), launcher)
+    place = first.folder / COPY
+    if first.folder.is_relative_to(source):
+        found = look(source, most=sync_limit(options.sync_limit), without=first.folder)
+    code = found.code(str(place))
+    for note in (f"code: {found.describe()}", *found.notes):
+        out.note(note)
+    if options.dry_run:
+        return replace(first, plan=first.plan.replace(code=code))
+    check_free(first.folder, launcher)
+    if digest_at(place) == found.digest:
+        out.note(f"unchanged since it was copied to {place}")
+    try:
+        for note in bring(found, place):
+            out.note(note)
+    except OSError as error:
+        raise ConfigError(f"--sync: {error.filename or place}: {error.strerror or error}") from error
+    try:
+        return prepare(ordered(replace(wanted, cwd=place / inside, folder=first.folder, code=code)), launcher)
+    except AtroposError as error:
+        error.message += f"\nthis is the command in the copy, {place / inside}"
+        error.hint = f"name files that git ignores by absolute paths; {error.hint or 'then the same command again'}"
+        raise
