@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from atropos_cli.cli.joboptions import SubmitOptions
-from atropos_cli.config.sizes import parse_memory
+from atropos_cli.config.sizes import parse_limit
 from atropos_cli.console.output import Output
-from atropos_cli.errors import AtroposError, ConfigError, UsageError
-from atropos_cli.jobs.code import bring, digest_at, git_code, look
+from atropos_cli.errors import AtroposError, ConfigError
+from atropos_cli.jobs.code import bring, code_of, digest_at, look
 from atropos_cli.jobs.order import Order, Wanted
 from atropos_cli.jobs.prepare import Prepared, check_free, prepare
 from atropos_cli.paths import home
@@ -18,15 +18,6 @@ from atropos_cli.ports.launcher import Launcher
 
 COPY = "code"
 """The copy's name in the job's folder."""
-_MIB = 1 << 20
-
-
-def sync_limit(text: str) -> int:
-    """Bytes of --sync-limit. Raises UsageError."""
-    size = parse_memory(text) * _MIB
-    if not size:
-        raise UsageError(f"--sync-limit {text}: a limit must be more than nothing", hint="--sync-limit 5G")
-    return size
 
 
 def prepared_with_code(
@@ -38,16 +29,15 @@ def prepared_with_code(
     """
     here = wanted.cwd
     if options.sync is None:
-        known = git_code(here)
-        return prepare(ordered(replace(wanted, code=known if known.commit else None)), launcher)
+        return prepare(ordered(replace(wanted, code=code_of(here))), launcher)
     source = Path(home(str(options.sync))).resolve()
-    found = look(source, most=sync_limit(options.sync_limit))
+    found = look(source, most=parse_limit(options.sync_limit, "--sync-limit"))
     inside = here.resolve().relative_to(source) if here.resolve().is_relative_to(source) else Path()
     wanted = replace(wanted, cwd=source / inside, home=here)
     first = prepare(ordered(wanted), launcher)
     place = first.folder / COPY
     if first.folder.is_relative_to(source):
-        found = look(source, most=sync_limit(options.sync_limit), without=first.folder)
+        found = look(source, most=parse_limit(options.sync_limit, "--sync-limit"), without=first.folder)
     code = found.code(str(place))
     for note in (f"code: {found.describe()}", *found.notes):
         out.note(note)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.job import Code
 from atropos_cli.errors import DataError, LaunchError
 from atropos_cli.io.append import atomic_write
@@ -200,7 +201,7 @@ def bring(found: Found, place: Path) -> list[str]:
     for item in todo:
         with (found.folder / item.path).open("rb") if item.target is None else contextlib.nullcontext() as source:
             notes += put(place, item, source)
-    settle(place, found.items)
+    settle(place, found.items, found.code(str(place)))
     return notes
 
 
@@ -269,9 +270,20 @@ def put(place: Path, item: Item, source: IO[bytes] | None) -> list[str]:
     return notes
 
 
-def settle(place: Path, items: Sequence[Item]) -> None:
-    """All is there."""
-    _note(place, {item.path: item.mark for item in items}, digest_of(items))
+def settle(place: Path, items: Sequence[Item], code: Code) -> None:
+    """All is there: note it, with what is known of the code."""
+    _note(place, {item.path: item.mark for item in items}, code.digest or "", code.model_dump(mode="json"))
+
+
+def code_of(folder: Path) -> Code | None:
+    """The code of a program that runs in a folder: of the copy that this is, or as git knows it; None: not known."""
+    for place in (folder, *folder.parents):
+        if (place / MANIFEST).is_file():
+            with contextlib.suppress(OSError, ValueError):
+                return Code.model_validate(json.loads((place / MANIFEST).read_bytes())["code"])
+            return None
+    known = git_code(folder)
+    return known if known.commit else None
 
 
 def digest_at(place: Path) -> str | None:
@@ -281,8 +293,9 @@ def digest_at(place: Path) -> str | None:
     return None
 
 
-def _note(place: Path, files: Mapping[str, str], digest: str) -> None:
-    atomic_write(place / MANIFEST, json.dumps({"digest": digest, "files": dict(files)}).encode("utf-8") + b"\n")
+def _note(place: Path, files: Mapping[str, str], digest: str, code: JsonDict | None = None) -> None:
+    text = json.dumps({"digest": digest, "files": dict(files), "code": code})
+    atomic_write(place / MANIFEST, text.encode("utf-8") + b"\n")
 
 
 def _manifest(place: Path) -> dict[str, str]:

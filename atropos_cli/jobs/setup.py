@@ -28,6 +28,8 @@ from atropos_cli.jobs.folder import JobFolder
 from atropos_cli.jobs.processes import die_with_parent
 from atropos_cli.redaction import looks_secret
 
+SETUP_ENDED = "the set-up ended with code"
+"""How the message about a line that failed begins."""
 _TICK = 0.1
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 _OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
@@ -99,7 +101,12 @@ def set_up(
     number = int(done[-1]) if done else 0
     code = 128 - code if code < 0 else code
     line = lines[number] if number < len(lines) else lines[-1]
-    raise SetupFailed(f"the set-up ended with code {code}, at: {line}", code or int(ExitCode.LAUNCH))
+    raise SetupFailed(f"{SETUP_ENDED} {code}, at: {line}", code or int(ExitCode.LAUNCH))
+
+
+def behind_setup(lines: Path, argv: Sequence[str]) -> list[str]:
+    """argv of a program that runs the lines of a JSON file, then becomes the given one."""
+    return [sys.executable, "-P", "-m", "atropos_cli.jobs.setup", str(lines), *argv]
 
 
 def adopt_setup(plan: JobPlan, folder: JobFolder, say: Callable[[str], None], *, stopped: Callable[[], bool]) -> None:
