@@ -28,6 +28,8 @@ from atropos_cli.io.append import atomic_write
 from atropos_cli.jobs.git import GitSays, ask_git, listed
 
 MANIFEST = ".atropos-code.json"
+CODE_FOLDER = "code"
+"""The copy's name in the folder of a job."""
 _RUNS = ("plan.json", "job.json", MANIFEST)
 """Files of which one is in the folder of a run, of a job or of a copy."""
 _NAMED = 8
