@@ -72,9 +72,9 @@ class Found:
 
     def code(self, place: str) -> Code:
         """The record of a copy at `place`."""
-        known = git_code(self.folder, self.git)
         copy = {"digest": self.digest, "files": len(self.items), "size": self.size, "left_out": self.left_out}
-        return known.replace(copy_at=place, **copy)
+        found: Code = git_code(self.folder, self.git).replace(copy_at=place, **copy)
+        return found
 
     def describe(self) -> str:
         """One line."""

@@ -83,7 +83,7 @@ def has_bf16(device: torch.device) -> bool:
 
     if torch.version.hip:
         return bool(torch.cuda.is_bf16_supported())
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    return bool(torch.cuda.get_device_capability(device) >= (8, 0))
 
 
 def send_no_telemetry() -> None:
