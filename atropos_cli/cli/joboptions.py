@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atropos_cli.config.commands import CommandOptions, option
 
-SIZE, SERVERS, JOB = "What the job needs", "Servers", "The job"
+SIZE, SERVERS, JOB, CODE = "What the job needs", "Servers", "The job", "Its code"
 
 
 class Engine(StrEnum):
@@ -64,6 +64,16 @@ class SubmitOptions(ProfileOptions):
     max_requeues: int = option(10, "How often.", panel=JOB, ge=0)
     signal_before: int | None = option(None, "Seconds before the limit.  [default: 120]", panel=JOB, metavar="S", ge=1)
     sbatch: tuple[str, ...] = option((), "Another option of sbatch.", panel=JOB, metavar="KEY[=VALUE]")
+    sync: Path | None = option(
+        None,
+        "Run in a copy of this folder, in the job's folder; what git ignores stays out.",
+        panel=CODE,
+        metavar="DIR",
+    )
+    sync_limit: str = option("1G", "The most that is copied.", panel=CODE, metavar="SIZE")
+    setup: tuple[str, ...] = option(
+        (), "A line of bash before everything else; a failing one ends the job.", panel=CODE, metavar="LINE"
+    )
     check: bool = option(True, "Let gen, eval and train check their options first.")
     wait: bool = option(False, "Wait for the end; exit with the job's code.")
     dry_run: bool = option(False, "Print script, plan and call; submit nothing.")

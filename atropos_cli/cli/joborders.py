@@ -55,6 +55,9 @@ def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, exam
         start_timeout=wanted.start_timeout,
         max_requeues=wanted.max_requeues,
         cwd=wanted.cwd,
+        home=wanted.home,
+        setup=wanted.setup,
+        code=wanted.code,
     )
     order = replace(order, words=tuple(without_option(words, "--config")[0])) if order.frozen is not None else order
     return order if serve is None else _served(session, order, serve)

@@ -96,6 +96,9 @@ def wait_for(out: Output, launcher: Launcher, job: Submitted, face: Face, *, as_
 def print_status(out: Output, found: dict[str, Any]) -> None:
     """A job's view as text."""
     keys = ("id", "name", "folder", "state", "reason", "exit_code", "rollout", "slurm_state", "nodes", "run_time")
+    if code := found.get("code"):
+        where = f", copied to {code['copy_at']}" if code["copy_at"] else ""
+        found = {**found, "code": f"{code['commit'] or 'no commit'}{' and changes' if code['changed'] else ''}{where}"}
     shown = (*keys, *sorted(found.keys() - {*keys, "merged", "components", "shards", "hopeless"}), "merged")
     out.details({key: str(found[key]) for key in shown if found.get(key) not in (None, "")})
     rows = []

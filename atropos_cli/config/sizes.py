@@ -46,6 +46,14 @@ def _checked(seconds: int, text: str) -> int:
     return seconds
 
 
+def parse_limit(text: str, option: str) -> int:
+    """Bytes of a limit, such as 500M. Raises UsageError."""
+    size = parse_memory(text) << 20
+    if not size:
+        raise UsageError(f"{option} {text}: a limit must be more than nothing", hint=f"{option} 5G")
+    return size
+
+
 def parse_memory(text: str) -> int:
     """MiB of 64G, 1.5G, 512M, 16GiB, 2T, or a number of MiB; 0 and "all" are the whole node. Raises UsageError."""
     words = text.strip()

@@ -136,13 +136,32 @@ class Resources(Frozen):
     requeue: bool = Field(default=False, description="Queue the job again after the time limit or preemption.")
 
 
+class Code(Frozen):
+    """The code of a job. folder: where it was when the job was submitted; copy_at: where the job has it.
+
+    commit, changed, diff: what git says of it (changed: not all is committed; diff: `git diff --stat`). digest, files,
+    size: of the copy, None without one. left_out: names that are not in the copy.
+    """
+
+    folder: str
+    commit: str | None = None
+    changed: bool = False
+    diff: str = ""
+    copy_at: str | None = None
+    digest: str | None = None
+    files: int | None = None
+    size: int | None = None
+    left_out: tuple[str, ...] = ()
+
+
 class JobPlan(Frozen):
     """Everything the supervisor needs. The folder of its file is the job's folder.
 
     expose: services listen for other hosts also when the job has one node. interface: network interface whose
     address is published (None: the address of the node's name). grace: seconds a program gets after a polite
     stop. drain: the same for main, which may save its work. max_requeues: how often a job that was stopped
-    by its time limit is queued again. shard: (index, count) of one task of an array.
+    by its time limit is queued again. shard: (index, count) of one task of an array. setup: lines of bash before
+    everything else, whose variables all programs get. code: what is known of the code that the job runs with.
     """
 
     schema_version: int = 1
@@ -160,6 +179,8 @@ class JobPlan(Frozen):
     drain: float = Field(default=60.0, ge=0)
     max_requeues: int = Field(default=0, ge=0)
     shard: tuple[int, int] | None = None
+    setup: tuple[Text, ...] = ()
+    code: Code | None = None
 
     @property
     def services(self) -> tuple[Component, ...]:

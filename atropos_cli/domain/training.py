@@ -46,6 +46,7 @@ class TrainPlan(RunPlan):
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
+    accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
     """
@@ -67,6 +68,7 @@ class TrainPlan(RunPlan):
     eval_every: int | None = Field(default=None, ge=1)
     save_every: int | None = Field(default=None, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1)
+    accept_changed_data: bool = False
     health: HealthRules = Field(default_factory=HealthRules)
     trackers: tuple[str, ...] = ()
     project: str | None = None
@@ -83,7 +85,7 @@ class TrainPlan(RunPlan):
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"steps", "rollouts", "group_timeout", *Tracking.model_fields}
+        beside |= {"steps", "rollouts", "group_timeout", "accept_changed_data", *Tracking.model_fields}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atropos_cli.domain.job import Component, Resources
+from atropos_cli.domain.job import Code, Component, Resources
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.ports.serving import Serve
 
@@ -47,6 +47,9 @@ class Wanted:
     start_timeout: float = 1800.0
     max_requeues: int = 10
     cwd: Path = field(default_factory=Path.cwd)
+    home: Path | None = None
+    setup: tuple[str, ...] = ()
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Order:
 
     run: the plan of the command; None when it has none, or when it can be made only where the job starts. frozen:
     the configuration files as they are now, for a command that goes by its words. servers: services to start beside
-    the command; urls: their addresses, which hold placeholders.
+    the command; urls: their addresses, which hold placeholders. cwd: where the command runs; home: what the name of a
+    folder for its run is relative to, where that is another place. setup, code: see JobPlan.
     """
 
     words: tuple[str, ...]
@@ -72,6 +76,9 @@ class Order:
     start_timeout: float = 1800.0
     max_requeues: int = 10
     cwd: Path = field(default_factory=Path.cwd)
+    home: Path | None = None
+    setup: tuple[str, ...] = ()
+    code: Code | None = None
 
 
 def makes_plan(action: A) -> A:

@@ -13,7 +13,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import atropos_cli
 from atropos_cli.config.sizes import job_name
@@ -30,9 +30,6 @@ from atropos_cli.jobs.order import Order, PlannedRun
 from atropos_cli.jobs.spreading import store_plan, write_shards
 from atropos_cli.paths import home
 from atropos_cli.ports.launcher import JobSpec, Launcher
-
-if TYPE_CHECKING:
-    from atropos_cli.jobs.store import Submitted
 
 RUNS = ("gen", "train")
 """Commands whose run folder is the job's folder too, and that are resumed there when the job is queued again."""
@@ -86,6 +83,8 @@ def prepare(order: Order, launcher: Launcher) -> Prepared:
         grace=grace,
         drain=drain,
         max_requeues=order.max_requeues if resources.requeue else 0,
+        setup=order.setup,
+        code=order.code,
     )
     plan = launcher.adapt(plan, folder)
     spec = spec_of(plan, folder, after=order.after, options=order.options)
@@ -164,9 +163,9 @@ def _placed(order: Order, name: str) -> tuple[Order, Path]:
         order, given = _without_output(order)
     if given == Path("-"):
         raise UsageError("a job has no standard output to write to", hint="give --output RUN")
-    folder = order.folder or given or default_run_folder(name)
-    folder = order.cwd / folder
-    if given is not None and os.path.normpath(order.cwd / given) != os.path.normpath(folder):
+    home_folder = order.home or order.cwd
+    folder = home_folder / (order.folder or given or default_run_folder(name))
+    if given is not None and os.path.normpath(home_folder / given) != os.path.normpath(folder):
         raise UsageError(
             f"--folder {order.folder} and the command's --output {given} both name the run's folder", hint="drop one"
         )
@@ -239,11 +238,10 @@ def world_variables(order_nodes: int) -> dict[str, str]:
 def submit(prepared: Prepared, launcher: Launcher) -> str:
     """Write the job's folder and start it; its id. Raises LaunchError while the folder's job is in the queue."""
     from atropos_cli.jobs.folder import write_job
-    from atropos_cli.jobs.store import SUBMITTED, attempts_in, read_submitted, remember
+    from atropos_cli.jobs.store import attempts_in, remember
 
     folder = prepared.folder
-    if (folder / SUBMITTED).exists():
-        _refuse_taken(folder, read_submitted(folder), launcher)
+    check_free(folder, launcher)
     fresh = not (folder / "plan.json").exists()
     launcher.render(prepared.spec)
     launcher.call(prepared.spec)  # what is wrong with it is said before the job is started, not after
@@ -260,11 +258,14 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
     return job_id
 
 
-def _refuse_taken(folder: Path, before: Submitted, launcher: Launcher) -> None:
+def check_free(folder: Path, launcher: Launcher) -> None:
     """Two jobs never write one folder. Raises LaunchError unless the one before is known to be over."""
     from atropos_cli.jobs.status import view
-    from atropos_cli.jobs.store import SUBMITTED
+    from atropos_cli.jobs.store import SUBMITTED, read_submitted
 
+    if not (folder / SUBMITTED).exists():
+        return
+    before = read_submitted(folder)
     if before.launcher != (launcher.source or launcher.name):
         return
     found = view(before, launcher)

@@ -17,6 +17,7 @@ from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import write_orders
 from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import check_same_plan, read_plan
+from atropos_cli.jobs.code import CODE_FOLDER
 from atropos_cli.jobs.shards import merge_shards, shard_folder
 
 _PASSED_ON = ("ATROPOS_", "HF_", "OPENAI_", "WANDB_")
@@ -26,7 +27,7 @@ _NOT_PASSED_ON = {"ATROPOS_DEBUG", "ATROPOS_CONFIG"}
 def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
     """Write the plan of each shard. Raises RunExists, PlanChanged (another plan or number of shards) or DataError."""
     begun = _begun(folder)
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(path.name != CODE_FOLDER for path in folder.iterdir()):
         if not resume:
             raise RunExists(
                 f"{folder} is not empty", hint="--resume goes on with a run in shards, --output names another"

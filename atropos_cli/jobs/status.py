@@ -29,6 +29,8 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
     """The state of a job, for people and programs. silent: its launcher does not answer, and may later."""
     plan = _plan(job)
     found: dict[str, Any] = {"id": job.id, "name": job.name, "folder": str(job.folder)}
+    if plan is not None and plan.code is not None:
+        found["code"] = plan.code.model_dump(mode="json")
     told = _told(job, launcher)
     silent = {} if told.answered or not told.detail.get("silent") else {"silent": True}
     told = told.replace(detail={key: value for key, value in told.detail.items() if key != "silent"})

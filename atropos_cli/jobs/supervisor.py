@@ -29,6 +29,7 @@ from atropos_cli.errors import ExitCode, LaunchError
 from atropos_cli.jobs.folder import JobFolder
 from atropos_cli.jobs.placing import Placed, Placer
 from atropos_cli.jobs.readiness import Readiness, healthy
+from atropos_cli.jobs.setup import SetupFailed, adopt_setup
 
 _TICK = 0.1
 _BLAME = 5.0
@@ -80,7 +81,10 @@ class Supervisor:
         self.folder.event("job_started", job_id=self.placer.job_id, nodes=list(self.placer.nodes))
         try:
             try:
+                adopt_setup(self.plan, self.folder, self._say, stopped=lambda: bool(self.signals))
                 outcome = self._watch()
+            except SetupFailed as error:
+                outcome = Outcome(128 + self.signals[0] if self.signals else error.code, error.message)
             except LaunchError as error:
                 outcome = Outcome(ExitCode.LAUNCH, error.message)
             except OSError as error:

@@ -23,7 +23,8 @@ class JobSpec(Frozen):
 
     run: the job's folder. It holds the plan.json or job.json that `atropos run` carries out there, unless the
     job is another atropos command: `command` is then its arguments, and `cwd` where it runs. after: ids of jobs
-    that must have succeeded before. options: more options in the launcher's own terms.
+    that must have succeeded before. options: more options in the launcher's own terms. setup: lines of bash before
+    `command`; a job.json has its own.
     """
 
     name: str
@@ -34,6 +35,7 @@ class JobSpec(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     after: tuple[str, ...] = ()
     options: dict[str, str] = Field(default_factory=dict)
+    setup: tuple[str, ...] = ()
 
     def words(self) -> tuple[str, ...]:
         """The arguments of atropos that carry the job out on this machine, whatever node of a cluster it is."""

@@ -7,6 +7,7 @@ from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.domain.training import EvalSuite, HealthRules, Method, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
 from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
+from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
     "EvalSuite",
@@ -18,6 +19,10 @@ __all__ = [
     "TrainResult",
     "Trainer",
     "TrainerError",
+    "TrainingProfile",
+    "cpu_profile",
     "finish_in",
+    "gpu_profile",
     "is_binary",
+    "training_profile",
 ]

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,16 @@ from atropos_tmux.ssh import Remote
 
 from atropos_cli.errors import LaunchError, UsageError
 
-from .tmux_support import SOCKET, Sshd, command_lines, on_a_terminal, processes_with, ssh_server, tmux_server, wait_for
-
-
-@pytest.fixture
-def sshd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    with tmux_server(monkeypatch) as folder, ssh_server(folder) as server:
-        yield server
-
-
-@pytest.fixture
-def far(cli: Callable[..., Any], sshd: Sshd) -> Callable[..., Any]:
-    """atropos tmux VERB on the box."""
-    place = ["--host", "box", "--ssh-config", str(sshd.config), "--remote-python", sys.executable, "--socket", SOCKET]
-    return lambda verb, *args: cli("tmux", verb, *place, *args)
+from .tmux_support import (  # noqa: F401 (fixtures)
+    SOCKET,
+    Sshd,
+    command_lines,
+    far_fixture,
+    on_a_terminal,
+    processes_with,
+    sshd_fixture,
+    wait_for,
+)
 
 
 def far_side(home: str) -> set[int]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,3 +166,17 @@ def ssh_server(tmux_folder: Path) -> Iterator[Sshd]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(name="sshd")
+def sshd_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    """A machine that is reached by ssh."""
+    with tmux_server(monkeypatch) as folder, ssh_server(folder) as server:
+        yield server
+
+
+@pytest.fixture(name="far")
+def far_fixture(cli: Callable[..., Any], sshd: Sshd) -> Callable[..., Any]:
+    """atropos tmux VERB on the box."""
+    place = ["--host", "box", "--ssh-config", str(sshd.config), "--remote-python", sys.executable, "--socket", SOCKET]
+    return lambda verb, *args: cli("tmux", verb, *place, *args)

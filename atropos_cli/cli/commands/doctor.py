@@ -24,6 +24,7 @@ from atropos_cli.network import get
 from atropos_cli.ports.serving import ENGINES
 from atropos_cli.serving.defaults import defaults_for
 from atropos_cli.serving.platforms import Platform, detect
+from atropos_cli.serving.trainprofiles import training_profile
 
 if TYPE_CHECKING:
     from atropos_cli.plugins.records import CheckStatus
@@ -59,7 +60,8 @@ def doctor(*, options: DoctorOptions, session: Session, as_json: JsonOption = Fa
     if as_json:
         defaults = {engine: defaults_for(machine, engine).as_json() for engine in ENGINES}
         shown = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
-        session.out.json({**shown, "platform": machine.as_json(), "defaults": defaults})
+        training = training_profile(machine).as_json()
+        session.out.json({**shown, "platform": machine.as_json(), "defaults": {**defaults, "train": training}})
     else:
         session.out.table([(finding.status, f"{finding.name}: {finding.detail}") for finding in findings])
         warned = sum(finding.status == "warn" for finding in findings)
@@ -113,7 +115,7 @@ def run_folder(runs: Path) -> Finding:
 
 
 def hardware(machine: Platform) -> Iterator[Finding]:
-    """GPUs, CPUs and what the launch commands choose for them."""
+    """GPUs, CPUs and what the launch commands and trainings choose for them."""
     memory = "" if machine.memory is None else f", {machine.memory / (1 << 30):.0f} GiB of memory"
     yield Finding("cpu", "ok", f"{machine.cpus:g} CPUs{memory}")
     yield gpu(machine)
@@ -127,6 +129,7 @@ def hardware(machine: Platform) -> Iterator[Finding]:
         parts.append(f"{chosen.max_requests or 'any number of'} requests at once")
         note = f" ({chosen.note})" if chosen.note else ""
         yield Finding(f"launch-{engine}", "info", ", ".join(parts) + note)
+    yield Finding("train", "info", training_profile(machine).describe())
     where = machine.slurm
     if where.job is not None:
         counts = [f"{where.nodes} nodes"] if where.nodes else []

@@ -31,7 +31,8 @@ from atropos_cli.errors import AtroposError, ConfigError, ExitCode, LaunchError,
 from atropos_cli.jobs.dryrun import show
 from atropos_cli.jobs.face import Face, print_submitted
 from atropos_cli.jobs.launchers import make_launcher, native_options, stored_name, variables
-from atropos_cli.jobs.order import Wanted
+from atropos_cli.jobs.order import Order, Wanted
+from atropos_cli.jobs.setup import check_setup
 from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def submit(
 
     atropos job submit --on slurm --nodes 2 --gpus-per-node 8 --time 24h --serve vllm -- gen textworld --model M
     """
-    from atropos_cli.jobs.prepare import prepare
+    from atropos_cli.cli.jobcode import prepared_with_code
     from atropos_cli.jobs.prepare import submit as submit_job
     from atropos_cli.jobs.store import read_submitted
 
@@ -86,8 +87,11 @@ def submit(
         asked = {"path": Path(command[0]), "launcher": launcher, "folder": options.folder}
         return submit_file({**asked, "session": session, "dry_run": options.dry_run, "as_json": as_json})
     wanted = _wanted(options, command, launcher)
-    order = make_order(session, command, wanted, example=face.line("submit", "--time", "2h", "--", *_EXAMPLE))
-    prepared = prepare(order, launcher)
+
+    def ordered(wanted: Wanted) -> Order:
+        return make_order(session, command, wanted, example=face.line("submit", "--time", "2h", "--", *_EXAMPLE))
+
+    prepared = prepared_with_code(ordered, wanted, launcher, options, session.out)
     launcher.render(prepared.spec)  # complains before anything else is done
     for note in prepared.notes:
         session.out.note(note)
@@ -138,6 +142,7 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
         options=native_options(launcher, options.sbatch),
         start_timeout=options.start_timeout,
         max_requeues=options.max_requeues,
+        setup=check_setup(options.setup),
     )
 
 

@@ -78,3 +78,28 @@ def test_a_trainer_that_takes_rows_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoints/step-1").mkdir(parents=True)
     with pytest.raises(DataError, match="4 now"):
         DataMark(tmp_path, resume=True, keeps=True).look(iter(ROWS[1:]))
+
+
+def test_accepted_rows_are_told_and_noted(tmp_path: Path) -> None:
+    told: list[str] = []
+    write(tmp_path / "rows.jsonl", ROWS)
+    session(tmp_path, resume=False)
+    (tmp_path / "checkpoints/step-2").mkdir(parents=True)
+    for rows in (ROWS[:3], ROWS[::-1], ROWS[::-1]):
+        write(tmp_path / "rows.jsonl", rows)
+        mark = DataMark(tmp_path, resume=True, keeps=True, accepted=told.append)
+        assert len(list(mark.watch(stored_rows([str(tmp_path / "rows.jsonl")], "sft")))) == len(rows)
+    assert ["5 rows then, 3 now" in told[0], "3 rows then, 5 now" in told[1], len(told)] == [True, True, 2]
+    found = json.loads((tmp_path / "data.json").read_text())
+    assert (found["rows"], [mark["rows"] for mark in found["earlier"]]) == (5, [5, 3])
+    assert len(session(tmp_path, resume=True)) == 5  # these are its rows now, without being accepted again
+
+
+def test_another_process_of_the_training_accepts_too_and_writes_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "rows.jsonl", ROWS)
+    session(tmp_path, resume=False)
+    (tmp_path / "checkpoints/step-2").mkdir(parents=True)
+    before = (tmp_path / "data.json").read_bytes()
+    helper = DataMark(tmp_path, resume=True, keeps=False, accepted=lambda text: None)
+    assert len(list(helper.watch(iter(ROWS[:2])))) == 2
+    assert (tmp_path / "data.json").read_bytes() == before

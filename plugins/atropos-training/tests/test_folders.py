@@ -206,3 +206,29 @@ def test_the_last_step_is_told(train: Callable[..., Any]) -> None:
     result = train("--steps", "9")
     told = [line.partition(":")[0] for line in result.stderr.splitlines() if line.startswith("step ")]
     assert told == ["step 1/9", "step 2/9", "step 3/9", "step 9/9"]
+
+
+def test_other_rows_are_accepted_by_a_flag_and_recorded(train: Callable[..., Any], cli: Callable[..., Any]) -> None:
+    script("stop 2")
+    assert train().code == 130
+    script(None)
+    rows = [{"prompt": "1+1=", "completion": "2"}, {"prompt": "2+2=", "completion": "4"}]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = train("--resume")
+    assert (refused.code, "--accept-changed-data" in refused.stderr) == (6, True)
+    assert state("run")["state"] == "failed"
+    result = train("--resume", "--accept-changed-data")
+    assert result.code == 0, result.stderr
+    assert "1 rows then, 2 now" in result.stderr
+    events = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    assert [event for event in events if event["event"] == "warning" and "accepted" in event["message"]]
+    assert [mark["rows"] for mark in json.loads(Path("run/data.json").read_text())["earlier"]] == [1]
+    entry = cli("journal", ".", "--json").json[0]
+    assert (entry["run"], entry["note"]) == ("run", "its rows changed and were accepted, 1 times")
+
+
+def test_a_new_run_takes_the_flag_for_nothing(train: Callable[..., Any]) -> None:
+    assert train("--accept-changed-data").code == 0
+    assert "accepted" not in Path("run/log.jsonl").read_text()
+    again = train("--resume", "--steps", "4")  # the flag is no part of what a run is
+    assert again.code == 0, again.stderr

@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from atropos_cli.sdk import Config, Field
+from atropos_cli.sdk.code import code_of
 from atropos_cli.sdk.data import file_lock, replacing
-from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LaunchError
+from atropos_cli.sdk.launchers import SETUP_ENDED, JobSpec, JobStatus, Launcher, LaunchError, behind_setup
 from atropos_tmux import pane
 from atropos_tmux.client import Tmux, job_environment, session_name
+from atropos_tmux.gpus import free_gpus
 
+SETUP_FILE = "setup.json"
 _START_TIMEOUT = 20.0
+_TAIL = 8192
 
 
 class TmuxConfig(Config):
@@ -59,29 +63,61 @@ class TmuxLauncher(Launcher):
 
     def start_of(self, job: JobSpec) -> dict[str, Any]:
         """The content of start.json: what is run, and where."""
-        return {
-            "name": job.name,
-            "argv": [sys.executable, "-m", "atropos_cli", *job.words()],
-            "cwd": job.cwd or str(Path.cwd()),
-        }
+        cwd = job.cwd or str(Path.cwd())
+        argv = [sys.executable, "-m", "atropos_cli", *job.words()]
+        found: dict[str, Any] = {"name": job.name, "argv": argv, "cwd": cwd}
+        if job.setup:
+            found |= {"argv": behind_setup(_folder(job) / SETUP_FILE, argv), "setup": list(job.setup)}
+        if job.command and (code := code_of(Path(cwd))) is not None:
+            found["code"] = code.model_dump(mode="json")
+        if (count := job.resources.get("gpus_per_node")) and isinstance(count, int):
+            chosen = free_gpus(count, self._claimed())
+            found |= {"gpus": [gpu.uuid for gpu in chosen], "visible": ",".join(gpu.token for gpu in chosen)}
+        return found
+
+    def known(self, folder: Path) -> dict[str, Any]:
+        """What start.json says beyond what is run: the code and the GPUs."""
+        start = _read(folder / "start.json") or {}
+        return {key: start[key] for key in ("code", "gpus") if start.get(key)}
+
+    def working_in(self) -> list[tuple[str, Path]]:
+        """(name, working directory) of every job that runs or is about to."""
+        found = []
+        for session, folder in self.jobs():
+            start = _read(folder / "start.json")
+            if start is not None and self._status(session, folder).state in ("running", "pending"):
+                found.append((session, Path(start["cwd"])))
+        return found
+
+    def _claimed(self) -> dict[str, str]:
+        """The GPUs of running jobs, by UUID: a program that loads its model does not show on its GPU yet."""
+        found: dict[str, str] = {}
+        for session, folder in self.jobs():
+            start = _read(folder / "start.json") or {}
+            if start.get("gpus") and self._status(session, folder).state in ("running", "pending"):
+                found |= dict.fromkeys(start["gpus"], session)
+        return found
 
     def submit(self, job: JobSpec) -> str:
         """Start the job; returns once its command runs. Raises LaunchError, also when the name is in use."""
         session = session_name(job.name)
-        start = self.start_of(job)
         if job.after or job.resources.get("array"):
             raise LaunchError("a tmux job can neither wait for another job nor be an array of shards")
-        if not Path(start["cwd"]).is_dir():
-            raise LaunchError(f"the job's working directory {start['cwd']} is not there")
+        if not Path(job.cwd or ".").is_dir():
+            raise LaunchError(f"the job's working directory {job.cwd} is not there")
         self.tmux.call("-V")  # no tmux: say so before anything is written
         with self._locked():
             self._free(session)
+            start = self.start_of(job)
             folder = _folder(job)
             folder.mkdir(parents=True, exist_ok=True)
             for name in ("running.json", "exit.json", "log.txt"):
                 (folder / name).unlink(missing_ok=True)
             _write(folder / "start.json", json.dumps(start, indent=2))
-            _write(folder / "env.json", json.dumps({**job_environment(os.environ), **job.env}), mode=0o600)
+            if job.setup:
+                _write(folder / SETUP_FILE, json.dumps(list(job.setup)))
+            masked = {"CUDA_VISIBLE_DEVICES": start["visible"]} if "visible" in start else {}
+            _write(folder / "env.json", json.dumps({**job_environment(os.environ), **job.env, **masked}), mode=0o600)
             _write(folder / "job.sh", self.render(job), mode=0o700)
             self.tmux.start(session, "/bin/sh", str(folder / "job.sh"))
             _write(self.state_folder / f"{session}.json", json.dumps({"folder": str(folder), "name": job.name}))
@@ -160,7 +196,7 @@ class TmuxLauncher(Launcher):
         if end is not None:
             code = int(end["code"])
             state = "cancelled" if end["stopped"] and code else "failed" if code else "finished"
-            reason = f"ended by {end['signal']}" if end["signal"] else None
+            reason = f"ended by {end['signal']}" if end["signal"] else _setup_that_failed(folder) if code else None
             return JobStatus.model_validate({"id": job_id, "state": state, "exit_code": code, "reason": reason})
         running = _read(folder / "running.json")
         if running is None:
@@ -206,6 +242,17 @@ class TmuxLauncher(Launcher):
                 yield
         except OSError as error:
             raise LaunchError(f"{error.filename}: {error.strerror or error}") from error
+
+
+def _setup_that_failed(folder: Path) -> str | None:
+    """The line of the set-up with which the job ended."""
+    if not (_read(folder / "start.json") or {}).get("setup"):
+        return None
+    with contextlib.suppress(OSError):
+        for line in (folder / "log.txt").read_bytes()[-_TAIL:].decode("utf-8", "replace").splitlines():
+            if line.startswith(f"atropos: {SETUP_ENDED}"):
+                return line.removeprefix("atropos: ")
+    return None
 
 
 def _folder(job: JobSpec) -> Path:

@@ -1,7 +1,7 @@
 """The far side of `--host`: carry out one request that came over ssh.
 
-A request is JSON on standard input: {"args": [...], "cwd": ..., "env": {...}}. When the connection ends, so does
-this program; jobs that it started live in tmux and go on.
+A request is JSON on standard input: {"args": [...], "cwd": ..., "env": {...}}, or {"code": ...}, see bring.py. When
+the connection ends, so does this program; jobs that it started live in tmux and go on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ def serve() -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    if "code" in request:
+        from atropos_tmux.bring import receive
+
+        receive(request["code"])
+        return 0
     os.environ.update(request["env"])
     from atropos_cli.sdk.commands import ExitCode, Output
 

@@ -6,20 +6,25 @@ line, here or there, and no shell reads it. ssh never asks anything (BatchMode).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk.code import Found
 from atropos_cli.sdk.commands import data_fd, data_stream, give_back_stdout
 from atropos_cli.sdk.launchers import LaunchError
+from atropos_tmux import bring
 
 NO_PYTHON, NO_ATROPOS, SSH_FAILED = 94, 95, 255
 _END = "ATROPOS_REQUEST"
@@ -40,7 +45,7 @@ case $py in '~/'*) py=$HOME/${{py#??}} ;; esac
 command -v "$py" >/dev/null 2>&1 || {{ printf '%s\\n' "$py" >&2; exit {no_python}; }}
 "$py" -c 'import importlib.util as u, sys; sys.exit(None in map(u.find_spec, ["atropos_cli", "atropos_tmux"]))' || {{ printf '%s\\n' "$py" >&2; exit {no_atropos}; }}
 printf '\\002atropos answers\\003\\n'
-exec "$py" -m atropos_tmux.remote <<'{end}'
+{keep}exec "$py" -m atropos_tmux.remote <<'{end}'
 {request}
 {end}
 """  # noqa: E501 (a line of a shell script)
@@ -71,13 +76,18 @@ class Remote:
         return [path, *file, "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", *options, "--", self.host]
 
     def script(self, args: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> str:
-        """What the far side's sh reads. The request is one line of ASCII JSON, which cannot end the here-document."""
+        """What the far side's sh reads."""
+        return self._script({"args": list(args), "cwd": cwd, "env": dict(env or {})})
+
+    def _script(self, request: dict[str, Any], *, payload: int | None = None) -> str:
+        """The request is one line of ASCII JSON, which cannot end the here-document. payload: keep stdin there."""
         return _SCRIPT.format(
             python=shlex.quote(self.python or ""),
             no_python=NO_PYTHON,
             no_atropos=NO_ATROPOS,
             end=_END,
-            request=json.dumps({"args": list(args), "cwd": cwd, "env": dict(env or {})}),
+            keep="" if payload is None else f"exec {payload}<&0\n",
+            request=json.dumps(request),
         )
 
     def run(self, args: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None) -> int:
@@ -111,6 +121,60 @@ class Remote:
         if words:
             print(words, file=sys.stderr)  # noqa: T201 (the far side's messages, as they are)
         return child.returncode
+
+    def bring(self, found: Found, place: str | None, *, dry_run: bool = False) -> dict[str, Any]:
+        """Make a folder there like this one; the far side's last answer. Raises LaunchError, DataError."""
+        request = bring.request(found, place, dry_run=dry_run)
+        command = [*self.ssh("-T"), "exec sh -s"]
+        with tempfile.TemporaryFile() as errors:
+            child = subprocess.Popen(  # noqa: S603 (no shell)
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+            assert child.stdin is not None
+            assert child.stdout is not None
+            before, answers = b"", list[dict[str, Any]]()
+            try:
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.write(self._script({"code": request}, payload=bring.PAYLOAD).encode())
+                    child.stdin.flush()
+                while (line := child.stdout.readline()) and not line.endswith(_ANSWER):
+                    before = (before + line)[-_MOST_BEFORE:]
+                if line:
+                    answers = self._answers(child, found)
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.close()
+                child.wait()
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                child.stdout.close()
+                child.wait()
+            errors.seek(0)
+            words = errors.read().decode("utf-8", "replace").strip()
+        if answers and "error" in answers[-1]:
+            raise LaunchError(f"{self.host}: {answers[-1]['error']}", hint=answers[-1].get("hint"))
+        if answers and (dry_run or "notes" in answers[-1]):
+            return {**answers[-1], "sent": len(answers[0]["need"]) if not dry_run else 0}
+        if child.returncode in (NO_PYTHON, NO_ATROPOS, SSH_FAILED):
+            raise self._failure(child.returncode, words)
+        if not line:
+            raise self._ended_early(child.returncode, before, words)
+        last = words.splitlines()[-1] if words else f"exit code {child.returncode}"
+        raise LaunchError(f"{self.host}: the code was not brought there: {last}", hint="the same command again")
+
+    def _answers(self, child: subprocess.Popen[bytes], found: Found) -> list[dict[str, Any]]:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        answers: list[dict[str, Any]] = []
+        for line in child.stdout:
+            if not line.startswith(b"{"):
+                continue
+            answers.append(json.loads(line))
+            if isinstance(need := answers[-1].get("need"), list):
+                with contextlib.suppress(BrokenPipeError):
+                    bring.send(found, need, child.stdin)
+                    child.stdin.close()
+        return answers
 
     def execute(self, command: str) -> None:
         """Become an ssh with a terminal that runs a fixed command. Does not return."""

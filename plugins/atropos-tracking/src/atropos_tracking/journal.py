@@ -71,6 +71,8 @@ def _training(run: Path, root: Path) -> JournalEntry:
     tracked = (state.get("trackers") or {}).get("wandb") or {}
     source = ((plan.get("rollouts") or {}).get("environment") or {}).get("name") or ", ".join(plan.get("data") or ())
     note = state.get("error") or (f"stopped: {state['stopped']}" if state.get("stopped") else None)
+    if changes := _changed_data(run):
+        note = "; ".join(filter(None, (f"its rows changed and were accepted, {changes} times", note)))
     return JournalEntry(
         kind="train",
         run=str(run.relative_to(root)),
@@ -86,6 +88,12 @@ def _training(run: Path, root: Path) -> JournalEntry:
         reevaluated=read_reevaluations(run),
         note=note,
     )
+
+
+def _changed_data(run: Path) -> int:
+    """How often the training was resumed with other rows (--accept-changed-data)."""
+    path = run / "data.json"
+    return len(read_object(path).get("earlier") or ()) if path.exists() else 0
 
 
 def _evaluation(run: Path, root: Path) -> JournalEntry:

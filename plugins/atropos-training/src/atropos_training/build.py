@@ -77,6 +77,7 @@ def build_train_plan(
         eval_every=train.eval_every,
         save_every=train.save_every,
         keep_checkpoints=train.keep_checkpoints,
+        accept_changed_data=train.accept_changed_data,
         health=train.health,
         **tracking.model_dump(),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +21,19 @@ Row = TypeVar("Row")
 
 
 class DataMark:
-    """RUN/data.json: made in the first session, compared in later ones. keeps: may this process write it?"""
+    """RUN/data.json: made in the first session, compared in later ones. keeps: may this process write it?
 
-    def __init__(self, folder: Path, *, resume: bool, keeps: bool) -> None:
+    accepted: takes the news that rows are others than those of earlier sessions; without it they are refused. The marks
+    of those sessions stay in the file, as "earlier".
+    """
+
+    def __init__(
+        self, folder: Path, *, resume: bool, keeps: bool, accepted: Callable[[str], None] | None = None
+    ) -> None:
         self._folder = folder
         self._resume = resume
         self._keeps = keeps
+        self._accepted = accepted
         self._known = False
 
     def look(self, rows: Iterator[Any]) -> None:
@@ -57,10 +64,17 @@ class DataMark:
             return
         old, new = before.get("rows"), now["rows"]
         what = f"{old} rows then, {new} now" if old != new else f"{new} rows as then, of other content or order"
-        raise DataError(
-            f"{self._folder} cannot be resumed: the rows of its data differ from those that it learnt from ({what})",
-            hint="put the rows back as they were, or train on these with another --output",
-        )
+        differ = f"the rows of its data differ from those that it learnt from ({what})"
+        if self._accepted is None:
+            raise DataError(
+                f"{self._folder} cannot be resumed: {differ}",
+                hint="put the rows back as they were, train on these with another --output, or accept them by "
+                "--accept-changed-data",
+            )
+        if self._keeps:
+            earlier = [*(before.pop("earlier", None) or []), before]
+            atomic_write(path, json.dumps({**now, "earlier": earlier}).encode() + b"\n")
+        self._accepted(f"{differ}: accepted, and it continues at the same place of the new ones")
 
     def _before(self, path: Path) -> dict[str, Any] | None:
         """The mark of earlier sessions; None while nothing was learnt, so that other rows do no harm."""

@@ -78,7 +78,8 @@ class TrainSession:
         self._answers: Answers | None = None
         self._scoring: LoopThread | None = None
         self._held_out = HeldOut(frozenset(), self.warn)
-        self._mark = DataMark(self.folder, resume=resume, keeps=not self._helps)
+        accepted = self.warn if plan.accept_changed_data else None
+        self._mark = DataMark(self.folder, resume=resume, keeps=not self._helps, accepted=accepted)
         self._told_skipped = False
         self._located = not resume
         self._evaluated: dict[int, dict[str, float]] = {}

@@ -42,6 +42,9 @@ class TrainSettings(Tracking):
         default=None, ge=1, description="Checkpoint every so many steps; default: ten times in a run."
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
+    accept_changed_data: bool = Field(
+        default=False, description="Resume although the rows of --data are others than before; it is recorded."
+    )
     health: HealthRules = Field(default_factory=HealthRules)
 
 

@@ -34,7 +34,9 @@ def common_arguments(job: Job, steps: int) -> dict[str, Any]:
         "warmup_steps": config.warmup_steps,
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
-        "gradient_checkpointing": config.gradient_checkpointing,
+        "gradient_checkpointing": job.checkpointing
+        if config.gradient_checkpointing is None
+        else config.gradient_checkpointing,
         "use_cpu": job.device.type == "cpu",
         "bf16": job.precision == "bf16",
         "seed": plan.seed,

@@ -58,10 +58,15 @@ class TrlConfig(Config):
         default="all-linear", description="all-linear, or names of modules with commas between."
     )
     per_device_train_batch_size: int | None = Field(
-        default=None, ge=1, description="Rows computed at a time; default: the most up to 32 that divide a step."
+        default=None,
+        ge=1,
+        description="Rows computed at a time; default: the most that divide a step, up to what fits the GPU "
+        "(atropos doctor; 32 on a CPU).",
     )
-    gradient_checkpointing: bool = Field(
-        default=False, description="Compute activations again in the backward pass: less memory, about 30 % slower."
+    gradient_checkpointing: bool | None = Field(
+        default=None,
+        description="Compute activations again in the backward pass: less memory, about 30 % slower. Default: on "
+        "GPUs with less than 30 GiB.",
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32. Weights stay fp32."

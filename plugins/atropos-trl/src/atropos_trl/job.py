@@ -25,6 +25,8 @@ class Job:
     hooks: Hooks
     device: Any = None
     precision: Literal["fp32", "bf16"] = "fp32"
+    checkpointing: bool = False
+    """Compute activations again, where the user did not decide it."""
     tokenizer: Any = None
     model: Any = None
     peft: Any = None

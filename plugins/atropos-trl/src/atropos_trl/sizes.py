@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atropos_cli.sdk import ConfigError, JsonDict
-from atropos_cli.sdk.training import TrainPlan
+from atropos_cli.sdk.training import TrainingProfile, TrainPlan
 
+from .common.machine import same_everywhere
 from .config import TrlConfig
 from .options import generations
 
-_MOST_ROWS = 32
+MOST_ROWS = 32
+"""Computed at a time where nothing is known of the GPU."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Sizes:
         }
 
 
-def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None) -> Sizes:
+def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None, most: int = MOST_ROWS) -> Sizes:
     """Raises ConfigError with the rule, the numbers and the nearest values that fit.
 
-    world: number of processes; None: as WORLD_SIZE says (torchrun and accelerate set it).
+    world: number of processes; None: as WORLD_SIZE says (torchrun and accelerate set it). most: rows at a time.
     """
     world = world or int(os.environ.get("WORLD_SIZE", "1"))
     prompts, size = plan.prompts_per_step, 1
@@ -70,7 +72,7 @@ def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None)
     divisors = _divisors(local)
     micro = config.per_device_train_batch_size
     if micro is None:
-        micro = max(n for n in divisors if n <= _MOST_ROWS)
+        micro = max(n for n in divisors if n <= most)
     elif local % micro:
         per = "" if world == 1 else f" / {world} processes"
         what = f"{prompts} prompts x {size} completions{per}"
@@ -81,6 +83,11 @@ def batch_sizes(config: TrlConfig, plan: TrainPlan, *, world: int | None = None)
             + _other_prompts(micro, prompts, size, world),
         )
     return Sizes(prompts, size, world, micro, local // micro)
+
+
+def most_rows(config: TrlConfig, profile: TrainingProfile) -> int:
+    """By the GPU, unless other hosts may have another one, or the loss is a mean over the rows of a micro-batch."""
+    return profile.rows if config.algorithm != "bnpo" and same_everywhere() else MOST_ROWS
 
 
 def _divisors(number: int) -> list[int]:

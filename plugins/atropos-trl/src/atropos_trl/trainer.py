@@ -18,14 +18,14 @@ from atropos_cli.sdk.training import TrainContext, Trainer, TrainerError, TrainP
 
 from . import REQUIRES, building, checks, options
 from .common import checkpoints, models
-from .common.machine import pick_device, pick_precision, send_no_telemetry
+from .common.machine import here, pick_device, pick_precision, profile_of, send_no_telemetry, shown
 from .common.publishing import publish, published_step
 from .common.seeding import seed_everything
 from .config import TrlConfig
 from .job import Job
 from .loop import Hooks
 from .presets import preset_differences, resolve
-from .sizes import batch_sizes
+from .sizes import batch_sizes, most_rows
 
 for _package in REQUIRES:
     if find_spec(_package) is None:  # found out here, the plan already fails, with the command that installs it
@@ -52,8 +52,10 @@ class TrlTrainer(Trainer):
 
     def check(self, plan: TrainPlan) -> JsonDict:
         """Batch arithmetic, contexts, memory and names, from headers alone; torch is not imported."""
-        resolved = resolve(self.config, plan)
-        return checks.check_all(self.config, plan, resolved, batch_sizes(self.config, plan))
+        resolved, profile = resolve(self.config, plan), here()
+        sizes = batch_sizes(self.config, plan, most=most_rows(self.config, profile))
+        found = checks.check_all(self.config, plan, resolved, sizes)
+        return {**found, **shown(profile, self.config.precision, self.config.gradient_checkpointing)}
 
     def train(self, plan: TrainPlan, context: TrainContext) -> TrainResult:
         """See the port. Raises ConfigError and DataError before the first step, TrainerError afterwards."""
@@ -114,7 +116,10 @@ class TrlTrainer(Trainer):
         return self._finish(job, trainer, trainer.state.global_step)
 
     def _prepare(self, plan: TrainPlan, context: TrainContext) -> Job:
-        resolved, sizes = resolve(self.config, plan), batch_sizes(self.config, plan)
+        device = pick_device()
+        profile = profile_of(device)
+        resolved = resolve(self.config, plan)
+        sizes = batch_sizes(self.config, plan, most=most_rows(self.config, profile))
         for name, (found, expected) in preset_differences(self.config, plan).items():
             context.warn(f"preset {self.config.preset}: {name} is {found}, the preset stands for {expected}")
         hooks = Hooks(plan, context, self.config.max_nonfinite_steps, save_every=plan.save_every or 1)
@@ -125,7 +130,7 @@ class TrlTrainer(Trainer):
         known = models.facts(plan.model).parameters
         if known is not None:
             checks.check_disk(context.folder, known, checks.footprint(self.config, plan, resolved), plan)
-        job.device = pick_device()
+        job.device, job.checkpointing = device, profile.checkpointing
         job.precision = pick_precision(self.config.precision, job.device)
         return job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,24 @@ def test_the_kl_term_pulls_back_to_the_reference(tiny: Path, tmp_path: Path) -> 
     config = {"beta": 0.1, "old_policy": "current", "learning_rate": 0.01}
     train(make_plan(tiny, config=config, prompts_per_step=4, steps=6), context)
     assert context.reports[-1][1]["kl"] > 0.001
+
+
+def test_the_defaults_of_a_small_gpu_change_no_gradient(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer tokens at a time, and activations computed again."""
+    from atropos_trl.common import machine
+
+    from atropos_cli.sdk.training import cpu_profile
+
+    small = replace(cpu_profile(), tokens=24, checkpointing=True)
+    found = {}
+    for name, profile in (("large", cpu_profile()), ("small", small)):
+        monkeypatch.setattr(machine, "profile_of", lambda device, profile=profile: profile)
+        context = Folder(tmp_path / name, make_groups(6, sizes=(2, 3, 5)))
+        train(make_plan(tiny, config={"old_policy": "behaviour"}, prompts_per_step=6), context)
+        again = any(getattr(part, "gradient_checkpointing", False) for part in context.model.modules())
+        assert again == profile.checkpointing
+        found[name] = context.reports[0][1]
+    for key in ("loss", "grad_norm"):
+        assert found["small"][key] == pytest.approx(found["large"][key], rel=1e-4, abs=1e-7)

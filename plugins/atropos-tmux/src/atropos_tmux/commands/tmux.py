@@ -31,13 +31,13 @@ from atropos_cli.sdk.commands import (
     with_flags,
 )
 from atropos_cli.sdk.data import home
-from atropos_cli.sdk.launchers import JobSpec
+from atropos_cli.sdk.launchers import JobSpec, check_setup, parse_limit
 
 if TYPE_CHECKING:
     from atropos_tmux.ssh import Remote
 
 app = typer.Typer(help="Run commands in tmux: they go on after logout and keep their log and exit code.")
-PLACE = "Where"
+PLACE, CODE = "Where", "Its code"
 
 NameArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.", show_default=False)]
 
@@ -74,6 +74,17 @@ class RunOptions(PlaceOptions):
         "A variable for the job; by NAME alone its value is taken from here and shows on no command line.",
         metavar="NAME[=VALUE]",
     )
+    gpus: int = option(0, "Free GPUs that the job needs, and gets.", ge=0, metavar="N")
+    setup: tuple[str, ...] = option(
+        (), "A line of bash before the command; a failing one ends the job.", panel=CODE, metavar="LINE"
+    )
+    sync: Path | None = option(
+        None,
+        "Copy this folder to --host first, and run there; what git ignores stays out.",
+        panel=CODE,
+        metavar="DIR",
+    )
+    sync_limit: str = option("1G", "The most that is copied.", panel=CODE, metavar="SIZE")
     attach: bool = option(False, "Show the session instead of returning at once.")
     detach: bool = option(False, "Return at once, as without --attach.", hidden=True)
     dry_run: bool = option(False, "Print what would be started, and stop.")
@@ -123,7 +134,12 @@ def run(
     words = command[1:] if command[0] == "atropos" else command
     if not words or words[0].startswith("-"):
         raise UsageError("give the command to run", hint="atropos tmux run -- gen textworld --limit 10")
-    given = _variables(options.env)
+    given, lines = _variables(options.env), check_setup(options.setup)
+    if options.sync is not None and not options.host:
+        raise UsageError(
+            "--sync brings code to another machine: --host is missing",
+            hint="atropos job submit --on tmux --sync DIR runs in a copy here",
+        )
     if attach and as_json:
         raise UsageError("--attach and --json exclude each other", hint="drop one of them")
     if attach and not dry_run:
@@ -131,16 +147,43 @@ def run(
     if not options.host:
         check_command(session, words)
         job = _job(socket, name, words, options.cwd, given)
+        job = job.replace(setup=lines, resources={"gpus_per_node": options.gpus})
         return _start(session, socket, job, attach=attach, dry_run=dry_run, as_json=as_json)
     if name is None and attach:
         name = f"{_default_name(words)}-{datetime.now():%H%M%S}"
     flags = [*(["--name", name] if name else []), *(["--json"] if as_json else [])]
     flags += [*(["--dry-run"] if dry_run else []), *(word for key in given for word in ("--env", key))]
-    remote = options.remote
-    code = remote.run(["tmux", "run", "--socket", socket, *flags, "--", *words], cwd=options.cwd, env=given)
+    flags += [
+        *(word for line in lines for word in ("--setup", line)),
+        *(["--gpus", str(options.gpus)] * bool(options.gpus)),
+    ]
+    remote, cwd = options.remote, options.cwd
+    if options.sync is not None:
+        flags += ["--cwd", bring_code(session, options, remote)]
+        cwd = None
+    code = remote.run(["tmux", "run", "--socket", socket, *flags, "--", *words], cwd=cwd, env=given)
     if code == ExitCode.OK and attach and not dry_run and name:
         _attach_there(remote, socket, name)
     return exit_code(code)
+
+
+def bring_code(session: Session, options: RunOptions, remote: Remote) -> str:
+    """Bring the folder of --sync to the host, and say what was done; the working directory there."""
+    from atropos_cli.sdk.code import look, size_text
+
+    source, here = Path(home(str(options.sync))).resolve(), Path.cwd().resolve()
+    found = look(source, most=parse_limit(options.sync_limit, "--sync-limit"))
+    for note in (f"code: {found.describe()}", *found.notes):
+        session.out.note(note)
+    answer = remote.bring(found, options.cwd, dry_run=options.dry_run)
+    place = str(answer["place"])
+    if options.dry_run:
+        session.out.note(f"{answer['need']} files, {size_text(answer['size'])}, would be sent to {place}")
+    else:
+        session.out.note(f"{answer['sent']} files sent to {options.host}:{place}")
+    for note in answer.get("notes", ()):
+        session.out.note(note)
+    return str(Path(place) / here.relative_to(source)) if here.is_relative_to(source) else place
 
 
 @app.command("status")
@@ -152,9 +195,12 @@ def status(job: NameArgument, *, options: PlaceOptions, session: Session, as_jso
     out, launcher = session.out, _launcher(options.socket)
     found, folder = launcher.status(job), launcher.folder(job)
     shown = {**found.model_dump(mode="json"), "folder": str(folder), "log": str(folder / "log.txt")}
+    known = launcher.known(folder)
     if as_json:
-        out.json(shown)
+        out.json(shown | known)
     else:
+        if "code" in known:
+            shown["code"] = str(known["code"]["commit"]) + (" and changes" if known["code"]["changed"] else "")
         out.details({key: str(value) for key, value in shown.items() if value is not None})
         if found.state == "failed" and (folder / "log.txt").exists():
             for line in list(launcher.logs(job))[-5:]:

@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk import ConfigError, JsonDict
+from atropos_cli.sdk.serving import detect_platform
+from atropos_cli.sdk.training import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 if TYPE_CHECKING:
     import torch
@@ -27,19 +29,61 @@ def pick_device() -> torch.device:
     return torch.device("cpu")
 
 
+def here() -> TrainingProfile:
+    """The defaults that fit this machine, as far as it is known without torch: what a dry run shows."""
+    return training_profile(detect_platform())
+
+
+def shown(profile: TrainingProfile, precision: Precision, checkpointing: bool | None) -> JsonDict:
+    """For --dry-run: what counts here, and why where the user gave nothing."""
+    return {
+        "precision": profile.precision if precision == "auto" else precision,
+        "gradient_checkpointing": profile.checkpointing if checkpointing is None else checkpointing,
+        "attention": profile.attention,
+        "profile": f"{profile.name}: {profile.reason}",
+    }
+
+
+def profile_of(device: torch.device) -> TrainingProfile:
+    """The defaults that fit the device. Processes of one host get the same, those of its smallest GPU."""
+    import torch
+
+    if device.type != "cuda":
+        return cpu_profile()
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    places = [device] if alone else [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    found = min((torch.cuda.get_device_properties(place) for place in places), key=lambda item: int(item.total_memory))
+    capability = None if torch.version.hip else (int(found.major), int(found.minor))
+    return gpu_profile(str(found.name), int(found.total_memory), capability)
+
+
+def same_everywhere() -> bool:
+    """Is one host all there is? The kinds of GPUs of others are not known here, and a batch is split alike on all."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", world)) >= world
+
+
 def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
     """auto: bf16 on a GPU that has it, else fp32 (bf16 is no faster on CPUs). Raises ConfigError when bf16 cannot be.
 
-    bf16 means mixed precision: fp32 weights and optimiser, bf16 activations.
+    bf16 means mixed precision: fp32 weights and optimiser, bf16 activations. PyTorch emulates it on GPUs that have no
+    bf16 arithmetic (V100, T4), and is slower there than with fp32.
     """
-    import torch
-
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    able = device.type == "cuda" and has_bf16(device)
     if wanted == "auto":
         return "bf16" if able else "fp32"
     if wanted == "bf16" and device.type == "cuda" and not able:
         raise ConfigError("precision bf16: this GPU has no bf16", hint="give --precision fp32 or auto")
     return wanted
+
+
+def has_bf16(device: torch.device) -> bool:
+    """In its arithmetic, not emulated."""
+    import torch
+
+    if torch.version.hip:
+        return bool(torch.cuda.is_bf16_supported())
+    return bool(torch.cuda.get_device_capability(device) >= (8, 0))
 
 
 def send_no_telemetry() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
 from atropos_cli.sdk.training import TrainPlan
 from atropos_trl import checks
-from atropos_trl.common import models
+from atropos_trl.common import machine, models
 from atropos_trl.config import AlgorithmName
 
 from .loss import ALGORITHMS, LossSpec
@@ -54,10 +54,15 @@ class NativeConfig(Config):
     allow_constant_reward: bool = Field(
         default=False, description="Go on when every completion of the first batch has the same reward."
     )
-    micro_batch_tokens: int = Field(
-        default=8192, ge=1, description="Tokens computed at a time, padding counted. Does not change the gradient."
+    micro_batch_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens computed at a time, padding counted. Does not change the gradient. Default: what fits the "
+        "GPU (atropos doctor); 8192 on a CPU.",
     )
-    gradient_checkpointing: bool = Field(default=False, description="Less memory, about 30 % slower.")
+    gradient_checkpointing: bool | None = Field(
+        default=None, description="Less memory, about 30 % slower. Default: on GPUs with less than 30 GiB."
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32. Weights stay fp32."
     )
@@ -98,6 +103,9 @@ def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
         )
     rows = f"{plan.prompts_per_step} groups" + ("" if live is None else f" of {live.group_size} rollouts")
     shown: JsonDict = {"rows_per_step": rows, "loss": dict(vars(spec)), "old_policy": old_policy(config, plan)}
+    profile = machine.here()
+    shown |= {"micro_batch_tokens": config.micro_batch_tokens or profile.tokens}
+    shown |= machine.shown(profile, config.precision, config.gradient_checkpointing)
     known = models.facts(plan.model)
     if live is not None:
         checks.check_context(plan, known.context, live.sampling.max_tokens or 0, None)

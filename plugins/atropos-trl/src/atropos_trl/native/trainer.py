@@ -68,6 +68,8 @@ class _Loop:
         sampling = plan.rollouts.sampling if plan.rollouts else None
         self.temperature = (sampling.temperature if sampling else config.temperature) or 1.0
         self.device = machine.pick_device()
+        profile = machine.profile_of(self.device)
+        self.micro = config.micro_batch_tokens or profile.tokens
         self.bf16 = machine.pick_precision(config.precision, self.device) == "bf16"
         seed_everything(plan.seed)
         self.step, self.skipped, self.metrics = 0, 0, dict[str, float]()
@@ -77,7 +79,7 @@ class _Loop:
         known = models.facts(plan.model).parameters
         if known is not None:
             checks.check_disk(context.folder, known, what, plan)
-        model, self.tokenizer = weights.load(plan.model, config, start)
+        model, self.tokenizer = weights.load(plan.model, config, start, again=profile.checkpointing)
         checks.check_tokenizer(self.tokenizer, plan.model, context, ends=models.end_ids(plan.model))
         self.vocabulary = models.check_pair(model, self.tokenizer, plan.model)
         length = checks.check_loaded(model, self.device, what, plan, context.folder).context
@@ -242,7 +244,7 @@ class _Loop:
         training = model.training
         with torch.no_grad(), adapters, self._autocast():
             model.eval()
-            for batch in micro_batches(rows, self.config.micro_batch_tokens):
+            for batch in micro_batches(rows, self.micro):
                 logp, _ = token_logps(model, *pack([rows[i] for i in batch], self.device), self.temperature)
                 for place, index in enumerate(batch):
                     found[index] = logp[place, : len(rows[index].ids)].cpu()
@@ -265,7 +267,7 @@ class _Loop:
         loss, sums = 0.0, dict[str, float]()
         tokens, total = sum(rows[i].tokens for i in live), sum(row.tokens for row in rows)
         self.optimizer.zero_grad(set_to_none=False)
-        for places in micro_batches([rows[i] for i in live], self.config.micro_batch_tokens):
+        for places in micro_batches([rows[i] for i in live], self.micro):
             batch = [live[place] for place in places]
             ids, attention, mask = pack([rows[i] for i in batch], self.device)
             with self._autocast():

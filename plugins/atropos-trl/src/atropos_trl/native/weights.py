@@ -14,8 +14,11 @@ NEEDED = (_STATE,)
 """Without it a checkpoint is no more than weights."""
 
 
-def load(name: str, config: NativeConfig, start: Path | None) -> tuple[Any, Any]:
-    """(model, tokenizer), from a checkpoint's folder when there is one; LoRA adapters are on the base model."""
+def load(name: str, config: NativeConfig, start: Path | None, *, again: bool = False) -> tuple[Any, Any]:
+    """(model, tokenizer), from a checkpoint's folder when there is one; LoRA adapters are on the base model.
+
+    again: compute activations again in the backward pass, where the user did not decide it.
+    """
     tokenizer = models.load_tokenizer(name)
     model = models.load_model(name if start is None or config.lora_r else str(start))
     if config.lora_r:
@@ -29,7 +32,7 @@ def load(name: str, config: NativeConfig, start: Path | None) -> tuple[Any, Any]
             model = get_peft_model(model, wanted)
         else:
             model = PeftModel.from_pretrained(model, str(start), is_trainable=True)
-    if config.gradient_checkpointing:
+    if again if config.gradient_checkpointing is None else config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if config.lora_r:
             model.enable_input_require_grads()
