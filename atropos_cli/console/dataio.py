@@ -143,7 +143,7 @@ def open_inputs(
         if len(rejects) < _REJECTS:
             rejects.append(reject)
 
-    sources = find_sources(inputs)
+    sources = find_sources(inputs) if session.part is None else list(session.part.sources)
     spooled = []
     if twice:
         copies = [spool(source) for source in sources]

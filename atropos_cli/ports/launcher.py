@@ -52,6 +52,20 @@ class JobSpec(Frozen):
         return [(shard, [*program, "run", str(shard)]) for shard in shards]
 
 
+class KeyedJob(Frozen):
+    """Rows that are to meet others of their key.
+
+    files: parquet files with the columns bucket (int32), place (int64), key and payload (binary); equal keys are in
+    equal buckets. function: MODULE:NAME, called with the rows of a bucket as (place, key, payload) in the order of
+    places, and `options`; it returns (place, verdict) pairs. out: a folder for parquet files with these two columns.
+    """
+
+    files: tuple[str, ...]
+    function: str
+    out: str
+    options: JsonDict = Field(default_factory=dict)
+
+
 class JobStatus(Frozen):
     """The state of a job. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown.
 
@@ -80,6 +94,7 @@ class LauncherCapabilities(Frozen):
     arrays: start resources["array"] tasks of one job, each of which finds its shard by SLURM_ARRAY_TASK_ID.
     nodes: give one job several nodes. dependencies: start a job when others have succeeded (JobSpec.after).
     services: run a job's servers on the nodes of its own.
+    keyed: bring rows of one key together, wherever they are, and let a function decide over them (`decide`).
     """
 
     submit: bool = True
@@ -88,6 +103,7 @@ class LauncherCapabilities(Frozen):
     nodes: bool = False
     dependencies: bool = False
     services: bool = False
+    keyed: bool = False
 
 
 class Launcher(ABC):
@@ -125,6 +141,10 @@ class Launcher(ABC):
     @abstractmethod
     def cancel(self, job_id: str) -> None:
         """Stop the job and everything it started."""
+
+    def decide(self, job: KeyedJob) -> None:
+        """Decide over rows of equal keys, with the capability `keyed`; returns when it is done. Raises LaunchError."""
+        raise LaunchError(f"launcher {self.name!r} does not bring rows of one key together")
 
     # What follows has an answer that fits most launchers.
 

@@ -34,6 +34,7 @@ from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.io.records import Record, Row, StoredRollout
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 
 @dataclass(slots=True)
@@ -60,6 +61,15 @@ class SftReport:
             "left_out": dict(self.left_out.most_common()),
             "notes": dict(+self.notes),
         }
+
+
+    def state(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        return tally_state(self, *self.__slots__)
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state)
 
 
 _COMPARED = 20  # stored rows whose ids are decoded and compared with the reply

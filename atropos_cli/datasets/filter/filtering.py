@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.datasets.choices import Choices
 from atropos_cli.datasets.filter.caps import Caps
 from atropos_cli.datasets.filter.decontamination import EvaluationIndex
-from atropos_cli.datasets.filter.dedup import ExactDuplicates, NearDuplicates
+from atropos_cli.datasets.filter.dedup import EXACT, DuplicatesElsewhere, ExactDuplicates, NearDuplicates
 from atropos_cli.datasets.filter.presence import Presence
 from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, Ranges, group_rules, rollout_rules
 from atropos_cli.datasets.filter.selection import ranked
@@ -30,6 +31,7 @@ from atropos_cli.io.jsonvalue import dump, parse
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
 from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.io.sources import Source
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 _NAMES = 10_000
 OTHER_NAMES = "(others)"
@@ -62,6 +64,18 @@ class Tally:
         if self.score_max is None or high > self.score_max:
             self.score_max = high
 
+    def absorb(self, row: list[Any]) -> None:
+        """Add a tally of another part of the input, as a row of its fields."""
+        *sums, low, high = row
+        for name, value in zip(_SUMS, sums, strict=True):
+            setattr(self, name, getattr(self, name) + value)
+        if low is not None:
+            self.score_min = low if self.score_min is None else min(self.score_min, low)
+            self.score_max = high if self.score_max is None else max(self.score_max, high)
+
+    def as_row(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__]
+
     def as_json(self) -> dict[str, Any]:
         return {
             "groups": self.groups,
@@ -74,6 +88,9 @@ class Tally:
             "score_min": self.score_min,
             "score_max": self.score_max,
         }
+
+
+_SUMS = Tally.__slots__[:-2]
 
 
 @dataclass(slots=True)
@@ -116,7 +133,9 @@ def _tally(table: dict[str, Tally], name: str) -> Tally:
 class Filter:
     """The rules of a spec, applied record by record. `report` grows with every record."""
 
-    def __init__(self, spec: FilterSpec, log: ReadLog, ranges: Ranges | None = None) -> None:
+    def __init__(
+        self, spec: FilterSpec, log: ReadLog, ranges: Ranges | None = None, choices: Choices | None = None
+    ) -> None:
         self.spec = spec
         self.report = FilterReport()
         self._log = log
@@ -125,6 +144,10 @@ class Filter:
         self._rollout_rules = rollout_rules(spec, ranges, self._presence, self._expression_error)
         self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
         self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
+        self._elsewhere: DuplicatesElsewhere | None = None
+        if choices is not None and spec.dedup != "none":
+            self._elsewhere = DuplicatesElsewhere(choices, spec.dedup_scope, self._near)
+            self._exact = self._near = None
         self._evaluation: EvaluationIndex | None = None
         if spec.decontaminate:
             self._evaluation = EvaluationIndex(spec.ngram)
@@ -148,6 +171,8 @@ class Filter:
         kept = record.rollouts
         for test in self._rollout_rules:
             kept = self._passing(kept, record, test)
+        if self._elsewhere is not None:
+            kept = self._told(kept, record, self._elsewhere)
         if self._exact is not None:
             exact = self._exact
             kept = self._true(kept, "duplicate", lambda rollout: exact.is_new(record, rollout))
@@ -183,6 +208,18 @@ class Filter:
         kept = [rollout for rollout in rollouts if test(rollout)]
         if len(kept) < len(rollouts):
             self.report.dropped[reason] += len(rollouts) - len(kept)
+        return kept
+
+    def _told(
+        self, rollouts: list[StoredRollout], record: Record, elsewhere: DuplicatesElsewhere
+    ) -> list[StoredRollout]:
+        kept = []
+        for rollout in rollouts:
+            verdict = elsewhere.verdict(record, rollout)
+            if verdict:
+                self.report.dropped["duplicate" if verdict == EXACT else "near duplicate"] += 1
+            else:
+                kept.append(rollout)
         return kept
 
     def _decontaminated(
@@ -224,6 +261,28 @@ class Filter:
             note = ": they are balanced as one kind of their own"
             self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
 
+    def state(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        tallies = {"name": self.report.by_name, "env": self.report.by_env}
+        return {
+            "counts": tally_state(self.report, "dropped", "cut_fields"),
+            "total": self.report.total.as_row(),
+            "tallies": {kind: [[name, one.as_row()] for name, one in table.items()] for kind, table in tallies.items()},
+            "presence": self._presence.state(),
+            "evaluation": None if self._evaluation is None else self._evaluation.state(),
+        }
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self.report, state["counts"])
+        self.report.total.absorb(state["total"])
+        for kind, table in (("name", self.report.by_name), ("env", self.report.by_env)):
+            for name, row in state["tallies"][kind]:
+                _tally(table, name).absorb(row)
+        self._presence.absorb(state["presence"])
+        if self._evaluation is not None:
+            self._evaluation.absorb(state["evaluation"])
+
     def finish(self) -> FilterReport:
         """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
         report = self.report
@@ -254,13 +313,17 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class FilterJob:
-    """Sources, how to read them, and the rules. group_by: join rows of one rollout by their task first."""
+    """Sources, how to read them, and the rules. group_rows: join rows of one rollout by their task first.
+
+    choices: says what is a duplicate, where the sources are a part of the data.
+    """
 
     sources: Sequence[Source]
     spec: FilterSpec
     read: ReadOptions = field(default_factory=ReadOptions)
     group_rows: bool = False
     scratch: Path | None = None
+    choices: Choices | None = None
 
 
 Write = Callable[[bytes, Record], None]
@@ -268,9 +331,21 @@ Write = Callable[[bytes, Record], None]
 
 def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
     """Filter all sources; `write` gets each line to keep. Raises DataError."""
+    work = prepare_filter(job, log)
+    filter_records(job, work, log, write)
+    return work.finish()
+
+
+def prepare_filter(job: FilterJob, log: ReadLog) -> Filter:
+    """The rules, with what they need of all data before the first record."""
     ranges = _ranges(job) if job.spec.normalize == "env" and job.spec.thresholds else None
-    work = Filter(job.spec, log, ranges)
+    work = Filter(job.spec, log, ranges, job.choices)
     work.report.rules = describe(job.spec)
+    return work
+
+
+def filter_records(job: FilterJob, work: Filter, log: ReadLog, write: Write) -> None:
+    """The pass over the records; `write` gets each line to keep."""
     records: Iterable[Record] = read_records(job.sources, job.read, log)
     if job.group_rows:
         records = group_rows(records, folder=job.scratch)
@@ -281,7 +356,6 @@ def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
             kept = work.survivors(record)
             if kept:
                 _write(work, record, kept, write)
-    return work.finish()
 
 
 def _write(

@@ -1,0 +1,376 @@
+"""A pass over stored rows: in this process, or in shards that a launcher executes and this process puts together.
+
+The same command runs everywhere. Called by a user with --on it cuts its input, lets `atropos run FOLDER/shards/I` make
+the parts, and takes rows and counts from them instead of reading. What `atropos run` starts (the session has a `part`)
+makes the pass over its piece, leaves rows and counts, and stops there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.dataio import Reading
+from atropos_cli.console.ending import command_name, without_option
+from atropos_cli.console.session import Session
+from atropos_cli.errors import DataError, ExitCode, LaunchError, PlanChanged, RunExists, RunLocked, UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.datasets.choices import Choices, Keyed
+    from atropos_cli.io.parts import Part
+    from atropos_cli.io.sources import Source
+    from atropos_cli.io.writers_out import DataOutput, OutputSpec
+    from atropos_cli.ports.launcher import Launcher
+
+ELSEWHERE = "Elsewhere"
+_OWN = ("on", "shards", "on_options", "resume", "overwrite", "output")
+_MOST_KEYS = 1 << 25
+"""Bytes of input for each bucket of keys."""
+
+
+class SpreadOptions(CommandOptions):
+    """Who makes the pass over the rows."""
+
+    on: str | None = option(
+        None, "Make the pass in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
+    )
+    shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
+    on_options: tuple[str, ...] = option(
+        (), "An option of the launcher.", panel=ELSEWHERE, flag="on-option", metavar="KEY=VALUE"
+    )
+    resume: bool = option(False, "Go on with a stopped run.", panel=ELSEWHERE)
+
+
+class Tally(Protocol):
+    """Something that counts while rows go by, and can take in what was counted elsewhere."""
+
+    def state(self) -> Any:
+        """The counts as JSON."""
+
+    def absorb(self, state: Any) -> None:
+        """Add the counts of a later part."""
+
+
+class Write(Protocol):
+    """Takes the rows of a pass."""
+
+    def __call__(self, row: dict[str, Any] | bytes, *, task: str = "") -> None: ...
+
+
+class PartFinished(Exception):
+    """The part of this process is made; the command has nothing more to do here."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass. do: reads, counts in `tallies`, writes rows. options: of the command, `SpreadOptions` among them.
+
+    across: options that compare rows of the whole input, and can do so in one process only. keyed: how rows are
+    compared over all parts, for a launcher that groups them by keys.
+    """
+
+    session: Session
+    reading: Reading
+    options: Any
+    spec: OutputSpec | None
+    do: Callable[[Write], None]
+    tallies: Sequence[Tally]
+    across: Sequence[str] = ()
+    keyed: Keyed | None = None
+    choices: Choices | None = None
+    _work: Path | None = field(default=None, init=False)
+
+    def run(self, out: DataOutput | None) -> None:
+        """Make the pass, into `out` where there is one. Raises PartFinished in the process of a part."""
+        if self.session.part is not None:
+            self._make_part(self.session.part)
+            raise PartFinished
+        if self.options.on is None:
+            self.do(out.write if out is not None else _nowhere)
+            return
+        parts = self._spread(self.options.on)
+        for part in parts:
+            self._take(part, out)
+
+    def clean_up(self) -> None:
+        """The output is in place: the parts are not needed any more."""
+        if self._work is not None:
+            shutil.rmtree(self._work, ignore_errors=True)
+
+    # A part of it ----------------------------------------------------------------------------------------------
+
+    def _make_part(self, part: Part) -> None:
+        from atropos_cli.io.parts import ROWS, PartRows
+
+        if options_digest(self.options) != part.options:
+            raise PlanChanged(
+                f"the options of {part.words[0]} are not those that {part.folder.parent.parent} was cut for",
+                hint="a configuration file or a variable differs here; give the first command again with --overwrite",
+            )
+        if part.step != ROWS:
+            self.do(_nowhere)
+            if self.choices is not None:
+                self.choices.close()
+            return
+        rows = PartRows(part.folder, self.spec)
+        try:
+            self.do(rows.write)
+        finally:
+            output = rows.close()
+        self.reading.log.close()
+        rejects = [reject.as_row() for reject in self.reading.rejects]
+        states = [tally.state() for tally in (self.reading.log, *self.tallies)]
+        part.finish({"output": output, "rejects": rejects, "states": states})
+
+    def _take(self, part: Part, out: DataOutput | None) -> None:
+        """Add the rows and the counts of a finished part."""
+        from atropos_cli.io.parts import part_rows
+        from atropos_cli.io.readers import Reject
+
+        result = part.result()
+        if result is None:
+            raise DataError(f"{part.folder} has no result", hint="give the command again with --resume")
+        for tally, state in zip((self.reading.log, *self.tallies), result["states"], strict=True):
+            tally.absorb(state)
+        self.reading.rejects.extend(Reject.of_row(row) for row in result["rejects"])
+        if out is not None:
+            for line, split in part_rows(part.folder, result["output"]):
+                out.put(line, split)
+            out.columns.update(result["output"]["columns"])
+            out.scores.absorb(result["output"]["scores"])
+
+    # All of it -------------------------------------------------------------------------------------------------
+
+    def _spread(self, name: str) -> list[Part]:
+        """Let a launcher make the parts; returns them in order, all done."""
+        from atropos_cli.cli.spread import check_spreads
+        from atropos_cli.io.parts import KEYS, ROWS
+        from atropos_cli.jobs.launchers import make_launcher
+
+        launcher = make_launcher(self.session, name, self.options.on_options)
+        check_spreads(launcher)
+        self._check(launcher)
+        parts = self._cut()
+        work = parts[0].folder.parent.parent
+        self._prepare(work, parts)
+        with _alone(work):
+            if self.keyed is not None and not (work / "chosen").exists():
+                self._make(launcher, work, [_step(part, KEYS) for part in parts])
+                self._choose(launcher, work, parts)
+            parts = [_step(part, ROWS) for part in parts]
+            self._make(launcher, work, parts)
+        self._work = work
+        return parts
+
+    def _check(self, launcher: Launcher) -> None:
+        for source in self.reading.sources:
+            _check_shared(source)
+        if self.across:
+            raise UsageError(
+                f"{self.across[0]} compares rows of all shards, and --on makes each shard alone",
+                hint=f"leave it out here, and apply it to the result without --on; or give the whole command without --on",
+            )
+        if self.keyed is not None and not launcher.capabilities.keyed:
+            raise UsageError(
+                f"{self.keyed.what} compares rows of all shards, which launcher {launcher.name!r} cannot",
+                hint="--on ray compares them through Ray Data; or give the whole command without --on",
+            )
+
+    def _cut(self) -> list[Part]:
+        from atropos_cli.io.cutting import cut
+        from atropos_cli.io.parts import ROWS, Part
+
+        words = tuple(_words(self.session.args))
+        options = options_digest(self.options)
+        count = self.options.shards
+        whole = [*words, options, str(count), *_identities(self.reading.sources)]
+        digest = blake2b("\0".join(whole).encode("utf-8", "replace"), digest_size=16).hexdigest()
+        work = self._folder(digest)
+        size = sum(source.path.stat().st_size for source in self.reading.sources if source.path is not None)
+        buckets = min(4096, max(2 * count, size // _MOST_KEYS))
+        return [
+            Part(work / "shards" / str(i), i, count, ROWS, words, tuple(sources), digest, options, buckets)
+            for i, sources in enumerate(cut(self.reading.sources, count))
+        ]
+
+    def _folder(self, digest: str) -> Path:
+        """Where the parts are made: beside the output, else in the working directory."""
+        from atropos_cli.io.upload import is_remote_target
+        from atropos_cli.paths import home
+
+        if self.spec is None or self.spec.to_stdout or is_remote_target(self.spec.target):
+            return Path(f"{command_name(self.session.args)}-{digest[:8]}.shards").absolute()
+        path = Path(home(self.spec.target)).absolute()
+        return path.with_name(f"{path.name}.shards")
+
+    def _prepare(self, work: Path, parts: Sequence[Part]) -> None:
+        """Make the folder, or check that it holds parts of this very command."""
+        from atropos_cli.io.parts import Part as Stored
+        from atropos_cli.io.remote import make_folder
+
+        first = parts[0].folder / "plan.json"
+        overwrite = getattr(self.options, "overwrite", False)
+        if work.exists() and overwrite and not self.options.resume:
+            with _alone(work):
+                shutil.rmtree(work)
+        if first.exists():
+            if not self.options.resume:
+                raise RunExists(f"{work} holds shards of a stopped command", hint="--resume goes on, --overwrite starts over")
+            if Stored.read(first).digest != parts[0].digest:
+                raise PlanChanged(
+                    f"{work} was made for another command, other options or inputs, or another number of shards",
+                    hint="give the first command again with --resume, or start over with --overwrite",
+                )
+            return
+        make_folder(work)
+        for part in reversed(parts):  # the first one last: it says that all are there
+            part.write()
+
+    def _make(self, launcher: Launcher, work: Path, parts: Sequence[Part]) -> None:
+        """Let the launcher make those parts that are not done. Raises LaunchError naming those that failed."""
+        from atropos_cli.cli.spread import follow
+        from atropos_cli.jobs.spreading import passed_on
+        from atropos_cli.ports.launcher import JobSpec
+
+        if all(part.result() is not None for part in parts):
+            return
+        for part in parts:
+            part.write()
+        job = JobSpec(
+            name=work.name, run=str(work), resources={"shards": len(parts)}, cwd=str(Path.cwd()), env=passed_on()
+        )
+        job_id = launcher.submit(job)
+        self.session.out.note(f"{len(parts)} shards on {launcher.name} -> {work}")
+        status = follow(self.session, launcher, job_id)
+        missing = [str(part.index) for part in parts if part.result() is None]
+        if not missing:
+            return
+        if status is None:
+            raise KeyboardInterrupt
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        error = LaunchError(
+            f"shards {shown} of {len(parts)} on {launcher.name} are not done: {status.reason or status.state}",
+            hint="the same command with --resume makes these alone; what they printed is above and in "
+            f"{work / 'shards' / missing[0]}",
+        )
+        if status.exit_code in set(ExitCode) - {ExitCode.OK}:
+            error.exit_code = ExitCode(status.exit_code)
+        raise error
+
+    def _choose(self, launcher: Launcher, work: Path, parts: Sequence[Part]) -> None:
+        """Compare the keys of all parts, and hand each part what concerns its rows."""
+        from atropos_cli.datasets.choices import hand_out, keys_of
+
+        assert self.keyed is not None
+        keys = [path for part in parts for path in keys_of(part.folder)]
+        found = work / "verdicts"
+        shutil.rmtree(found, ignore_errors=True)
+        if keys:
+            self.session.out.note(f"comparing rows across shards on {launcher.name}")
+            launcher.decide(self.keyed.job(keys, found))
+        hand_out(found, [part.folder for part in parts])
+        (work / "chosen").touch()
+
+
+def choices_of(session: Session, keyed: Keyed | None) -> Choices | None:
+    """What takes the place of comparing rows in this process: in the parts of a pass, where rows are compared."""
+    if session.part is None or keyed is None:
+        return None
+    from atropos_cli.datasets.choices import choices
+
+    return choices(session.part)
+
+
+def open_out(session: Session, spec: OutputSpec | None) -> DataOutput | None:
+    """The command's output; none in a dry run, and none in a process that makes a part."""
+    from atropos_cli.io.writers_out import open_output
+
+    return None if spec is None or session.part is not None else open_output(spec)
+
+
+def make_part(path: Path, session: Session) -> int:
+    """Make the part whose plan this is: what `atropos run` does. A part that is done stays."""
+    from atropos_cli.cli.app import root_group
+    from atropos_cli.io.parts import Part
+
+    part = Part.read(path)
+    if part.result() is not None:
+        session.out.note(f"{part.folder} is done already")
+        return ExitCode.OK
+    own = Session([*session.switches, *part.words])
+    own.part = part
+    own.check_command, own.program = session.check_command, session.program
+    with _alone(part.folder):
+        try:
+            with root_group().make_context("atropos", list(own.args), obj=own) as context:
+                context.command.invoke(context)
+        except PartFinished:
+            return ExitCode.OK
+    raise DataError(f"{path}: {part.words[0]} is no command that is made in shards", hint="give it without --on")
+
+
+def options_digest(options: Any) -> str:
+    """What the rows depend on: the options of the command without those that say who makes them, and where they go."""
+    data = options.model_dump_json(exclude=set(_OWN))
+    return blake2b(data.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _words(args: Sequence[str]) -> list[str]:
+    """The command as a part is given it."""
+    words = without_option(args, "--on")[0]
+    words = without_option(without_option(words, "--shards")[0], "--on-option")[0]
+    return [word for word in words if word not in ("--resume", "--overwrite", "--json")]
+
+
+def _identities(sources: Sequence[Source]) -> list[str]:
+    found = []
+    for source in sources:
+        if source.path is not None:
+            status = source.path.stat()
+            found.append(f"{source.name} {status.st_size} {status.st_mtime_ns}")
+    return found
+
+
+def _check_shared(source: Source) -> None:
+    from atropos_cli.io.remote import is_remote
+
+    if source.path is None or is_remote(source.name):
+        raise UsageError(
+            f"{source.name} cannot be read by the shards", hint="copy it to a file system that all nodes share"
+        )
+
+
+def _step(part: Part, step: str) -> Part:
+    from dataclasses import replace
+
+    return replace(part, step=step)
+
+
+def _alone(folder: Path) -> Any:
+    """Hold the folder. Raises RunLocked when another process does."""
+    import contextlib
+
+    from atropos_cli.io.lock import file_lock
+
+    @contextlib.contextmanager
+    def held() -> Any:
+        lock = file_lock(folder / "lock", wait=0)
+        try:
+            lock.__enter__()
+        except BlockingIOError as error:
+            raise RunLocked(f"{folder} is being made by another process", hint="wait until it ends") from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    return held()
+
+
+def _nowhere(row: dict[str, Any] | bytes, *, task: str = "") -> None:
+    pass
