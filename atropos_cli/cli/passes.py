@@ -71,7 +71,8 @@ class Pass:
     """One pass. do: reads, counts in `tallies`, writes rows. options: of the command, `SpreadOptions` among them.
 
     across: options that compare rows of the whole input, and can do so in one process only. keyed: how rows are
-    compared over all parts, for a launcher that groups them by keys.
+    compared over all parts, for a launcher that groups them by keys; choices: what is known of that in a part.
+    resumes: the command goes on with a stopped run in one process, too.
     """
 
     session: Session
@@ -83,6 +84,7 @@ class Pass:
     across: Sequence[str] = ()
     keyed: Keyed | None = None
     choices: Choices | None = None
+    resumes: bool = False
     _work: Path | None = field(default=None, init=False)
 
     def run(self, out: DataOutput | None) -> None:
@@ -90,10 +92,13 @@ class Pass:
         if self.session.part is not None:
             self._make_part(self.session.part)
             raise PartFinished
-        if self.options.on is None:
+        launcher: str | None = getattr(self.options, "on", None)
+        if launcher is None:
+            if getattr(self.options, "resume", False) and not self.resumes:
+                raise UsageError("--resume goes on with shards", hint="add --on LAUNCHER, or drop --resume")
             self.do(out.write if out is not None else _nowhere)
             return
-        parts = self._spread(self.options.on)
+        parts = self._spread(launcher)
         for part in parts:
             self._take(part, out)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.errors import DataError, PluginError
@@ -43,7 +43,9 @@ class Keyed:
 
 
 class Choices(ABC):
-    """What a part asks, row by row, in the same order in both steps."""
+    """What a part asks, row by row, in the same order in both steps. collects: in the first, all rows are kept."""
+
+    collects: ClassVar[bool] = False
 
     @abstractmethod
     def ask(self, key: bytes, payload: bytes = b"") -> int:
@@ -55,6 +57,8 @@ class Choices(ABC):
 
 class Collector(Choices):
     """Leaves the keys in the part's folder, and keeps every row."""
+
+    collects = True
 
     def __init__(self, part: Part) -> None:
         try:

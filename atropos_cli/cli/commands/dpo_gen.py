@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli import conversion, sharing
+from atropos_cli.cli.passes import SpreadOptions
 from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
 from atropos_cli.console.commands import JsonOption, with_flags
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the rollouts, `task` their task"
 
 
-class DpoGenOptions(PairOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
+class DpoGenOptions(PairOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions, SpreadOptions):
     """Which pairs become rows, how, and where the rows go."""
 
     warn_longer: float = option(
@@ -55,7 +56,9 @@ def dpo_gen(inputs: dataio.Inputs, *, options: DpoGenOptions, session: Session, 
     knows = options.text and rendering is not None and rendering.knows_thinking()
     settled = options.with_template(knows_thinking=knows)
     converter = PairConverter(settled, rendering, reading.log.tell, table=conversion.is_table(target))
-    out = conversion.write_all("dpo-gen", reading, target, converter.rows, options)
+    tallies = [converter.report, *([] if rendering is None else [rendering])]
+    work = conversion.Converting("dpo-gen", reading, target, converter.rows, tallies)
+    out = conversion.write_all(session, work, options)
     report = {
         "read": reading.log.as_json(),
         "policy": "kto" if options.kto else options.policy,
