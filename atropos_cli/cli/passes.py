@@ -49,7 +49,7 @@ class SpreadOptions(CommandOptions):
 class Tally(Protocol):
     """Something that counts while rows go by, and can take in what was counted elsewhere."""
 
-    def state(self) -> Any:
+    def tally(self) -> Any:
         """The counts as JSON."""
 
     def absorb(self, state: Any) -> None:
@@ -129,7 +129,7 @@ class Pass:
             output = rows.close()
         self.reading.log.close()
         rejects = [reject.as_row() for reject in self.reading.rejects]
-        states = [tally.state() for tally in (self.reading.log, *self.tallies)]
+        states = [tally.tally() for tally in (self.reading.log, *self.tallies)]
         part.finish({"output": output, "rejects": rejects, "states": states})
 
     def _take(self, part: Part, out: DataOutput | None) -> None:
@@ -193,14 +193,15 @@ class Pass:
         words = tuple(_words(self.session.args))
         options = options_digest(self.options)
         count = self.options.shards
-        whole = [*words, options, str(count), *_identities(self.reading.sources)]
+        whole = [*(word for word in words if word != "--overwrite"), options, str(count), *_identities(self.reading.sources)]
         digest = blake2b("\0".join(whole).encode("utf-8", "replace"), digest_size=16).hexdigest()
         work = self._folder(digest)
         size = sum(source.path.stat().st_size for source in self.reading.sources if source.path is not None)
         buckets = min(4096, max(2 * count, size // _MOST_KEYS))
+        pieces = [sources for sources in cut(self.reading.sources, count) if sources]
         return [
-            Part(work / "shards" / str(i), i, count, ROWS, words, tuple(sources), digest, options, buckets)
-            for i, sources in enumerate(cut(self.reading.sources, count))
+            Part(work / "shards" / str(i), i, len(pieces), ROWS, words, tuple(sources), digest, options, buckets)
+            for i, sources in enumerate(pieces)
         ]
 
     def _folder(self, digest: str) -> Path:
@@ -223,6 +224,9 @@ class Pass:
         if work.exists() and overwrite and not self.options.resume:
             with _alone(work):
                 shutil.rmtree(work)
+        if first.exists() and not any(work.glob("shards/*/*result-*")) and not any(work.glob("shards/*/scored.*")):
+            with _alone(work):
+                shutil.rmtree(work)  # nothing came of it
         if first.exists():
             if not self.options.resume:
                 raise RunExists(f"{work} holds shards of a stopped command", hint="--resume goes on, --overwrite starts over")
@@ -263,7 +267,7 @@ class Pass:
             hint="the same command with --resume makes these alone; what they printed is above and in "
             f"{work / 'shards' / missing[0]}",
         )
-        if status.exit_code in set(ExitCode) - {ExitCode.OK}:
+        if status.exit_code in set(ExitCode) - {ExitCode.OK, ExitCode.BUG}:
             error.exit_code = ExitCode(status.exit_code)
         raise error
 
@@ -329,7 +333,7 @@ def _words(args: Sequence[str]) -> list[str]:
     """The command as a part is given it."""
     words = without_option(args, "--on")[0]
     words = without_option(without_option(words, "--shards")[0], "--on-option")[0]
-    return [word for word in words if word not in ("--resume", "--overwrite", "--json")]
+    return [word for word in words if word not in ("--resume", "--json")]
 
 
 def _identities(sources: Sequence[Source]) -> list[str]:

@@ -88,7 +88,7 @@ class ReadLog:
                 self.warn(f"{count - _SHOWN} more like that ({kind})")
         self._told.clear()
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`. What was told is told where it was read."""
         return tally_state(self, "rows", "records", "rollouts", "non_finite", "formats", "rejected")
 

@@ -94,7 +94,7 @@ class PairReport:
             "pairs_of_several_messages": self.of_several_messages,
         }
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`."""
         return tally_state(self, *self.__slots__)
 

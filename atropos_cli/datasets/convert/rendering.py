@@ -151,7 +151,7 @@ class Rendering:
                 last -= 1
             self.ended += ids[last] in self.tokens.special_ids or ids[last] in self.tokens.eos_ids
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`."""
         return {
             "sums": tally_state(self, "rows", "total", "trained", "ended", "doubled_bos"),

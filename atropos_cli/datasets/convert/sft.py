@@ -64,7 +64,7 @@ class SftReport:
         }
 
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`."""
         return tally_state(self, *self.__slots__)
 

@@ -145,7 +145,7 @@ class EvaluationIndex:
             self._hits[text] += 1
         return False
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """What was found, for `absorb`."""
         return tally_state(self, "unseen", "matches", "examples", "_hits")
 

@@ -261,15 +261,15 @@ class Filter:
             note = ": they are balanced as one kind of their own"
             self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
 
-    def state(self) -> dict[str, Any]:
+    def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`."""
         tallies = {"name": self.report.by_name, "env": self.report.by_env}
         return {
             "counts": tally_state(self.report, "dropped", "cut_fields"),
             "total": self.report.total.as_row(),
             "tallies": {kind: [[name, one.as_row()] for name, one in table.items()] for kind, table in tallies.items()},
-            "presence": self._presence.state(),
-            "evaluation": None if self._evaluation is None else self._evaluation.state(),
+            "presence": self._presence.tally(),
+            "evaluation": None if self._evaluation is None else self._evaluation.tally(),
         }
 
     def absorb(self, state: dict[str, Any]) -> None:

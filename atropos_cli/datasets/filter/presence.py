@@ -37,7 +37,7 @@ class Presence:
         if len(count.known) < _KNOWN:
             count.known.update(dict.fromkeys(known))
 
-    def state(self) -> list[Any]:
+    def tally(self) -> list[Any]:
         """The counts, for `absorb`."""
         return [[*key, count.there, count.lacking, count.note, list(count.known)] for key, count in self._counts.items()]
 
