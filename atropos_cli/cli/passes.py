@@ -14,11 +14,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from atropos_cli.cli.spread import ELSEWHERE, check_spreads, follow
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.dataio import Reading
 from atropos_cli.console.ending import command_name, without_option
 from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError, ExitCode, LaunchError, PlanChanged, RunExists, RunLocked, UsageError
+from atropos_cli.jobs.launchers import make_launcher
 
 if TYPE_CHECKING:
     from atropos_cli.datasets.choices import Choices, Keyed
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
     from atropos_cli.ports.launcher import Launcher
 
-ELSEWHERE = "Elsewhere"
 _OWN = ("on", "shards", "on_options", "resume", "overwrite", "output")
 _MOST_KEYS = 1 << 25
 """Bytes of input for each bucket of keys."""
@@ -98,9 +99,10 @@ class Pass:
                 raise UsageError("--resume goes on with shards", hint="add --on LAUNCHER, or drop --resume")
             self.do(out.write if out is not None else _nowhere)
             return
-        parts = self._spread(launcher)
-        for part in parts:
-            self._take(part, out)
+        used = [self._take(part, out) for part in self._spread(launcher)]
+        self.session.out.note(
+            f"the shards took {sum(cpu for cpu, _ in used):.0f} s of CPU time, and up to {max(mb for _, mb in used):.0f} MB each"
+        )
 
     def clean_up(self) -> None:
         """The output is in place: the parts are not needed any more."""
@@ -130,10 +132,10 @@ class Pass:
         self.reading.log.close()
         rejects = [reject.as_row() for reject in self.reading.rejects]
         states = [tally.tally() for tally in (self.reading.log, *self.tallies)]
-        part.finish({"output": output, "rejects": rejects, "states": states})
+        part.finish({"output": output, "rejects": rejects, "states": states, "used": _used()})
 
-    def _take(self, part: Part, out: DataOutput | None) -> None:
-        """Add the rows and the counts of a finished part."""
+    def _take(self, part: Part, out: DataOutput | None) -> tuple[float, float]:
+        """Add the rows and the counts of a finished part; returns what it took: CPU seconds, megabytes."""
         from atropos_cli.io.parts import part_rows
         from atropos_cli.io.readers import Reject
 
@@ -144,18 +146,18 @@ class Pass:
             tally.absorb(state)
         self.reading.rejects.extend(Reject.of_row(row) for row in result["rejects"])
         if out is not None:
-            for line, split in part_rows(part.folder, result["output"]):
+            for line, split in part_rows(part):
                 out.put(line, split)
             out.columns.update(result["output"]["columns"])
             out.scores.absorb(result["output"]["scores"])
+        seconds, megabytes = result["used"]
+        return seconds, megabytes
 
     # All of it -------------------------------------------------------------------------------------------------
 
     def _spread(self, name: str) -> list[Part]:
         """Let a launcher make the parts; returns them in order, all done."""
-        from atropos_cli.cli.spread import check_spreads
         from atropos_cli.io.parts import KEYS, ROWS
-        from atropos_cli.jobs.launchers import make_launcher
 
         launcher = make_launcher(self.session, name, self.options.on_options)
         check_spreads(launcher)
@@ -193,7 +195,12 @@ class Pass:
         words = tuple(_words(self.session.args))
         options = options_digest(self.options)
         count = self.options.shards
-        whole = [*(word for word in words if word != "--overwrite"), options, str(count), *_identities(self.reading.sources)]
+        whole = [
+            *(word for word in words if word != "--overwrite"),
+            options,
+            str(count),
+            *_identities(self.reading.sources),
+        ]
         digest = blake2b("\0".join(whole).encode("utf-8", "replace"), digest_size=16).hexdigest()
         work = self._folder(digest)
         size = sum(source.path.stat().st_size for source in self.reading.sources if source.path is not None)
@@ -229,7 +236,9 @@ class Pass:
                 shutil.rmtree(work)  # nothing came of it
         if first.exists():
             if not self.options.resume:
-                raise RunExists(f"{work} holds shards of a stopped command", hint="--resume goes on, --overwrite starts over")
+                raise RunExists(
+                    f"{work} holds shards of a stopped command", hint="--resume goes on, --overwrite starts over"
+                )
             if Stored.read(first).digest != parts[0].digest:
                 raise PlanChanged(
                     f"{work} was made for another command, other options or inputs, or another number of shards",
@@ -242,7 +251,6 @@ class Pass:
 
     def _make(self, launcher: Launcher, work: Path, parts: Sequence[Part]) -> None:
         """Let the launcher make those parts that are not done. Raises LaunchError naming those that failed."""
-        from atropos_cli.cli.spread import follow
         from atropos_cli.jobs.spreading import passed_on
         from atropos_cli.ports.launcher import JobSpec
 
@@ -379,6 +387,14 @@ def _alone(folder: Path) -> Any:
             lock.__exit__(None, None, None)
 
     return held()
+
+
+def _used() -> tuple[float, float]:
+    """CPU seconds and the most megabytes of this process and of those that it started."""
+    import resource
+
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both), max(used.ru_maxrss for used in both) / 1024
 
 
 def _nowhere(row: dict[str, Any] | bytes, *, task: str = "") -> None:

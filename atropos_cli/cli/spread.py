@@ -8,18 +8,21 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.runs import resuming
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ExitCode, LaunchError, UsageError
+from atropos_cli.jobs.launchers import make_launcher
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.environments import ConfiguredEnvironment
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
 
+ELSEWHERE = "Elsewhere"
 _SILENT_S = 60.0
 """Seconds for which a launcher may fail to answer while its shards run."""
 
@@ -32,11 +35,22 @@ class ShardTarget:
     shards: int
 
 
+def shard_target(chosen: ConfiguredEnvironment, options: Any) -> ShardTarget | None:
+    """Who executes a run of `gen` or `eval` in shards; None without --on. Raises UsageError."""
+    if options.on is None:
+        return None
+    if options.overwrite or chosen.settings.execution.shard is not None:
+        raise UsageError("--on goes neither with --overwrite nor with --shard", hint="drop one of them")
+    launcher = make_launcher(chosen.session, options.on, options.on_options)
+    check_spreads(launcher)
+    return ShardTarget(launcher, options.shards)
+
+
 def check_spreads(launcher: Launcher) -> None:
     """Raises UsageError for a launcher that cannot execute a run in shards."""
     if not launcher.capabilities.shards:
         raise UsageError(
-            f"launcher {launcher.name!r} cannot execute a run in shards",
+            f"launcher {launcher.name!r} does not execute shards",
             hint=f"atropos job submit --on {launcher.name} starts whole commands",
         )
 
@@ -66,9 +80,7 @@ def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, r
     return ExitCode.OK
 
 
-def roll_out(
-    plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool
-) -> RunSummary | None:
+def roll_out(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool) -> RunSummary | None:
     """Submit, follow, merge; the summary of the whole, None when it was stopped. Raises LaunchError for shards that failed."""
     from atropos_cli.jobs.spreading import join_shards, write_shards
 

@@ -71,7 +71,12 @@ class Collector(Choices):
         self._arrow: Any = pyarrow
         self._part = part
         self._schema = pyarrow.schema(
-            [("bucket", pyarrow.int32()), ("place", pyarrow.int64()), ("key", pyarrow.binary()), ("payload", pyarrow.binary())]
+            [
+                ("bucket", pyarrow.int32()),
+                ("place", pyarrow.int64()),
+                ("key", pyarrow.binary()),
+                ("payload", pyarrow.binary()),
+            ]
         )
         self._writer = pyarrow.parquet.ParquetWriter(part.folder / "keys.parquet", self._schema)
         self._rows: list[tuple[int, int, bytes, bytes]] = []
@@ -135,7 +140,9 @@ def hand_out(found: Path, folders: Sequence[Path]) -> None:
     for path in files:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1 << 16):
             by_part: dict[int, bytearray] = {}
-            for place, verdict in zip(batch.column("place").to_pylist(), batch.column("verdict").to_pylist(), strict=True):
+            for place, verdict in zip(
+                batch.column("place").to_pylist(), batch.column("verdict").to_pylist(), strict=True
+            ):
                 index, number = place >> _SHIFT, place & ((1 << _SHIFT) - 1)
                 if not 0 <= index < len(folders):
                     raise DataError(f"{path}: a verdict on part {index} of {len(folders)}")

@@ -110,6 +110,14 @@ def from_orders(orders: Sequence[dict[str, object]]) -> list[Source]:
         run = order["run"]
         path = Path(str(order["path"]))
         found.append(
-            Source(str(order["name"]), path, str(order["kind"]), None if run is None else Path(str(run)), begin, end, before)
+            Source(
+                str(order["name"]),
+                path,
+                str(order["kind"]),
+                None if run is None else Path(str(run)),
+                begin,
+                end,
+                before,
+            )
         )
     return found

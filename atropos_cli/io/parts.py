@@ -28,6 +28,7 @@ COMMAND = "rows"
 """What plan.json of a part names as its command."""
 ROWS, KEYS = "rows", "keys"
 """The steps: the rows themselves; before it, where rows are compared across parts, what they are compared by."""
+_ROWS_FILE = "rows.jsonl"
 _LETTERS = {"train": b"t", "validation": b"v"}
 _SPLITS = {ord(letter): split for split, letter in _LETTERS.items()}
 
@@ -89,12 +90,13 @@ class Part:
         return self.folder / f"result-{self.step}.json"
 
     def result(self) -> dict[str, Any] | None:
-        """What the part has counted; None when this step is not done, or is of another plan."""
+        """What the part has counted; None when this step is not done, is of another plan, or its rows are damaged."""
         try:
             found = read_object(self.result_path)
-        except (OSError, ValueError):
+            whole = self.step != ROWS or (self.folder / _ROWS_FILE).stat().st_size == found["output"]["bytes"]
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if found.get("digest") == self.digest else None
+        return found if whole and found.get("digest") == self.digest else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """The step is done. Everything else of it is on the disk by now."""
@@ -106,7 +108,7 @@ class PartRows:
     """The rows of a part, written as `DataOutput` writes those of a whole command."""
 
     def __init__(self, folder: Path, spec: OutputSpec | None) -> None:
-        self.path = folder / "rows.jsonl"
+        self.path = folder / _ROWS_FILE
         self.rows = 0
         self._spec = spec
         self._columns: set[str] = set()
@@ -136,11 +138,8 @@ class PartRows:
         return {"rows": self.rows, "bytes": size, "columns": sorted(self._columns), "scores": self._scores.columns}
 
 
-def part_rows(folder: Path, result: Mapping[str, Any]) -> Iterator[tuple[bytes, str]]:
-    """(line, split) of each row of a part. Raises DataError for rows that are not those of its result."""
-    path = folder / "rows.jsonl"
-    if not path.exists() or path.stat().st_size != result["bytes"]:
-        raise DataError(f"{path} is not as its part left it", hint=f"remove {folder}, and give the command with --resume")
-    with path.open("rb", buffering=1 << 20) as file:
+def part_rows(part: Part) -> Iterator[tuple[bytes, str]]:
+    """(line, split) of each row of a part that is done."""
+    with (part.folder / _ROWS_FILE).open("rb", buffering=1 << 20) as file:
         for line in file:
             yield line[1:-1], _SPLITS[line[0]]

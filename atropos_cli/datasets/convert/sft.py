@@ -63,7 +63,6 @@ class SftReport:
             "notes": dict(+self.notes),
         }
 
-
     def tally(self) -> dict[str, Any]:
         """The counts, for `absorb`."""
         return tally_state(self, *self.__slots__)

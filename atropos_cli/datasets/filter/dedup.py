@@ -135,6 +135,8 @@ class DuplicatesElsewhere:
         """0, EXACT or NEAR."""
         if not rollout.messages and not rollout.sequences:
             return 0
+        if not self._choices.collects:
+            return self._choices.ask(b"")
         text = completion_key(rollout)
         scope = record.task_key if self._scope == "task" else ""
         if self._near is None:

@@ -39,7 +39,9 @@ class Presence:
 
     def tally(self) -> list[Any]:
         """The counts, for `absorb`."""
-        return [[*key, count.there, count.lacking, count.note, list(count.known)] for key, count in self._counts.items()]
+        return [
+            [*key, count.there, count.lacking, count.note, list(count.known)] for key, count in self._counts.items()
+        ]
 
     def absorb(self, state: Iterable[Any]) -> None:
         """Add the counts of another part of the input."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from atropos_cli.sdk.launchers import KeyedJob
 
+_PARTITIONS = 1000
 
-def decide(ray: Any, job: KeyedJob) -> None:
+
+def decide(job: KeyedJob) -> None:
     """Group by bucket, decide in each over its rows in order, and write the verdicts."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.read_parquet(list(job.files))
     arguments = {"function": job.function, "options": dict(job.options)}
-    found = rows.groupby("bucket").map_groups(verdicts, fn_kwargs=arguments, batch_format="pyarrow")
+    groups = rows.groupby("bucket", num_partitions=min(_PARTITIONS, 2 * len(job.files)))
+    found = groups.map_groups(verdicts, fn_kwargs=arguments, batch_format="pyarrow")
     found.write_parquet(job.out)
 
 

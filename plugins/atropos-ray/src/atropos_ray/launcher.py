@@ -35,9 +35,7 @@ class RayLauncher(Launcher):
 
     name: ClassVar[str] = "ray"
     Config: ClassVar[type[RayConfig]] = RayConfig
-    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(
-        submit=False, shards=True, keyed=True
-    )
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(submit=False, shards=True, keyed=True)
 
     def __init__(self, config: RayConfig | None = None) -> None:
         super().__init__(config or RayConfig())
@@ -75,7 +73,7 @@ class RayLauncher(Launcher):
 
         ray = self._connected()
         try:
-            decide(ray, job)
+            decide(job)
         except ImportError as error:
             raise LaunchError(f"Ray Data: {error}", hint="pip install 'ray[data]'") from error
         except ray.exceptions.RayError as error:
