@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from atropos_cli.cli.parting import alone, check_shared, identities, options_digest, part_words, used
 from atropos_cli.cli.spread import ELSEWHERE, check_spreads, follow
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.dataio import Reading
-from atropos_cli.console.ending import command_name, without_option
+from atropos_cli.console.ending import command_name
 from atropos_cli.console.session import Session
-from atropos_cli.errors import DataError, ExitCode, LaunchError, PlanChanged, RunExists, RunLocked, UsageError
+from atropos_cli.errors import DataError, ExitCode, LaunchError, PlanChanged, RunExists, UsageError
 from atropos_cli.jobs.launchers import make_launcher
 
 if TYPE_CHECKING:
     from atropos_cli.datasets.choices import Choices, Keyed
     from atropos_cli.io.parts import Part
-    from atropos_cli.io.sources import Source
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
     from atropos_cli.ports.launcher import Launcher
 
-_OWN = ("on", "shards", "on_options", "resume", "overwrite", "output")
 _MOST_KEYS = 1 << 25
 """Bytes of input for each bucket of keys."""
 
@@ -99,10 +98,9 @@ class Pass:
                 raise UsageError("--resume goes on with shards", hint="add --on LAUNCHER, or drop --resume")
             self.do(out.write if out is not None else _nowhere)
             return
-        used = [self._take(part, out) for part in self._spread(launcher)]
-        self.session.out.note(
-            f"the shards took {sum(cpu for cpu, _ in used):.0f} s of CPU time, and up to {max(mb for _, mb in used):.0f} MB each"
-        )
+        took = [self._take(part, out) for part in self._spread(launcher)]
+        seconds, most = sum(cpu for cpu, _ in took), max(megabytes for _, megabytes in took)
+        self.session.out.note(f"the shards took {seconds:.0f} s of CPU time, and up to {most:.0f} MB each")
 
     def clean_up(self) -> None:
         """The output is in place: the parts are not needed any more."""
@@ -132,7 +130,7 @@ class Pass:
         self.reading.log.close()
         rejects = [reject.as_row() for reject in self.reading.rejects]
         states = [tally.tally() for tally in (self.reading.log, *self.tallies)]
-        part.finish({"output": output, "rejects": rejects, "states": states, "used": _used()})
+        part.finish({"output": output, "rejects": rejects, "states": states, "used": used()})
 
     def _take(self, part: Part, out: DataOutput | None) -> tuple[float, float]:
         """Add the rows and the counts of a finished part; returns what it took: CPU seconds, megabytes."""
@@ -165,7 +163,7 @@ class Pass:
         parts = self._cut()
         work = parts[0].folder.parent.parent
         self._prepare(work, parts)
-        with _alone(work):
+        with alone(work):
             if self.keyed is not None and not (work / "chosen").exists():
                 self._make(launcher, work, [_step(part, KEYS) for part in parts])
                 self._choose(launcher, work, parts)
@@ -176,11 +174,11 @@ class Pass:
 
     def _check(self, launcher: Launcher) -> None:
         for source in self.reading.sources:
-            _check_shared(source)
+            check_shared(source)
         if self.across:
             raise UsageError(
                 f"{self.across[0]} compares rows of all shards, and --on makes each shard alone",
-                hint=f"leave it out here, and apply it to the result without --on; or give the whole command without --on",
+                hint="give the command without --on; --max-per-task and --balance may follow on the result",
             )
         if self.keyed is not None and not launcher.capabilities.keyed:
             raise UsageError(
@@ -192,14 +190,14 @@ class Pass:
         from atropos_cli.io.cutting import cut
         from atropos_cli.io.parts import ROWS, Part
 
-        words = tuple(_words(self.session.args))
+        words = tuple(part_words(self.session.args))
         options = options_digest(self.options)
         count = self.options.shards
         whole = [
             *(word for word in words if word != "--overwrite"),
             options,
             str(count),
-            *_identities(self.reading.sources),
+            *identities(self.reading.sources),
         ]
         digest = blake2b("\0".join(whole).encode("utf-8", "replace"), digest_size=16).hexdigest()
         work = self._folder(digest)
@@ -229,10 +227,10 @@ class Pass:
         first = parts[0].folder / "plan.json"
         overwrite = getattr(self.options, "overwrite", False)
         if work.exists() and overwrite and not self.options.resume:
-            with _alone(work):
+            with alone(work):
                 shutil.rmtree(work)
         if first.exists() and not any(work.glob("shards/*/*result-*")) and not any(work.glob("shards/*/scored.*")):
-            with _alone(work):
+            with alone(work):
                 shutil.rmtree(work)  # nothing came of it
         if first.exists():
             if not self.options.resume:
@@ -322,7 +320,7 @@ def make_part(path: Path, session: Session) -> int:
     own = Session([*session.switches, *part.words])
     own.part = part
     own.check_command, own.program = session.check_command, session.program
-    with _alone(part.folder):
+    with alone(part.folder):
         try:
             with root_group().make_context("atropos", list(own.args), obj=own) as context:
                 context.command.invoke(context)
@@ -331,70 +329,8 @@ def make_part(path: Path, session: Session) -> int:
     raise DataError(f"{path}: {part.words[0]} is no command that is made in shards", hint="give it without --on")
 
 
-def options_digest(options: Any) -> str:
-    """What the rows depend on: the options of the command without those that say who makes them, and where they go."""
-    data = options.model_dump_json(exclude=set(_OWN))
-    return blake2b(data.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _words(args: Sequence[str]) -> list[str]:
-    """The command as a part is given it."""
-    words = without_option(args, "--on")[0]
-    words = without_option(without_option(words, "--shards")[0], "--on-option")[0]
-    return [word for word in words if word not in ("--resume", "--json")]
-
-
-def _identities(sources: Sequence[Source]) -> list[str]:
-    found = []
-    for source in sources:
-        if source.path is not None:
-            status = source.path.stat()
-            found.append(f"{source.name} {status.st_size} {status.st_mtime_ns}")
-    return found
-
-
-def _check_shared(source: Source) -> None:
-    from atropos_cli.io.remote import is_remote
-
-    if source.path is None or is_remote(source.name):
-        raise UsageError(
-            f"{source.name} cannot be read by the shards", hint="copy it to a file system that all nodes share"
-        )
-
-
 def _step(part: Part, step: str) -> Part:
-    from dataclasses import replace
-
     return replace(part, step=step)
-
-
-def _alone(folder: Path) -> Any:
-    """Hold the folder. Raises RunLocked when another process does."""
-    import contextlib
-
-    from atropos_cli.io.lock import file_lock
-
-    @contextlib.contextmanager
-    def held() -> Any:
-        lock = file_lock(folder / "lock", wait=0)
-        try:
-            lock.__enter__()
-        except BlockingIOError as error:
-            raise RunLocked(f"{folder} is being made by another process", hint="wait until it ends") from error
-        try:
-            yield
-        finally:
-            lock.__exit__(None, None, None)
-
-    return held()
-
-
-def _used() -> tuple[float, float]:
-    """CPU seconds and the most megabytes of this process and of those that it started."""
-    import resource
-
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(used.ru_utime + used.ru_stime for used in both), max(used.ru_maxrss for used in both) / 1024
 
 
 def _nowhere(row: dict[str, Any] | bytes, *, task: str = "") -> None:

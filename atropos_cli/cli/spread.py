@@ -81,7 +81,7 @@ def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, r
 
 
 def roll_out(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool) -> RunSummary | None:
-    """Submit, follow, merge; the summary of the whole, None when it was stopped. Raises LaunchError for shards that failed."""
+    """Submit, follow, merge; the summary of the whole, None when it was stopped. Raises LaunchError."""
     from atropos_cli.jobs.spreading import join_shards, write_shards
 
     out, launcher, shards = session.out, target.launcher, target.shards

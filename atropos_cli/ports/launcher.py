@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.job import JOB_FILE, JobPlan
+from atropos_cli.errors import LaunchError
 from atropos_cli.ports.backend import NoOptions
 
 JobState = Literal["pending", "running", "finished", "failed", "cancelled", "unknown"]

@@ -75,7 +75,7 @@ class RayLauncher(Launcher):
         try:
             decide(job)
         except ImportError as error:
-            raise LaunchError(f"Ray Data: {error}", hint="pip install 'ray[data]'") from error
+            raise LaunchError(f"Ray Data: {error}", hint="pip install 'atropos-ray[data]'") from error
         except ray.exceptions.RayError as error:
             raise LaunchError(f"Ray Data failed: {_reason(error)}", hint="see the log of the cluster") from error
 

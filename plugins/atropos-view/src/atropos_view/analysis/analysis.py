@@ -96,7 +96,7 @@ class Analysis:
         self._count(record, environment)
 
     def state(self, file: Path) -> dict[str, Any]:
-        """What was counted, for `absorb`; totals by task and episode go to the file. Nothing can be added afterwards."""
+        """What was counted, for `absorb`; totals by task and episode go to the file. It ends the counting."""
         with file.open("wb") as lines:
             for kind, totals in (("task", self._tasks), ("episode", self._episodes)):
                 for key, total in totals.items():
