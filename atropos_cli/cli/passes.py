@@ -47,7 +47,7 @@ class SpreadOptions(CommandOptions):
 
 
 class Tally(Protocol):
-    """Something that counts while rows go by, and can take in what was counted elsewhere."""
+    """Something that counts rows, and can add the counts of other processes."""
 
     def tally(self) -> Any:
         """The counts as JSON."""
@@ -71,8 +71,8 @@ class Pass:
     """One pass. do: reads, counts in `tallies`, writes rows. options: of the command, `SpreadOptions` among them.
 
     across: options that compare rows of the whole input, and can do so in one process only. keyed: how rows are
-    compared over all parts, for a launcher that groups them by keys; choices: what is known of that in a part.
-    resumes: the command goes on with a stopped run in one process, too.
+    compared over all parts, for a launcher that groups them by keys; choices: the same in a part.
+    resumes: the command resumes a stopped run in one process, too.
     """
 
     session: Session
@@ -95,7 +95,7 @@ class Pass:
         launcher: str | None = getattr(self.options, "on", None)
         if launcher is None:
             if getattr(self.options, "resume", False) and not self.resumes:
-                raise UsageError("--resume goes on with shards", hint="add --on LAUNCHER, or drop --resume")
+                raise UsageError("--resume is for shards", hint="add --on LAUNCHER, or drop --resume")
             self.do(out.write if out is not None else _nowhere)
             return
         took = [self._take(part, out) for part in self._spread(launcher)]
@@ -133,7 +133,7 @@ class Pass:
         part.finish({"output": output, "rejects": rejects, "states": states, "used": used()})
 
     def _take(self, part: Part, out: DataOutput | None) -> tuple[float, float]:
-        """Add the rows and the counts of a finished part; returns what it took: CPU seconds, megabytes."""
+        """Add the rows and the counts of a finished part; returns its CPU seconds and megabytes."""
         from atropos_cli.io.parts import part_rows
         from atropos_cli.io.readers import Reject
 
@@ -235,7 +235,7 @@ class Pass:
         if first.exists():
             if not self.options.resume:
                 raise RunExists(
-                    f"{work} holds shards of a stopped command", hint="--resume goes on, --overwrite starts over"
+                    f"{work} holds shards of a stopped command", hint="--resume continues, --overwrite starts over"
                 )
             if Stored.read(first).digest != parts[0].digest:
                 raise PlanChanged(
@@ -270,7 +270,7 @@ class Pass:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         error = LaunchError(
             f"shards {shown} of {len(parts)} on {launcher.name} are not done: {status.reason or status.state}",
-            hint="the same command with --resume makes these alone; what they printed is above and in "
+            hint="the same command with --resume makes these alone; their output is above and in "
             f"{work / 'shards' / missing[0]}",
         )
         if status.exit_code in set(ExitCode) - {ExitCode.OK, ExitCode.BUG}:
@@ -326,7 +326,7 @@ def make_part(path: Path, session: Session) -> int:
                 context.command.invoke(context)
         except PartFinished:
             return ExitCode.OK
-    raise DataError(f"{path}: {part.words[0]} is no command that is made in shards", hint="give it without --on")
+    raise DataError(f"{path}: {part.words[0]} does not run in shards", hint="give it without --on")
 
 
 def _step(part: Part, step: str) -> Part:

@@ -129,7 +129,7 @@ def follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | Non
                 if status.state not in ("running", "pending"):
                     break
             if stop.wait(0.2):
-                session.out.note("stopping the shards; they save what is done")
+                session.out.note("stopping the shards; they save finished work")
                 launcher.cancel(job_id)
                 return None
         reader.join(5.0)

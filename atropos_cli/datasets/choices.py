@@ -2,7 +2,7 @@
 
 A part asks for a verdict on each row that has a key. In its first step it only leaves the keys; a launcher brings the
 rows of a key together, and a function decides over them in the order of the whole input; in its second step the part
-asks again, in the same order, and is told. So the choice is the one that a single process makes.
+asks again, in the same order, and gets the verdicts. So the choice is the one that a single process makes.
 """
 
 from __future__ import annotations
@@ -153,11 +153,12 @@ def hand_out(found: Path, folders: Sequence[Path]) -> None:
 
 
 def first_of_a_task(rows: Iterable[Row], options: JsonDict) -> list[tuple[int, int]]:
-    """Decides for a cap: of each key the first rows whose payload is not empty, up to `limit`; 1 for what follows."""
+    """Decides for a cap: 1 for the rows of a key behind the first `limit` whose payload is not empty."""
+    limit = int(str(options["limit"]))
     taken: dict[bytes, int] = {}
     found = []
     for place, key, payload in rows:
-        if taken.get(key, 0) >= options["limit"]:
+        if taken.get(key, 0) >= limit:
             found.append((place, 1))
         elif payload:
             taken[key] = taken.get(key, 0) + 1

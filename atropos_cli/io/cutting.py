@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.errors import DataError
 from atropos_cli.io.sources import Source
 from atropos_cli.io.values import keeps_to_lines
@@ -88,12 +89,12 @@ def _lines(file: IO[bytes], begin: int, end: int) -> int:
     return count
 
 
-def as_orders(sources: Sequence[Source]) -> list[dict[str, object]]:
+def as_orders(sources: Sequence[Source]) -> list[JsonDict]:
     """The pieces as JSON, for the plan of a part."""
     return [
         {
             "name": source.name,
-            "path": str(source.path and source.path.absolute()),
+            "path": str(source.path.absolute() if source.path is not None else None),
             "kind": source.kind,
             "run": None if source.run is None else str(source.run),
             "piece": [source.begin, source.end, source.before],
@@ -102,22 +103,12 @@ def as_orders(sources: Sequence[Source]) -> list[dict[str, object]]:
     ]
 
 
-def from_orders(orders: Sequence[dict[str, object]]) -> list[Source]:
+def from_orders(orders: Sequence[Any]) -> list[Source]:
     """What `as_orders` was given. Raises KeyError, TypeError or ValueError for anything else."""
     found = []
     for order in orders:
-        begin, end, before = order["piece"]  # type: ignore[misc]
-        run = order["run"]
-        path = Path(str(order["path"]))
-        found.append(
-            Source(
-                str(order["name"]),
-                path,
-                str(order["kind"]),
-                None if run is None else Path(str(run)),
-                begin,
-                end,
-                before,
-            )
-        )
+        run = None if order["run"] is None else Path(order["run"])
+        begin, end, before = order["piece"]
+        end = None if end is None else int(end)
+        found.append(Source(order["name"], Path(order["path"]), order["kind"], run, int(begin), end, int(before)))
     return found

@@ -214,12 +214,12 @@ class LostGroups:
             self._open[run].discard(index)
 
     def state(self) -> dict[str, Any]:
-        """What was seen, for `absorb`."""
+        """The tasks seen, for `absorb`."""
         left = {str(run): sorted(indices) for run, indices in self._open.items()}
         return {"left": left, "env": {str(run): env for run, env in self._env.items()}}
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Take in what was seen in another part of the sources."""
+        """Add the tasks seen in another part of the sources."""
         for run, left in state["left"].items():
             if Path(run) in self._open:
                 self._open[Path(run)].intersection_update(left)

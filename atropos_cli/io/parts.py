@@ -1,10 +1,10 @@
-"""One part of a command over stored rows that several processes share: what it is to do, and what it has done.
+"""One part of a command over stored rows that several processes share: its plan and its results.
 
     FOLDER/shards/I/plan.json      the words of the command, the pieces of its input, the step
     FOLDER/shards/I/rows.jsonl     its rows, a letter before each: t (train) or v (validation)
     FOLDER/shards/I/result-STEP.json   written last: the part is done
 
-Only whole parts count: one without a result is made anew. The parts in their order are what one process makes.
+Only whole parts count: one without a result is made again. The parts in their order are the result of one process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from atropos_cli.io.writers_out import OutputSpec, split_of
 COMMAND = "rows"
 """What plan.json of a part names as its command."""
 ROWS, KEYS = "rows", "keys"
-"""The steps: the rows themselves; before it, where rows are compared across parts, what they are compared by."""
+"""The steps: the rows themselves; before it, where rows are compared across parts, the keys."""
 _ROWS_FILE = "rows.jsonl"
 _LETTERS = {"train": b"t", "validation": b"v"}
 _SPLITS = {ord(letter): split for split, letter in _LETTERS.items()}

@@ -89,7 +89,7 @@ class ReadLog:
         self._told.clear()
 
     def tally(self) -> dict[str, Any]:
-        """The counts, for `absorb`. What was told is told where it was read."""
+        """The counts, for `absorb`; without the warnings, which the part itself prints."""
         return tally_state(self, "rows", "records", "rollouts", "non_finite", "formats", "rejected")
 
     def absorb(self, state: dict[str, Any]) -> None:

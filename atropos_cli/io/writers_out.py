@@ -206,7 +206,7 @@ class DataOutput:
         self.put(line, split_of(task, self.spec.validation, self.spec.split_seed))
 
     def put(self, line: bytes, split: str) -> None:
-        """Add a finished line whose split is known; what is in it is counted elsewhere."""
+        """Add a finished line whose split is known; its fields are counted elsewhere."""
         self.rows[split] += 1
         if self.path is None:
             data_stream().buffer.write(line + b"\n")

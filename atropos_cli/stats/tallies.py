@@ -3,7 +3,7 @@
     state = tally_state(report, "rows", "left_out")      in one process
     add_tally(report, state)                             in another, in the order of the parts
 
-Numbers and counters are added, sets joined, lists put one after another; of a dictionary that is no counter the first
+Numbers and counters are added, sets joined, lists put one after another; of other dictionaries the first
 value of a key stays. Keys keep their type.
 """
 
@@ -20,7 +20,7 @@ def tally_state(owner: Any, *names: str) -> dict[str, Any]:
 
 
 def add_tally(owner: Any, state: Mapping[str, Any]) -> None:
-    """Add what `tally_state` gave to the attributes. Raises TypeError or ValueError for what it did not give."""
+    """Add the values of `tally_state` to the attributes. Raises TypeError or ValueError for others."""
     for name, value in state.items():
         own = getattr(owner, name)
         if isinstance(own, Counter):

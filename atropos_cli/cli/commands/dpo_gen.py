@@ -15,6 +15,7 @@ from atropos_cli.datasets.convert.spec import LENGTH, PairOptions
 from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Tally
     from atropos_cli.console.dataio import Reading
     from atropos_cli.datasets.convert.dpo import PairConverter
     from atropos_cli.io.card import Card
@@ -56,7 +57,7 @@ def dpo_gen(inputs: dataio.Inputs, *, options: DpoGenOptions, session: Session, 
     knows = options.text and rendering is not None and rendering.knows_thinking()
     settled = options.with_template(knows_thinking=knows)
     converter = PairConverter(settled, rendering, reading.log.tell, table=conversion.is_table(target))
-    tallies = [converter.report, *([] if rendering is None else [rendering])]
+    tallies: list[Tally] = [converter.report, *([] if rendering is None else [rendering])]
     work = conversion.Converting("dpo-gen", reading, target, converter.rows, tallies)
     out = conversion.write_all(session, work, options)
     report = {

@@ -19,7 +19,7 @@ from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
     from atropos_cli.cli.passes import Write
-    from atropos_cli.datasets.filter.filtering import FilterReport
+    from atropos_cli.datasets.filter.report import FilterReport
     from atropos_cli.io.records import Record
     from atropos_cli.io.writers_out import OutputSpec
 

@@ -131,7 +131,7 @@ def _rewards(
 
 
 class _Interrupted(Exception):
-    """Stopped by a signal; what was scored is kept."""
+    """Stopped by a signal; finished scores are kept."""
 
     def __init__(self, report: ScoreReport) -> None:
         super().__init__("interrupted")

@@ -15,6 +15,7 @@ from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Tally
     from atropos_cli.console.dataio import Reading
     from atropos_cli.datasets.choices import Choices
     from atropos_cli.datasets.convert.rendering import Rendering
@@ -62,7 +63,7 @@ def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, 
     keyed = keyed_cap(options)
     choices = choices_of(session, keyed)
     converter = _converter(options, rendering, reading, choices, table=conversion.is_table(target))
-    tallies = [converter.report, *([] if rendering is None else [rendering])]
+    tallies: list[Tally] = [converter.report, *([] if rendering is None else [rendering])]
     work = conversion.Converting("sft-gen", reading, target, converter.rows, tallies, keyed, choices)
     out = conversion.write_all(session, work, options)
     report = _report(converter, reading)

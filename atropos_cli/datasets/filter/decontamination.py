@@ -146,11 +146,11 @@ class EvaluationIndex:
         return False
 
     def tally(self) -> dict[str, Any]:
-        """What was found, for `absorb`."""
+        """The findings, for `absorb`."""
         return tally_state(self, "unseen", "matches", "examples", "_hits")
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Add what was found in another part of the input."""
+        """Add the findings in another part of the input."""
         add_tally(self, state)
         del self.examples[_SHOWN:]
 

@@ -164,7 +164,7 @@ def find_duplicates(rows: Iterable[Row], options: JsonDict) -> list[tuple[int, i
         return found
     import numpy
 
-    near = NearDuplicates(options["threshold"])
+    near = NearDuplicates(float(str(options["threshold"])))
     for place, key, payload in rows:
         exact = key + payload[:_DIGEST]
         if exact in seen:

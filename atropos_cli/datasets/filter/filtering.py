@@ -219,7 +219,7 @@ class Filter:
 class FilterJob:
     """Sources, how to read them, and the rules. group_rows: join rows of one rollout by their task first.
 
-    choices: says what is a duplicate, where the sources are a part of the data.
+    choices: finds duplicates, where the sources are a part of the data.
     """
 
     sources: Sequence[Source]
@@ -241,7 +241,7 @@ def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
 
 
 def prepare_filter(job: FilterJob, log: ReadLog) -> Filter:
-    """The rules, with what they need of all data before the first record."""
+    """The rules, with all that they need before the first record."""
     ranges = _ranges(job) if job.spec.normalize == "env" and job.spec.thresholds else None
     work = Filter(job.spec, log, ranges, job.choices)
     work.report.rules = describe(job.spec)

@@ -138,13 +138,13 @@ class ScoreReport:
         }
 
     def tally(self) -> dict[str, Any]:
-        """What was counted, for `absorb`."""
+        """The counts, for `absorb`."""
         told = {"first_errors": self.first_errors, "trace": self.trace, "scorer": self.scorer}
         numbers = tally_state(self, *_NUMBERS, *_COUNTERS, "records", "resumed", "restarts")
         return {"numbers": numbers, "metrics": self.metrics, **told}
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Add what was counted in another part of the input."""
+        """Add the counts of another part of the input."""
         add_tally(self, state["numbers"])
         for name, (total, count) in state["metrics"].items():
             old_total, old_count = self.metrics.get(name, (0.0, 0))

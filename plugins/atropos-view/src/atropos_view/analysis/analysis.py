@@ -96,7 +96,7 @@ class Analysis:
         self._count(record, environment)
 
     def state(self, file: Path) -> dict[str, Any]:
-        """What was counted, for `absorb`; totals by task and episode go to the file. It ends the counting."""
+        """The counts, for `absorb`; totals by task and episode go to the file. It ends the counting."""
         with file.open("wb") as lines:
             for kind, totals in (("task", self._tasks), ("episode", self._episodes)):
                 for key, total in totals.items():
@@ -110,7 +110,7 @@ class Analysis:
         }
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Take in what was counted of a later part of the records."""
+        """Add the counts of a later part of the records."""
         self.others += state["others"]
         self.skipped.update(dict.fromkeys(state["skipped"][: max(0, ENVIRONMENTS - len(self.skipped))]))
         self._lost.absorb(state["lost"])

@@ -108,7 +108,7 @@ class Differences:
         return {"parts": parts, "runs": [[dict(options), _row(part)] for options, part in self._runs.values()]}
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Take in what was counted of other groups."""
+        """Add the counts of other groups."""
         for name, found in state["parts"]:
             if name not in self._parts and len(self._parts) >= NAMES:
                 continue

@@ -134,7 +134,7 @@ class Environment:
             self.turn_rewards.add(record.turn, sum(rewards) / len(rewards))
 
     def state(self) -> dict[str, Any]:
-        """What was counted so far, for `absorb`; not what plugins count."""
+        """The counts so far, for `absorb`; without those of plugins."""
         return {
             "counts": tally_state(self, *_COUNTS),
             "series": {name: getattr(self, name).whole_state() for name in _SERIES},
@@ -144,7 +144,7 @@ class Environment:
         }
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Take in what was counted of other records."""
+        """Add the counts of other records."""
         add_tally(self, state["counts"])
         for name in _SERIES:
             getattr(self, name).absorb_whole(state["series"][name])

@@ -28,7 +28,7 @@ class _AtExtreme:
             self.count += 1
 
     def absorb(self, value: float, count: int) -> None:
-        """Take in what was seen elsewhere."""
+        """Add the counts of other values."""
         if value > self.value + ZERO_SPREAD:
             self.value, self.count = value, count
         elif value >= self.value - ZERO_SPREAD:
@@ -61,7 +61,7 @@ class Retention:
         return [self.kept, self.total, self.groups_kept, self.groups]
 
     def absorb(self, state: list[int]) -> None:
-        """Take in what was kept of other groups."""
+        """Add the counts of other groups."""
         kept, total, groups_kept, groups = state
         self.kept += kept
         self.total += total
@@ -114,7 +114,7 @@ class GroupTally:
         return [self.groups, self.zero_std, *([one.value, one.count] for one in (self._top, self._bottom))]
 
     def absorb(self, state: list[Any]) -> None:
-        """Take in what was counted of other groups."""
+        """Add the counts of other groups."""
         groups, zero_std, top, bottom = state
         self.groups += groups
         self.zero_std += zero_std

@@ -55,7 +55,7 @@ class KeyedTotals(Generic[T]):
         return total
 
     def put(self, key: str, total: T) -> None:
-        """Add what was counted for a key elsewhere, later."""
+        """Add a later total of a key."""
         held = self._held.get(key)
         if held is not None:
             held.merge(total)
