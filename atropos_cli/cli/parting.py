@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -59,9 +58,3 @@ def alone(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise RunLocked(f"{folder} is being made by another process", hint="wait until it ends") from error
         yield
-
-
-def used() -> tuple[float, float]:
-    """CPU seconds and the most megabytes of this process and of those that it started."""
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(used.ru_utime + used.ru_stime for used in both), max(used.ru_maxrss for used in both) / 1024

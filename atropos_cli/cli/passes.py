@@ -14,10 +14,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from atropos_cli.cli.parting import alone, check_shared, identities, options_digest, part_words, used
+from atropos_cli.cli.parting import alone, check_shared, identities, options_digest, part_words
 from atropos_cli.cli.spread import ELSEWHERE, check_spreads, follow
 from atropos_cli.config.commands import CommandOptions, option
-from atropos_cli.console.dataio import Reading
+from atropos_cli.console.dataio import MOST_REJECTS, Reading
 from atropos_cli.console.ending import command_name
 from atropos_cli.console.session import Session
 from atropos_cli.errors import DataError, ExitCode, LaunchError, PlanChanged, RunExists, UsageError
@@ -98,7 +98,7 @@ class Pass:
                 raise UsageError("--resume is for shards", hint="add --on LAUNCHER, or drop --resume")
             self.do(out.write if out is not None else _nowhere)
             return
-        took = [self._take(part, out) for part in self._spread(launcher)]
+        took = [used for part in self._spread(launcher) for used in self._take(part, out)]
         seconds, most = sum(cpu for cpu, _ in took), max(megabytes for _, megabytes in took)
         self.session.out.note(f"the shards took {seconds:.0f} s of CPU time, and up to {most:.0f} MB each")
 
@@ -130,11 +130,11 @@ class Pass:
         self.reading.log.close()
         rejects = [reject.as_row() for reject in self.reading.rejects]
         states = [tally.tally() for tally in (self.reading.log, *self.tallies)]
-        part.finish({"output": output, "rejects": rejects, "states": states, "used": used()})
+        part.finish({"output": output, "rejects": rejects, "states": states})
 
-    def _take(self, part: Part, out: DataOutput | None) -> tuple[float, float]:
-        """Add the rows and the counts of a finished part; returns its CPU seconds and megabytes."""
-        from atropos_cli.io.parts import part_rows
+    def _take(self, part: Part, out: DataOutput | None) -> list[tuple[float, float]]:
+        """Add the rows and the counts of a finished part; returns the CPU seconds and megabytes of its steps."""
+        from atropos_cli.io.parts import KEYS, part_rows
         from atropos_cli.io.readers import Reject
 
         result = part.result()
@@ -142,14 +142,15 @@ class Pass:
             raise DataError(f"{part.folder} has no result", hint="give the command again with --resume")
         for tally, state in zip((self.reading.log, *self.tallies), result["states"], strict=True):
             tally.absorb(state)
-        self.reading.rejects.extend(Reject.of_row(row) for row in result["rejects"])
+        room = max(0, MOST_REJECTS - len(self.reading.rejects))
+        self.reading.rejects.extend(Reject.of_row(row) for row in result["rejects"][:room])
         if out is not None:
             for line, split in part_rows(part):
                 out.put(line, split)
             out.columns.update(result["output"]["columns"])
             out.scores.absorb(result["output"]["scores"])
-        seconds, megabytes = result["used"]
-        return seconds, megabytes
+        keys = _step(part, KEYS).result()
+        return [result["used"], *([] if keys is None else [keys["used"]])]
 
     # All of it -------------------------------------------------------------------------------------------------
 
@@ -266,6 +267,7 @@ class Pass:
         if not missing:
             return
         if status is None:
+            self.session.out.note("finished shards are kept: the same command with --resume makes the others")
             raise KeyboardInterrupt
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         error = LaunchError(

@@ -124,7 +124,7 @@ class Reading:
         )
 
 
-_REJECTS = 100_000
+MOST_REJECTS = 100_000
 
 
 def open_inputs(
@@ -140,7 +140,7 @@ def open_inputs(
     rejects: list[Reject] = []
 
     def on_reject(reject: Reject) -> None:
-        if len(rejects) < _REJECTS:
+        if len(rejects) < MOST_REJECTS:
             rejects.append(reject)
 
     sources = find_sources(inputs) if session.part is None else list(session.part.sources)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,14 @@ class Part:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """The step is done. Everything else of it is on the disk by now."""
-        data = {**result, "digest": self.digest}
+        data = {**result, "digest": self.digest, "used": _used()}
         atomic_write(self.result_path, json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+
+
+def _used() -> tuple[float, float]:
+    """CPU seconds and the most megabytes of this process and of those that it started."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both), max(used.ru_maxrss for used in both) / 1024
 
 
 class PartRows:

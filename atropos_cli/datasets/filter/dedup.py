@@ -74,7 +74,8 @@ class NearDuplicates:
             raise PluginError(
                 "near-duplicate removal needs datasketch", hint="pip install 'atropos-cli[dedup]'"
             ) from error
-        self._make: Any = lambda: datasketch.MinHash(num_perm=permutations, seed=seed)
+        # A copy of an empty one: drawing the permutations costs most of a sketch.
+        self._make: Any = datasketch.MinHash(num_perm=permutations, seed=seed).copy
         self._numpy: Any = numpy
         self._rows = band_rows(threshold, permutations)
         self._threshold = threshold
