@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
     from atropos_cli.ports.launcher import Launcher
 
-_MOST_KEYS = 1 << 25
+_MOST_KEYS = 1 << 23
 """Bytes of input for each bucket of keys."""
 
 
