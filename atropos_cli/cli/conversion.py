@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from atropos_cli.cli.passes import Pass, open_out
 from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.console import dataio
 from atropos_cli.console.dataio import Reading
@@ -18,9 +20,12 @@ from atropos_cli.io.sources import nearest
 from atropos_cli.paths import home, shell_file
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Tally, Write
     from atropos_cli.cli.sharing import Sharing
+    from atropos_cli.datasets.choices import Choices, Keyed
     from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.datasets.convert.spec import TemplateOptions
+    from atropos_cli.datasets.filter.presence import Presence
     from atropos_cli.io.card import Card
     from atropos_cli.io.records import Record, Row
     from atropos_cli.io.writers_out import DataOutput, OutputSpec
@@ -93,54 +98,51 @@ def open_both(
     return reading, None if options.dry_run else dataio.target_of(reading.sources, options.replace(output=output))
 
 
-def write_all(
-    what: str,
-    reading: Reading,
-    spec: OutputSpec | None,
-    rows_of: Callable[[Record], list[Row]],
-    options: Any,
-) -> DataOutput | None:
-    """`write_rows` with what the options say, then the rows that were left out."""
-    fields = getattr(options, "fields", ())
+@dataclass(frozen=True, slots=True)
+class Converting:
+    """The pass of a conversion. rows_of: the rows of a record. tallies: what counts meanwhile. keyed: see `Pass`."""
+
+    what: str
+    reading: Reading
+    spec: OutputSpec | None
+    rows_of: Callable[[Record], list[Row]]
+    tallies: Sequence[Tally]
+    keyed: Keyed | None = None
+    choices: Choices | None = None
+
+
+def write_all(session: Session, work: Converting, options: Any) -> DataOutput | None:
+    """`write_rows`, then the rows that were left out."""
     try:
-        out = write_rows(what, reading, spec, rows_of, group_rows=options.group, fields=fields)
+        out = write_rows(session, work, options)
     finally:
-        reading.close()
-    dataio.write_rejects(reading, spec, options.rejects)
+        work.reading.close()
+    dataio.write_rejects(work.reading, work.spec, options.rejects)
     return out
 
 
-def write_rows(
-    what: str,
-    reading: Reading,
-    spec: OutputSpec | None,
-    rows_of: Callable[[Record], list[Row]],
-    *,
-    group_rows: bool,
-    fields: Sequence[str] = (),
-) -> DataOutput | None:
-    """Stream records through `rows_of` into the output; returns the output, or None when nothing was written.
+def write_rows(session: Session, work: Converting, options: Any) -> DataOutput | None:
+    """Stream records into the output; returns the output, or None when nothing was written.
 
-    Files appear at the end, and only when there are rows. fields: what rows should carry along; one that no record
-    has is an error.
+    Files appear at the end, and only when there are rows. A `--field` that rows should carry along and no record has
+    is an error.
     """
-    from atropos_cli.datasets.convert.samples import has_field
     from atropos_cli.datasets.filter.presence import Presence
-    from atropos_cli.io.writers_out import open_output
 
-    out = open_output(spec) if spec is not None else None
+    reading = work.reading
+    out = open_out(session, work.spec)
     presence = Presence()
     gc.freeze()  # what is loaded by now stays: looking through it again and again costs as much as the work
     try:
-        with dataio.ticking(what, reading) as ticker:
-            for record in _records(reading, group_rows):
-                for name in fields:
-                    there = has_field(record, name)
-                    presence.see("--field", name, there=there, known=() if there else (*record.raw, *record.info))
-                for row in rows_of(record):
-                    if out is not None:
-                        out.write(row, task=row["task"])
-                ticker.tick()
+        with dataio.ticking(work.what, reading) as ticker:
+
+            def do(write: Write) -> None:
+                _convert(work, options, presence, write, ticker.tick)
+
+            across = ["--group"] if options.group else []
+            tallies = [presence, *work.tallies]
+            whole = Pass(session, reading, options, work.spec, do, tallies, across, work.keyed, work.choices)
+            whole.run(out)
         reading.require_rows("--input-format")
         for text in presence.check():
             reading.log.warn(text)
@@ -148,7 +150,21 @@ def write_rows(
         if out is not None:
             out.abort()
         raise
-    return finished(out)
+    made = finished(out)
+    whole.clean_up()
+    return made
+
+
+def _convert(work: Converting, options: Any, presence: Presence, write: Write, tick: Callable[[], None]) -> None:
+    from atropos_cli.datasets.convert.samples import has_field
+
+    for record in _records(work.reading, options.group):
+        for name in getattr(options, "fields", ()):
+            there = has_field(record, name)
+            presence.see("--field", name, there=there, known=() if there else (*record.raw, *record.info))
+        for row in work.rows_of(record):
+            write(row, task=row["task"])
+        tick()
 
 
 def finished(out: DataOutput | None) -> DataOutput | None:

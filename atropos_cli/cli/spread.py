@@ -8,17 +8,21 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.runs import resuming
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ExitCode, LaunchError, UsageError
+from atropos_cli.jobs.launchers import make_launcher
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.environments import ConfiguredEnvironment
     from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.run import RunSummary
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
 
+ELSEWHERE = "Elsewhere"
 _SILENT_S = 60.0
 """Seconds for which a launcher may fail to answer while its shards run."""
 
@@ -31,11 +35,22 @@ class ShardTarget:
     shards: int
 
 
+def shard_target(chosen: ConfiguredEnvironment, options: Any) -> ShardTarget | None:
+    """Who executes a run of `gen` or `eval` in shards; None without --on. Raises UsageError."""
+    if options.on is None:
+        return None
+    if options.overwrite or chosen.settings.execution.shard is not None:
+        raise UsageError("--on goes neither with --overwrite nor with --shard", hint="drop one of them")
+    launcher = make_launcher(chosen.session, options.on, options.on_options)
+    check_spreads(launcher)
+    return ShardTarget(launcher, options.shards)
+
+
 def check_spreads(launcher: Launcher) -> None:
     """Raises UsageError for a launcher that cannot execute a run in shards."""
     if not launcher.capabilities.shards:
         raise UsageError(
-            f"launcher {launcher.name!r} cannot execute a run in shards",
+            f"launcher {launcher.name!r} does not execute shards",
             hint=f"atropos job submit --on {launcher.name} starts whole commands",
         )
 
@@ -56,6 +71,17 @@ def job_of(plan: Plan, folder: Path, shards: int) -> JobSpec:
 
 def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool, as_json: bool) -> int:
     """Submit, follow, merge; returns the exit code. Ctrl-C stops the shards, which save what they have."""
+    summary = roll_out(plan, folder, session, target, resume=resume)
+    if summary is None:
+        return ExitCode.INTERRUPTED
+    if as_json:
+        session.out.json({"run": str(folder), **summary.model_dump(mode="json")})
+    end(session.out, reward_headline(summary), shell("view", folder))
+    return ExitCode.OK
+
+
+def roll_out(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, resume: bool) -> RunSummary | None:
+    """Submit, follow, merge; the summary of the whole, None when it was stopped. Raises LaunchError."""
     from atropos_cli.jobs.spreading import join_shards, write_shards
 
     out, launcher, shards = session.out, target.launcher, target.shards
@@ -69,22 +95,19 @@ def spread(plan: Plan, folder: Path, session: Session, target: ShardTarget, *, r
         raise
     out.note(f"{shards} shards on {launcher.name} -> {folder}")
     again = resuming(session.args, folder)
-    status = _follow(session, launcher, job_id)
+    status = follow(session, launcher, job_id)
     if status is None:
         end(out, "interrupted: the shards keep what is done", again)
-        return ExitCode.INTERRUPTED
+        return None
     if status.state != "finished":
         raise _failure(launcher.name, status, f"go on with: {again}")
     summary = join_shards(folder, shards)
-    if as_json:
-        out.json({"run": str(folder), **summary.model_dump(mode="json")})
     total = "" if summary.groups_total is None else f" of {summary.groups_total}"
     out.note(f"merged: {summary.groups_done}{total} groups, {summary.rollouts} rollouts -> {folder}")
-    end(out, reward_headline(summary), shell("view", folder))
-    return ExitCode.OK
+    return summary
 
 
-def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | None:
+def follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | None:
     """Show what the shards say until the job ends; None when it was stopped by Ctrl-C or SIGTERM.
 
     The signals set a flag: an exception would come up wherever the launcher's library is, and be lost there.
@@ -106,7 +129,7 @@ def _follow(session: Session, launcher: Launcher, job_id: str) -> JobStatus | No
                 if status.state not in ("running", "pending"):
                     break
             if stop.wait(0.2):
-                session.out.note("stopping the shards; they save their groups")
+                session.out.note("stopping the shards; they save finished work")
                 launcher.cancel(job_id)
                 return None
         reader.join(5.0)

@@ -124,7 +124,7 @@ class Reading:
         )
 
 
-_REJECTS = 100_000
+MOST_REJECTS = 100_000
 
 
 def open_inputs(
@@ -140,10 +140,10 @@ def open_inputs(
     rejects: list[Reject] = []
 
     def on_reject(reject: Reject) -> None:
-        if len(rejects) < _REJECTS:
+        if len(rejects) < MOST_REJECTS:
             rejects.append(reject)
 
-    sources = find_sources(inputs)
+    sources = find_sources(inputs) if session.part is None else list(session.part.sources)
     spooled = []
     if twice:
         copies = [spool(source) for source in sources]

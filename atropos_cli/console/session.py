@@ -13,6 +13,7 @@ from atropos_cli.console.output import QUIET, VERBOSE, Output
 if TYPE_CHECKING:
     import typer
 
+    from atropos_cli.io.parts import Part
     from atropos_cli.plugins.registry import Registry
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -28,6 +29,7 @@ class Session:
 
     check_command: raises UsageError for the name of a command that atropos does not have.
     command: the command that was found in the words, such as "atropos job submit", for hints.
+    part: the part of a command over stored rows that is made here, while other processes make the others.
     take: where the plan of a run goes when it is not to be carried out here; None: the command carries it out.
     """
 
@@ -43,6 +45,7 @@ class Session:
         self.program = ProgramSettings()
         self.check_command: Callable[[str], None] = lambda name: None
         self.take: Callable[[Any], None] | None = None
+        self.part: Part | None = None
         self._warned = self._fresh = False
         self._log_level: str | None = None
 

@@ -213,6 +213,19 @@ class LostGroups:
         if self._open[run] and (index := _index_of(record.id, self._facts[run])) is not None:
             self._open[run].discard(index)
 
+    def state(self) -> dict[str, Any]:
+        """The tasks seen, for `absorb`."""
+        left = {str(run): sorted(indices) for run, indices in self._open.items()}
+        return {"left": left, "env": {str(run): env for run, env in self._env.items()}}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the tasks seen in another part of the sources."""
+        for run, left in state["left"].items():
+            if Path(run) in self._open:
+                self._open[Path(run)].intersection_update(left)
+        for run, env in state["env"].items():
+            self._env.setdefault(Path(run), env)
+
     @property
     def candidates(self) -> bool:
         """Is there any task to look for? Without one no record need be shown."""

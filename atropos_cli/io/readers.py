@@ -20,6 +20,7 @@ from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import Source, table_rows
 from atropos_cli.io.values import Item, read_values
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 _NAMED = 20  # line numbers in one message
 _SHOWN = 10  # rejected rows told one by one
@@ -45,6 +46,11 @@ class Reject:
             "reason": self.reason,
             "text": self.text.decode("utf-8", "replace"),
         }
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> Reject:
+        """What `as_row` made."""
+        return cls(row["file"], row["line"], row["kind"], row["reason"], str(row["text"]).encode("utf-8", "replace"))
 
 
 @dataclass(slots=True)
@@ -81,6 +87,14 @@ class ReadLog:
             if count > _SHOWN:
                 self.warn(f"{count - _SHOWN} more like that ({kind})")
         self._told.clear()
+
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`; without the warnings, which the part itself prints."""
+        return tally_state(self, "rows", "records", "rollouts", "non_finite", "formats", "rejected")
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -127,7 +141,7 @@ def read_records(
     fixed = pick_format(options.format)
     for source in sources:
         strange = 0
-        known = False
+        known = source.before > 0  # the beginning of the file was looked at where it was cut
         for item in read_objects(source, options, log):
             if not known and fixed is None:
                 known = detect(item.value) is not None
@@ -186,7 +200,7 @@ def read_objects(source: Source, options: ReadOptions, log: ReadLog) -> Iterator
     seen = 0
     file = source.open()
     try:
-        for item in read_values(file):
+        for item in read_values(file, source.before):
             if item.problem is None and isinstance(item.value, dict):
                 log.rows += 1
                 seen += 1

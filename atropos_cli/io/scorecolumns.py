@@ -23,6 +23,12 @@ class ScoreColumns:
                 have[1] += value
                 have[2:] = min(have[2], value), max(have[3], value)
 
+    def absorb(self, columns: dict[str, list[float]]) -> None:
+        """Add the columns of another part of the rows."""
+        for name, (number, total, least, greatest) in columns.items():
+            have = self.columns.setdefault(name, [0, 0.0, least, greatest])
+            self.columns[name] = [have[0] + number, have[1] + total, min(have[2], least), max(have[3], greatest)]
+
     def as_json(self) -> dict[str, dict[str, float]]:
         return {
             name: {"rows": n, "mean": round(total / n, 6), "min": least, "max": greatest}

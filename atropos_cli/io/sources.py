@@ -38,12 +38,18 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One readable file. path None is standard input. run: the run folder it belongs to."""
+    """One readable file. path None is standard input. run: the run folder it belongs to.
+
+    begin, end, before: a piece of a plain file of lines, in bytes, and the number of lines before it (`io.cutting`).
+    """
 
     name: str
     path: Path | None
     kind: str
     run: Path | None = None
+    begin: int = 0
+    end: int | None = None
+    before: int = 0
 
     def open(self, start: int = 0) -> IO[bytes]:
         """The decompressed bytes; `raw.problem` tells at the end whether compressed data was whole.
@@ -56,6 +62,8 @@ class Source:
             file = self.path.open("rb", buffering=1 << 17)  # lines are longer than the default
         except OSError as error:
             raise DataError(f"{self.name}: {error.strerror}") from error
+        if self.end is not None:
+            return io.BufferedReader(_Piece(file, self.begin + start, self.end), _CHUNK)
         file.seek(start)
         head = file.read(4)
         file.seek(start)
@@ -175,6 +183,36 @@ def spool(source: Source, folder: Path | None = None) -> Source:
         while chunk := sys.stdin.buffer.read(_CHUNK):
             file.write(chunk)
     return Source(source.name, Path(name), "lines")
+
+
+class _Piece(io.RawIOBase):
+    """The bytes of a file from one place to another."""
+
+    def __init__(self, file: IO[bytes], begin: int, end: int) -> None:
+        self._file = file
+        self._begin = begin
+        self._end = end
+        self._file.seek(begin)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: self._begin, os.SEEK_CUR: self._file.tell(), os.SEEK_END: self._end}[whence]
+        return self._file.seek(base + offset) - self._begin
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), max(0, self._end - self._file.tell())))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 class _Decompressed(io.RawIOBase):

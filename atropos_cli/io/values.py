@@ -34,8 +34,16 @@ class Item:
     text: bytes = b""
 
 
-def read_values(file: IO[bytes]) -> Iterator[Item]:
-    """The values of a stream in order. Nothing is raised for bad data: it comes as items with a problem."""
+def read_values(file: IO[bytes], before: int = 0) -> Iterator[Item]:
+    """The values of a stream in order. Nothing is raised for bad data: it comes as items with a problem.
+
+    before: the stream is a piece of a file of lines, with this number of lines before it.
+    """
+    if before:
+        for item in _lines(file):
+            item.number += before
+            yield item
+        return
     compressed: Any = getattr(file, "raw", None)
     count = 0
     for item in _read(file):

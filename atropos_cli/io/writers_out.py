@@ -197,14 +197,17 @@ class DataOutput:
 
     def write(self, row: dict[str, Any] | bytes, *, task: str = "") -> None:
         """Add a row: an object, or a finished line of strict JSON without its newline."""
-        split = split_of(task, self.spec.validation, self.spec.split_seed)
-        self.rows[split] += 1
         if isinstance(row, bytes):
             line = row
         else:
             line = dump(row)
             self.columns.update(row)
             self.scores.see(row)
+        self.put(line, split_of(task, self.spec.validation, self.spec.split_seed))
+
+    def put(self, line: bytes, split: str) -> None:
+        """Add a finished line whose split is known; its fields are counted elsewhere."""
+        self.rows[split] += 1
         if self.path is None:
             data_stream().buffer.write(line + b"\n")
             return

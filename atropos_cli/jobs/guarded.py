@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import AtroposError, LaunchError, PluginError
 from atropos_cli.plugins.errortext import bare_signature, describe_error, found
-from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
+from atropos_cli.ports.launcher import JobSpec, JobStatus, KeyedJob, Launcher
 
 T = TypeVar("T")
 
@@ -69,6 +69,9 @@ class _Guarded(Launcher):
 
     def cancel(self, job_id: str) -> None:
         self._call("cancel", job_id)
+
+    def decide(self, job: KeyedJob) -> None:
+        self._call("decide", job)
 
     def adapt(self, plan: JobPlan, folder: Path) -> JobPlan:
         return self._one(JobPlan, "adapt", plan, folder)

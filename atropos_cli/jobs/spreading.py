@@ -67,7 +67,11 @@ def join_shards(folder: Path, count: int) -> RunSummary:
 
 def variables(plan: Plan, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a run needs elsewhere: ours, those of the hub and of services, and the API key's."""
-    key = plan.backend.config.get("api_key_env")
+    return passed_on(environ, plan.backend.config.get("api_key_env"))
+
+
+def passed_on(environ: Mapping[str, str] = os.environ, key: str | None = None) -> dict[str, str]:
+    """Ours, those of the hub and of services, and the one named."""
     return {
         name: value
         for name, value in environ.items()

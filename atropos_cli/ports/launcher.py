@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.job import JOB_FILE, JobPlan
+from atropos_cli.errors import LaunchError
 from atropos_cli.ports.backend import NoOptions
 
 JobState = Literal["pending", "running", "finished", "failed", "cancelled", "unknown"]
@@ -54,6 +55,20 @@ class JobSpec(Frozen):
         return [(shard, [*program, "run", str(shard)]) for shard in shards]
 
 
+class KeyedJob(Frozen):
+    """Rows that are to meet others of their key.
+
+    files: parquet files with the columns bucket (int32), place (int64), key and payload (binary); equal keys are in
+    equal buckets. function: MODULE:NAME, called with the rows of a bucket as (place, key, payload) in the order of
+    places, and `options`; it returns (place, verdict) pairs. out: a folder for parquet files with these two columns.
+    """
+
+    files: tuple[str, ...]
+    function: str
+    out: str
+    options: JsonDict = Field(default_factory=dict)
+
+
 class JobStatus(Frozen):
     """The state of a job. hopeless: it waits, and will never start. detail: the launcher's own terms, to be shown.
 
@@ -82,6 +97,7 @@ class LauncherCapabilities(Frozen):
     arrays: start resources["array"] tasks of one job, each of which finds its shard by SLURM_ARRAY_TASK_ID.
     nodes: give one job several nodes. dependencies: start a job when others have succeeded (JobSpec.after).
     services: run a job's servers on the nodes of its own.
+    keyed: bring rows of one key together, wherever they are, and let a function decide over them (`decide`).
     """
 
     submit: bool = True
@@ -90,6 +106,7 @@ class LauncherCapabilities(Frozen):
     nodes: bool = False
     dependencies: bool = False
     services: bool = False
+    keyed: bool = False
 
 
 class Launcher(ABC):
@@ -127,6 +144,10 @@ class Launcher(ABC):
     @abstractmethod
     def cancel(self, job_id: str) -> None:
         """Stop the job and everything it started."""
+
+    def decide(self, job: KeyedJob) -> None:
+        """Decide over rows of equal keys, with the capability `keyed`; returns when it is done. Raises LaunchError."""
+        raise LaunchError(f"launcher {self.name!r} does not bring rows of one key together")
 
     # What follows has an answer that fits most launchers.
 

@@ -14,6 +14,7 @@ from atropos_cli.stats.page import page as chart_page
 from atropos_cli.stats.streaming import SAMPLE, Correlation, Moments, Series, finite
 from atropos_cli.stats.svg import document as chart_document
 from atropos_cli.stats.svg import escape, figure
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 __all__ = [
     "NO_VERDICT",
@@ -36,6 +37,7 @@ __all__ = [
     "Series",
     "SuccessRule",
     "Threshold",
+    "add_tally",
     "cell",
     "chart_document",
     "chart_page",
@@ -51,5 +53,6 @@ __all__ = [
     "pass_at_k",
     "pass_hat_k",
     "read_evaluation",
+    "tally_state",
     "told_by",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atropos_cli.cli.passes import Pass, SpreadOptions
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.config.pairs import json_once, put_once, variable
 from atropos_cli.console.command import Command
@@ -48,9 +49,11 @@ __all__ = [
     "JsonOption",
     "Output",
     "OutputOptions",
+    "Pass",
     "Reading",
     "Session",
     "SplitOptions",
+    "SpreadOptions",
     "again",
     "counted",
     "data_fd",

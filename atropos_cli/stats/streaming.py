@@ -49,6 +49,17 @@ class Moments:
         moments.mean, moments._m2, moments.low, moments.high = map(float, numbers)
         return moments
 
+    def absorb(self, state: Sequence[float]) -> None:
+        """Take in the moments of other values, as `state` gave them; none where there were none."""
+        n, mean, m2, low, high = state
+        if not n:
+            return
+        delta, total = mean - self.mean, self.n + n
+        self.mean += delta * n / total
+        self._m2 += m2 + delta * delta * self.n * n / total
+        self.n = int(total)
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
     @property
     def std(self) -> float | None:
         return math.sqrt(self._m2 / (self.n - 1)) if self.n > 1 else None
@@ -89,6 +100,29 @@ class Series(Moments):
             place = int(self._random() * self.n)
             if place < SAMPLE:
                 self.sample[place] = value
+
+    def whole_state(self) -> dict[str, Any]:
+        """The moments and the sample."""
+        return {"moments": self.state(), "sample": list(self.sample)}
+
+    def absorb_whole(self, state: dict[str, Any]) -> None:
+        """Take in other values as `whole_state` gave them: of samples each value stays as likely as before."""
+        before, sample = self.n, state["sample"]
+        self.absorb(state["moments"])
+        if self.n <= SAMPLE:
+            self.sample.extend(sample)
+            return
+        own, other = list(self.sample), list(sample)
+        draw = Random(self.n)
+        draw.shuffle(own)
+        draw.shuffle(other)
+        kept = array("d")
+        left, right = before, self.n - before
+        while len(kept) < SAMPLE and (own or other):
+            mine = bool(own) and (not other or draw.random() * (left + right) < left)
+            kept.append((own if mine else other).pop())
+            left, right = left - mine, right - (not mine)
+        self.sample = kept
 
     @property
     def exact(self) -> bool:
@@ -138,6 +172,24 @@ class Correlation:
         self._sxx += dx * (x - self._mx)
         self._syy += dy * (y - self._my)
         self._cxy += dx * (y - self._my)
+
+    def state(self) -> list[float]:
+        """What `absorb` takes."""
+        return [self.n, self._mx, self._my, self._sxx, self._syy, self._cxy]
+
+    def absorb(self, state: Sequence[float]) -> None:
+        """Take in the pairs that were counted elsewhere."""
+        n, mx, my, sxx, syy, cxy = state
+        if not n:
+            return
+        dx, dy, total = mx - self._mx, my - self._my, self.n + n
+        share = self.n * n / total
+        self._sxx += sxx + dx * dx * share
+        self._syy += syy + dy * dy * share
+        self._cxy += cxy + dx * dy * share
+        self._mx += dx * n / total
+        self._my += dy * n / total
+        self.n = int(total)
 
     @property
     def value(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli import conversion, sharing
+from atropos_cli.cli.passes import SpreadOptions
 from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
 from atropos_cli.console.commands import JsonOption, with_flags
@@ -14,6 +15,7 @@ from atropos_cli.datasets.convert.spec import LENGTH, PairOptions
 from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Tally
     from atropos_cli.console.dataio import Reading
     from atropos_cli.datasets.convert.dpo import PairConverter
     from atropos_cli.io.card import Card
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 LINEAGE = "`rollout_chosen` and `rollout_rejected` (KTO: `rollout`) name the rollouts, `task` their task"
 
 
-class DpoGenOptions(PairOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
+class DpoGenOptions(PairOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions, SpreadOptions):
     """Which pairs become rows, how, and where the rows go."""
 
     warn_longer: float = option(
@@ -55,7 +57,9 @@ def dpo_gen(inputs: dataio.Inputs, *, options: DpoGenOptions, session: Session, 
     knows = options.text and rendering is not None and rendering.knows_thinking()
     settled = options.with_template(knows_thinking=knows)
     converter = PairConverter(settled, rendering, reading.log.tell, table=conversion.is_table(target))
-    out = conversion.write_all("dpo-gen", reading, target, converter.rows, options)
+    tallies: list[Tally] = [converter.report, *([] if rendering is None else [rendering])]
+    work = conversion.Converting("dpo-gen", reading, target, converter.rows, tallies)
+    out = conversion.write_all(session, work, options)
     report = {
         "read": reading.log.as_json(),
         "policy": "kto" if options.kto else options.policy,

@@ -10,6 +10,7 @@ from pydantic import PositiveInt
 
 from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import execute_part, print_plan
+from atropos_cli.cli.spread import ELSEWHERE, roll_out, shard_target
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -46,6 +47,13 @@ class EvalOptions(CommandOptions):
     resume: bool = option(False, "Go on with an interrupted evaluation.", panel=PANEL)
     overwrite: bool = option(False, "Replace an earlier evaluation.", panel=PANEL)
     dry_run: bool = option(False, "Print the plan and stop.", panel=PANEL)
+    on: str | None = option(
+        None, "Execute it in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
+    )
+    shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
+    on_options: tuple[str, ...] = option(
+        (), "An option of the launcher.", panel=ELSEWHERE, flag="on-option", metavar="KEY=VALUE"
+    )
 
 
 OWN = command_bucket("eval", EvalOptions)
@@ -63,6 +71,7 @@ def evaluate_environment(
     output, samples = options.output, options.samples
     if options.resume and (options.overwrite or output is None):
         raise UsageError("--resume needs --output and excludes --overwrite")
+    target = shard_target(chosen, options)
     earlier = read_evaluation(options.baseline) if options.baseline is not None else None
     names: list[str | None] = list(options.models) if options.models else [chosen.settings.model]
     plans = [_plan(chosen, model, samples) for model in names]
@@ -80,6 +89,11 @@ def evaluate_environment(
         place = folder if len(plans) == 1 else folder / safe_name(plan.model or "model")
         if len(plans) > 1 and plan.tracking.run_group is None:
             plan = plan.replace(tracking=plan.tracking.replace(run_group=folder.absolute().name))
+        if target is not None:
+            if roll_out(plan, place, chosen.session, target, resume=options.resume) is None:
+                return ExitCode.INTERRUPTED
+            found.append(_count(place, options))
+            continue
         with tracked(plan, place, chosen.session.registry, overwrite=options.overwrite, command="eval") as order:
             ended = execute_part(order, chosen.session, folder, resume=options.resume)
             if ended not in (ExitCode.OK, ExitCode.FAILED):

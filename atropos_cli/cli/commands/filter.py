@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from atropos_cli.cli.passes import Pass, SpreadOptions, choices_of, open_out
 from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
 from atropos_cli.console.commands import JsonOption, with_flags
@@ -17,14 +18,15 @@ from atropos_cli.errors import ExitCode
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
-    from atropos_cli.datasets.filter.filtering import FilterReport
+    from atropos_cli.cli.passes import Write
+    from atropos_cli.datasets.filter.report import FilterReport
     from atropos_cli.io.records import Record
     from atropos_cli.io.writers_out import OutputSpec
 
 _TABLE = 40
 
 
-class FilterOptions(FilterSpec, dataio.SplitOptions, dataio.FormatOptions):
+class FilterOptions(FilterSpec, dataio.SplitOptions, dataio.FormatOptions, SpreadOptions):
     """The rules, and what is read and written."""
 
     group: bool = option(False, "Join rows of one rollout into groups by task, or by prompt.", panel=GROUPS)
@@ -92,32 +94,40 @@ def _carry_out(
     session: Session, reading: Reading, options: FilterOptions, target: OutputSpec | None
 ) -> tuple[FilterReport, list[str]]:
     """Filter into the output; its files appear only when something was kept."""
-    from atropos_cli.datasets.filter.filtering import FilterJob, run_filter
+    from atropos_cli.datasets.filter.dedup import keyed_duplicates
+    from atropos_cli.datasets.filter.filtering import FilterJob, filter_records, prepare_filter
     from atropos_cli.io.card import Card
-    from atropos_cli.io.writers_out import open_output
 
-    job = FilterJob(reading.sources, options, reading.options, group_rows=options.group)
-    out = open_output(target) if target is not None else None
+    keyed = keyed_duplicates(options.dedup, options.dedup_scope, options.near_threshold)
+    choices = choices_of(session, keyed)
+    job = FilterJob(reading.sources, options, reading.options, group_rows=options.group, choices=choices)
+    out = open_out(session, target)
     with dataio.ticking("filter", reading) as ticker:
+        work = prepare_filter(job, reading.log)
 
-        def write(line: bytes, record: Record) -> None:
-            if out is not None:
-                out.write(line, task=record.task_key if target is not None and target.validation else "")
-            ticker.tick()
+        def do(write: Write) -> None:
+            def write_line(line: bytes, record: Record) -> None:
+                write(line, task=record.task_key if target is not None and target.validation else "")
+                ticker.tick()
 
+            filter_records(job, work, reading.log, write_line)
+
+        whole = Pass(session, reading, options, target, do, [work], _across(options), keyed, choices)
         try:
-            report = run_filter(job, reading.log, write)
+            whole.run(out)
+            report = work.finish()
             reading.require_rows()
         except BaseException:
             if out is not None:
                 out.abort()
             raise
-    if out is None:
-        return report, []
-    if not report.total.rollouts_kept:
-        out.abort()
+    if out is None or not report.total.rollouts_kept:
+        if out is not None:
+            out.abort()
+        whole.clean_up()
         return report, []
     out.commit()
+    whole.clean_up()
     card = Card.of(
         "filter",
         reading.sources,
@@ -129,6 +139,18 @@ def _carry_out(
     )
     dataio.write_cards(out, card, session)
     return report, out.names
+
+
+def _across(options: FilterOptions) -> list[str]:
+    """The options that compare rows of the whole input in a way that one process alone can."""
+    wanted = {
+        "--group": options.group,
+        "--normalize env": options.normalize == "env" and bool(options.thresholds),
+        "--dedup near --dedup-scope all": options.dedup == "near" and options.dedup_scope == "all",
+        "--max-per-task": options.max_per_task is not None,
+        "--balance": options.balance != "none",
+    }
+    return [name for name, given in wanted.items() if given]
 
 
 def _print(session: Session, reading: Reading, report: FilterReport, files: list[str], *, to_stderr: bool) -> None:

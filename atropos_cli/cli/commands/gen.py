@@ -7,16 +7,15 @@ from typing import Any
 
 from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.cli.spread import ShardTarget, check_spreads, job_of, spread
+from atropos_cli.cli.spread import ELSEWHERE, job_of, shard_target, spread
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.config.problems import DEFAULT
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.names import default_run_folder
 from atropos_cli.errors import ExitCode, UsageError
-from atropos_cli.jobs.launchers import make_launcher
 from atropos_cli.jobs.order import PlannedRun, makes_plan
 
-OUTPUT, ELSEWHERE = "Output", "Elsewhere"
+OUTPUT = "Output"
 
 
 class GenOptions(CommandOptions):
@@ -33,7 +32,7 @@ class GenOptions(CommandOptions):
     overwrite: bool = option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
     dry_run: bool = option(False, "Print the plan and stop.", panel=OUTPUT)
     on: str | None = option(
-        None, "Execute the run in shards on a running cluster, e.g. ray.", panel=ELSEWHERE, metavar="LAUNCHER"
+        None, "Execute the run in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
     )
     shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
     on_options: tuple[str, ...] = option(
@@ -69,15 +68,14 @@ def gen(
         chosen.session.take(PlannedRun(plan, target, overwrite=options.overwrite, own_drain=own_drain))
         return ExitCode.OK
     if options.on is not None:
-        if to_stdout or options.overwrite or plan.execution.shard is not None:
-            raise UsageError("--on goes neither with -o -, nor with --overwrite or --shard", hint="drop one of them")
-        launcher = make_launcher(chosen.session, options.on, options.on_options)
-        check_spreads(launcher)
+        if to_stdout:
+            raise UsageError("--on does not go with -o -", hint="give a run folder")
+        place = shard_target(chosen, options)
+        assert place is not None
         target = Path(output) if output else default_run_folder(chosen.environment.name)
         if not options.dry_run:
-            place = ShardTarget(launcher, options.shards)
             return spread(plan, target, chosen.session, place, resume=resume, as_json=as_json)
-        out.note(launcher.render(job_of(plan, target, options.shards)))
+        out.note(place.launcher.render(job_of(plan, target, options.shards)))
     if options.dry_run:
         print_plan(plan, out, as_json=as_json)
         return 0

@@ -49,7 +49,8 @@ def prompt_gen(
     target = None if options.dry_run else dataio.target_of(reading.sources, options.replace(output=output))
     passing.check(target, options.format)
     converter = TaskConverter(options.format, source=options.data_source)
-    out = conversion.write_all("prompt-gen", reading, target, converter.of_record, options)
+    work = conversion.Converting("prompt-gen", reading, target, converter.of_record, ())
+    out = conversion.write_all(session, work, options)
     card = Card.of(
         "prompt-gen",
         reading.sources,

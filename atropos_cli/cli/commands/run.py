@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atropos_cli.cli.jobs import Placement, carry_out_job, is_job
+from atropos_cli.cli.passes import make_part
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.commands import JsonOption, with_flags
@@ -46,7 +48,8 @@ def run(
     from atropos_cli.io.rundir import read_plan, stored_command
     from atropos_cli.plugins.storedplans import plan_runner
 
-    overwrite, dry_run, path = options.overwrite, options.dry_run, plan
+    overwrite, dry_run = options.overwrite, options.dry_run
+    path = plan = _own_shard(plan)
     if plan.is_dir():
         path = plan / (
             "job.json" if not (plan / "plan.json").exists() and (plan / "job.json").exists() else "plan.json"
@@ -56,6 +59,10 @@ def run(
             raise UsageError("--overwrite is for runs; a job begins anew by itself")
         return carry_out_job(path, session, on=options.on.value, dry_run=dry_run, as_json=as_json)
     command = stored_command(path) or "gen"  # what cannot be read: its reader says why
+    if command == "rows":
+        if overwrite or dry_run:
+            raise UsageError(f"{path} is a part of a command over rows: it is made, or made already")
+        return make_part(path, session)
     if command != "gen":
         how: Any = options.begin or ("overwrite" if overwrite else "resume")
         stored = StoredRun(
@@ -80,6 +87,14 @@ def run(
         print_plan(found, session.out, as_json=as_json)
         return 0
     return carry_out(found, path.parent, session, as_json=as_json, resume=not overwrite, overwrite=overwrite)
+
+
+def _own_shard(folder: Path) -> Path:
+    """In a task of a SLURM array, the shard of a folder of shards that this task executes."""
+    index = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    shard = folder / "shards" / index
+    folder_of_shards = index.isdecimal() and folder.is_dir() and not (folder / "job.json").exists()
+    return shard if folder_of_shards and (shard / "plan.json").exists() else folder
 
 
 def warn_of_other_versions(plan: Plan, session: Session) -> None:

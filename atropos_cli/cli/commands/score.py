@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.lazy import command_of
+from atropos_cli.cli.passes import Pass, SpreadOptions, open_out
 from atropos_cli.cli.rewards import RewardCommand, reward_options
 from atropos_cli.config.commands import option
 from atropos_cli.config.resolve import Resolved
@@ -20,6 +21,7 @@ from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.paths import shell_file
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Write
     from atropos_cli.datasets.rescore.partial import Partial
     from atropos_cli.datasets.rescore.rescoring import ScoreJob, ScoreReport
     from atropos_cli.io.sources import Source
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 REWARDS, WORK = "Rewards", "Execution"
 
 
-class ScoreOptions(dataio.OutputOptions, dataio.FormatOptions):
+class ScoreOptions(dataio.OutputOptions, dataio.FormatOptions, SpreadOptions):
     """Which rewards, how they run, and what is read and written."""
 
     rewards: tuple[str, ...] = option(
@@ -46,7 +48,6 @@ class ScoreOptions(dataio.OutputOptions, dataio.FormatOptions):
     memory: int | None = option(None, "Memory a worker may take.", panel=WORK, metavar="MB", ge=16)
     max_error_rate: float = option(0.5, "Stop when more than this share fails.", panel=WORK, ge=0.0, le=1.0)
     max_failure_rate: float = option(0.0, "Exit code 1 above this share.", panel=WORK, ge=0.0, le=1.0)
-    resume: bool = option(False, "Go on with a stopped run.", panel=dataio.WRITING)
 
 
 @with_flags("score", ScoreOptions)
@@ -74,7 +75,7 @@ def score(
         max_error_rate=options.max_error_rate,
         advantages=advantages_of(reading.sources),
     )
-    report = _carry_out(session, reading, job, spec, resume=options.resume)
+    report = _carry_out(session, reading, job, spec, options)
     dataio.write_rejects(reading, spec, options.rejects)
     _print(session, report, spec, as_json=as_json)
     if report.state == "interrupted":
@@ -129,35 +130,71 @@ def _rewards(
     return RewardSet(tuple(pairs), env, options)
 
 
-def _carry_out(session: Session, reading: Reading, job: ScoreJob, spec: OutputSpec, *, resume: bool) -> ScoreReport:
+class _Interrupted(Exception):
+    """Stopped by a signal; finished scores are kept."""
+
+    def __init__(self, report: ScoreReport) -> None:
+        super().__init__("interrupted")
+        self.report = report
+
+
+def _carry_out(
+    session: Session, reading: Reading, job: ScoreJob, spec: OutputSpec, options: ScoreOptions
+) -> ScoreReport:
     """Score into a partial output, then put the output in place."""
     from atropos_cli.datasets.rescore.partial import Partial
-    from atropos_cli.datasets.rescore.rescoring import run_score
-    from atropos_cli.io.writers_out import open_output
+    from atropos_cli.datasets.rescore.rescoring import ScoreReport
 
-    out = open_output(spec)
+    out = open_out(session, spec)
+    report = ScoreReport()
     with tempfile.TemporaryDirectory(prefix="atropos-score-") as scratch:
-        partial = Partial(Path(scratch) / "out" if out.path is None else out.path)
-        with dataio.ticking("score", reading) as ticker:
-            report = run_score(job, partial, reading.log, resume=resume, overwrite=spec.overwrite, tick=ticker.tick)
-        if report.state == "interrupted":
-            partial.close()
-            return report
-        try:
+        place = Path(scratch) / "out" if out is None or out.path is None else out.path
+        partial = Partial(place if session.part is None else session.part.folder / "scored.jsonl")
+
+        def do(write: Write) -> None:
+            report.absorb(_score(session, reading, job, partial, options).tally())
             reading.require_rows()
-            _finish(out, partial)
+            for line in partial.lines():
+                write(line)
+
+        across = ["--group"] if options.group else []
+        whole = Pass(session, reading, options, spec, do, [report], across, resumes=True)
+        try:
+            whole.run(out)
+            reading.require_rows()
+            if out is not None:
+                out.commit()
+        except _Interrupted as stopped:
+            if out is not None:
+                out.abort()
+            return stopped.report
         except BaseException:
+            if out is not None:
+                out.abort()
             partial.close()
             raise
         partial.remove()
-    _write_card(session, reading, job, report, out)
+    whole.clean_up()
+    if out is not None:
+        _write_card(session, reading, job, report, out)
     return report
 
 
-def _finish(out: DataOutput, partial: Partial) -> None:
-    with out:
-        for line in partial.lines():
-            out.write(line)
+def _score(session: Session, reading: Reading, job: ScoreJob, partial: Partial, options: ScoreOptions) -> ScoreReport:
+    """Score all records into the partial output. Raises _Interrupted; KeyboardInterrupt where a part was to be made."""
+    from atropos_cli.datasets.rescore.rescoring import run_score
+
+    resume = options.resume or session.part is not None
+    with dataio.ticking("score", reading) as ticker:
+        report = run_score(
+            job, partial, reading.log, resume=resume, overwrite=options.overwrite and not resume, tick=ticker.tick
+        )
+    if report.state == "interrupted":
+        partial.close()
+        if session.part is not None:
+            raise KeyboardInterrupt
+        raise _Interrupted(report)
+    return report
 
 
 def _write_card(session: Session, reading: Reading, job: ScoreJob, report: ScoreReport, out: DataOutput) -> None:

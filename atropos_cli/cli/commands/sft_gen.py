@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli import conversion, sharing
+from atropos_cli.cli.passes import SpreadOptions, choices_of
 from atropos_cli.config.commands import option
 from atropos_cli.console import dataio
 from atropos_cli.console.commands import JsonOption, with_flags
@@ -14,7 +15,9 @@ from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from atropos_cli.cli.passes import Tally
     from atropos_cli.console.dataio import Reading
+    from atropos_cli.datasets.choices import Choices
     from atropos_cli.datasets.convert.rendering import Rendering
     from atropos_cli.datasets.convert.sft import SftConverter
     from atropos_cli.io.card import Card
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 LINEAGE = "`rollout` names the rollout, `task` its task, `score` the score it was chosen by"
 
 
-class SftGenOptions(SftOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions):
+class SftGenOptions(SftOptions, sharing.SharingOptions, dataio.SplitOptions, dataio.InputOptions, SpreadOptions):
     """Which rollouts become rows, how, and where the rows go."""
 
     check: bool = option(False, "The inputs are finished token or text rows: say what is wrong with them.")
@@ -37,6 +40,8 @@ def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, 
     stored with a rollout are used as they are; with --tokenizer, the masks of rendered rows are proven for the
     template. Exit code 1 when no row comes out; no file is written then.
     """
+    from atropos_cli.datasets.convert.sft import keyed_cap
+
     if options.check:
         return _check_rows(session, dataio.read_inputs(session, inputs, options), options.tokenizer, as_json=as_json)
     passing = sharing.Sharing.of(options, session)
@@ -55,8 +60,12 @@ def sft_gen(inputs: dataio.Inputs, *, options: SftGenOptions, session: Session, 
     rendering = None
     if options.rendered or options.max_tokens is not None:
         rendering = conversion.make_rendering(options)
-    converter = _converter(options, rendering, reading, table=conversion.is_table(target))
-    out = conversion.write_all("sft-gen", reading, target, converter.rows, options)
+    keyed = keyed_cap(options)
+    choices = choices_of(session, keyed)
+    converter = _converter(options, rendering, reading, choices, table=conversion.is_table(target))
+    tallies: list[Tally] = [converter.report, *([] if rendering is None else [rendering])]
+    work = conversion.Converting("sft-gen", reading, target, converter.rows, tallies, keyed, choices)
+    out = conversion.write_all(session, work, options)
     report = _report(converter, reading)
     if not as_json:
         _print(session, reading, converter, out, to_stderr=output == "-")
@@ -117,13 +126,15 @@ def _check(options: SftOptions) -> None:
         raise UsageError("--max-tokens needs --tokenizer to count with")
 
 
-def _converter(options: SftOptions, rendering: Rendering | None, reading: Reading, *, table: bool) -> SftConverter:
+def _converter(
+    options: SftOptions, rendering: Rendering | None, reading: Reading, choices: Choices | None, *, table: bool
+) -> SftConverter:
     from atropos_cli.datasets.convert.sft import SftConverter
 
     known = rendering if rendering is not None and (rendering.tokens is not None or options.form != "tokens") else None
     knows = options.rendered and known is not None and known.knows_thinking()
     settled = options.with_template(knows_thinking=knows)
-    return SftConverter(settled, rendering, reading.log.tell, table=table)
+    return SftConverter(settled, rendering, reading.log.tell, table=table, choices=choices)
 
 
 def _report(converter: SftConverter, reading: Reading) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from atropos_cli.datasets.convert.spec import PairOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.io.records import Record, Row
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 
 @dataclass(slots=True)
@@ -92,6 +93,14 @@ class PairReport:
             "mean_gap": self.gap / self.gaps if self.gaps else None,
             "pairs_of_several_messages": self.of_several_messages,
         }
+
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        return tally_state(self, *self.__slots__)
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state)
 
 
 class PairConverter:

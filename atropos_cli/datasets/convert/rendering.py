@@ -14,6 +14,7 @@ from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.tokenizers import Tokens, load_template
 from atropos_cli.datasets.convert.turns import BadMessage, as_turns, plain_text
 from atropos_cli.io.records import Message, Row
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 Warn = Callable[[str, str], None]
 """Called as (kind, text)."""
@@ -149,6 +150,21 @@ class Rendering:
             while last > 0 and not mask[last]:
                 last -= 1
             self.ended += ids[last] in self.tokens.special_ids or ids[last] in self.tokens.eos_ids
+
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        return {
+            "sums": tally_state(self, "rows", "total", "trained", "ended", "doubled_bos"),
+            "longest": self.longest,
+            "templates": list(self._finders),
+        }
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state["sums"])
+        self.longest = max(self.longest, state["longest"])
+        for tools in state["templates"]:
+            self.finder(tools)
 
     def as_json(self) -> dict[str, Any]:
         """What a report says of token rows."""

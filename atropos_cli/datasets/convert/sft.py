@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from atropos_cli.datasets.choices import Choices, Keyed
 from atropos_cli.datasets.convert import shapes
 from atropos_cli.datasets.convert.limits import fit, shorten_ids
 from atropos_cli.datasets.convert.rendering import Rendering, Warn
@@ -34,6 +35,7 @@ from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.io.records import Record, Row, StoredRollout
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 
 @dataclass(slots=True)
@@ -61,6 +63,14 @@ class SftReport:
             "notes": dict(+self.notes),
         }
 
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        return tally_state(self, *self.__slots__)
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state)
+
 
 _COMPARED = 20  # stored rows whose ids are decoded and compared with the reply
 
@@ -69,6 +79,7 @@ class SftConverter:
     """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read.
 
     table: arguments of tool calls become JSON text, since all objects of a table's column have the same keys.
+    choices: says which rollouts a task has room for, where the records are a part of the data.
     """
 
     def __init__(
@@ -78,8 +89,10 @@ class SftConverter:
         tell: Warn = lambda kind, text: None,
         *,
         table: bool = False,
+        choices: Choices | None = None,
     ) -> None:
         self.options = options
+        self._elsewhere = choices if options.max_per_task is not None else None
         self.report = SftReport()
         self.rendering = rendering
         self._tell = tell
@@ -103,18 +116,24 @@ class SftConverter:
             if not self._room(record):
                 self.report.left_out["task_cap"] += 1
                 continue
-            try:
-                rows = self._rows_of(record, rollout)
-            except BadMessage as error:
-                self._refuse(error.reason, f"{record.where}: {error}")
-                continue
-            except TemplateRefused as error:
-                self._refuse("template", f"{record.where}: the chat template refuses: {error}")
-                continue
-            self._took(record, rollout)
-            made += rows
+            rows = self._tried(record, rollout)
+            if self._elsewhere is not None and self._elsewhere.collects:
+                self._elsewhere.ask(_digest(record.task_key), b"" if rows is None else b"1")
+            if rows is not None:
+                self._took(record, rollout)
+                made += rows
         self.report.rows += len(made)
         return made
+
+    def _tried(self, record: Record, rollout: StoredRollout) -> list[Row] | None:
+        """The rows of a rollout; None, with the reason counted, for one that cannot be used."""
+        try:
+            return self._rows_of(record, rollout)
+        except BadMessage as error:
+            self._refuse(error.reason, f"{record.where}: {error}")
+        except TemplateRefused as error:
+            self._refuse("template", f"{record.where}: the chat template refuses: {error}")
+        return None
 
     def _refuse(self, reason: str, text: str) -> None:
         self.report.left_out[reason] += 1
@@ -123,12 +142,14 @@ class SftConverter:
 
     def _room(self, record: Record) -> bool:
         limit = self.options.max_per_task
+        if self._elsewhere is not None:
+            return self._elsewhere.collects or not self._elsewhere.ask(_digest(record.task_key))
         return limit is None or self._per_task[_digest(record.task_key)] < limit
 
     def _took(self, record: Record, rollout: StoredRollout) -> None:
         self.report.selected += 1
         self.report.zero_or_less += rollout.score is not None and rollout.score <= 0
-        if self.options.max_per_task is not None:
+        if self.options.max_per_task is not None and self._elsewhere is None:
             self._per_task[_digest(record.task_key)] += 1
 
     def _chosen(self, record: Record) -> list[int]:
@@ -299,6 +320,13 @@ class SftConverter:
             self.rendering.check_tokens(ids, mask)
         labels = [ident if trained else -100 for ident, trained in zip(ids, mask, strict=True)]
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels}
+
+
+def keyed_cap(options: SftOptions) -> Keyed | None:
+    """How the rollouts of a task are limited over all parts of the data."""
+    if options.max_per_task is None:
+        return None
+    return Keyed("--max-per-task", "atropos_cli.datasets.choices:first_of_a_task", {"limit": options.max_per_task})
 
 
 def _above_gap(order: list[int], scores: Sequence[float | None], min_gap: float) -> list[int]:

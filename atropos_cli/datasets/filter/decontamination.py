@@ -20,6 +20,7 @@ from atropos_cli.errors import DataError
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_objects
 from atropos_cli.io.records import Message, Record, StoredRollout
 from atropos_cli.io.sources import Source, find_sources
+from atropos_cli.stats.tallies import add_tally, tally_state
 from atropos_cli.text.words import WORD, normal_text, units, weight, word_grams, words
 
 SHORTEST = 3
@@ -143,6 +144,15 @@ class EvaluationIndex:
         if text in self._hits or len(self._hits) < _HITS:
             self._hits[text] += 1
         return False
+
+    def tally(self) -> dict[str, Any]:
+        """The findings, for `absorb`."""
+        return tally_state(self, "unseen", "matches", "examples", "_hits")
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the findings in another part of the input."""
+        add_tally(self, state)
+        del self.examples[_SHOWN:]
 
     def warnings(self) -> list[str]:
         """The questions that were skipped, and the parts that were not searched."""

@@ -7,8 +7,13 @@ Scope "task": only rollouts of the same task are compared; "all": all rollouts.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any, Literal
 
+from atropos_cli.datasets.choices import Choices, Keyed, Row
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.errors import PluginError
 from atropos_cli.io.records import Record, StoredRollout, text_of
 from atropos_cli.text.words import normal_text, units
@@ -69,7 +74,8 @@ class NearDuplicates:
             raise PluginError(
                 "near-duplicate removal needs datasketch", hint="pip install 'atropos-cli[dedup]'"
             ) from error
-        self._make: Any = lambda: datasketch.MinHash(num_perm=permutations, seed=seed)
+        # A copy of an empty one: drawing the permutations costs most of a sketch.
+        self._make: Any = datasketch.MinHash(num_perm=permutations, seed=seed).copy
         self._numpy: Any = numpy
         self._rows = band_rows(threshold, permutations)
         self._threshold = threshold
@@ -81,12 +87,19 @@ class NearDuplicates:
         """True unless a kept rollout has a Jaccard similarity of at least the threshold."""
         if not rollout.messages and not rollout.sequences:
             return True
-        scope = record.task_key if self._scope == "task" else ""
+        return self.adds(record.task_key if self._scope == "task" else "", *self.sketch(completion_key(rollout)))
+
+    def sketch(self, text: str) -> tuple[Any, Any]:
+        """(MinHash values, hashes of the shingles) of a completion: the same in every process."""
         sketch = self._make()
-        found = shingles(completion_key(rollout))
+        found = shingles(text)
         sketch.update_batch(found)
-        own = self._numpy.unique(self._numpy.array([hash(one) & 0xFFFFFFFF for one in found], dtype="uint32"))
-        hashes, rows = sketch.hashvalues, self._rows
+        own = self._numpy.unique(self._numpy.array([zlib.crc32(one) for one in found], dtype="uint32"))
+        return sketch.hashvalues.astype("uint32"), own
+
+    def adds(self, scope: str, hashes: Any, own: Any) -> bool:
+        """`is_new` for a sketch."""
+        rows = self._rows
         bands = [hash((scope, i, hashes[i : i + rows].tobytes())) for i in range(0, len(hashes) - rows + 1, rows)]
         compared: set[int] = set()
         for band in bands:
@@ -103,6 +116,70 @@ class NearDuplicates:
     def _similarity(self, one: Any, other: Any) -> float:
         shared = len(self._numpy.intersect1d(one, other, assume_unique=True))
         return shared / (len(one) + len(other) - shared)
+
+
+EXACT, NEAR = 1, 2
+"""Verdicts."""
+_DIGEST = 16
+_SKETCH = 128
+
+
+class DuplicatesElsewhere:
+    """Duplicates among rows of several parts: asks `choices` for each rollout. Near ones only within a task."""
+
+    def __init__(self, choices: Choices, scope: Scope, near: NearDuplicates | None) -> None:
+        self._choices = choices
+        self._scope = scope
+        self._near = near
+
+    def verdict(self, record: Record, rollout: StoredRollout) -> int:
+        """0, EXACT or NEAR."""
+        if not rollout.messages and not rollout.sequences:
+            return 0
+        if not self._choices.collects:
+            return self._choices.ask(b"")
+        text = completion_key(rollout)
+        scope = record.task_key if self._scope == "task" else ""
+        if self._near is None:
+            return self._choices.ask(_digest(f"{scope}\x00{text}"))
+        hashes, own = self._near.sketch(text)
+        return self._choices.ask(_digest(scope), _digest(text) + hashes.tobytes() + own.tobytes())
+
+
+def keyed_duplicates(dedup: str, scope: Scope, threshold: float) -> Keyed | None:
+    """How duplicates are found over all parts; None when they are not looked for, or cannot be."""
+    if dedup == "none" or (dedup == "near" and scope == "all"):
+        return None
+    return Keyed(f"--dedup {dedup}", f"{__name__}:find_duplicates", {"near": dedup == "near", "threshold": threshold})
+
+
+def find_duplicates(rows: Iterable[Row], options: JsonDict) -> list[tuple[int, int]]:
+    """Decides over the completions of `DuplicatesElsewhere` as a single process does: the first of its kind stays."""
+    found: list[tuple[int, int]] = []
+    seen: set[bytes] = set()
+    if not options["near"]:
+        for place, key, _ in rows:
+            if key in seen:
+                found.append((place, EXACT))
+            seen.add(key)
+        return found
+    import numpy
+
+    near = NearDuplicates(float(str(options["threshold"])))
+    for place, key, payload in rows:
+        exact = key + payload[:_DIGEST]
+        if exact in seen:
+            found.append((place, EXACT))
+            continue
+        seen.add(exact)
+        numbers = numpy.frombuffer(payload, dtype="uint32", offset=_DIGEST)
+        if not near.adds(key.hex(), numbers[:_SKETCH], numbers[_SKETCH:]):
+            found.append((place, NEAR))
+    return found
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=_DIGEST).digest()
 
 
 def band_rows(threshold: float, permutations: int) -> int:

@@ -9,16 +9,17 @@ first rule that drops it. One pass, in constant memory; caps take a second pass 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.datasets.choices import Choices
 from atropos_cli.datasets.filter.caps import Caps
 from atropos_cli.datasets.filter.decontamination import EvaluationIndex
-from atropos_cli.datasets.filter.dedup import ExactDuplicates, NearDuplicates
+from atropos_cli.datasets.filter.dedup import EXACT, DuplicatesElsewhere, ExactDuplicates, NearDuplicates
 from atropos_cli.datasets.filter.presence import Presence
+from atropos_cli.datasets.filter.report import FilterReport, tally_of
 from atropos_cli.datasets.filter.rules import EMPTY, NO_SCORE, Ranges, group_rules, rollout_rules
 from atropos_cli.datasets.filter.selection import ranked
 from atropos_cli.datasets.filter.spec import FilterSpec
@@ -30,93 +31,15 @@ from atropos_cli.io.jsonvalue import dump, parse
 from atropos_cli.io.readers import ReadLog, ReadOptions, read_records
 from atropos_cli.io.records import Record, StoredRollout
 from atropos_cli.io.sources import Source
-
-_NAMES = 10_000
-OTHER_NAMES = "(others)"
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts of one kind of task: rollouts and groups, before and after; scores before."""
-
-    rollouts: int = 0
-    rollouts_kept: int = 0
-    groups: int = 0
-    groups_kept: int = 0
-    scored: int = 0
-    score_sum: float = 0.0
-    score_min: float | None = None
-    score_max: float | None = None
-
-    def see(self, rollouts: int, scores: list[float]) -> None:
-        """Count a group: its rollouts, and the scores that are known."""
-        self.groups += 1
-        self.rollouts += rollouts
-        if not scores:
-            return
-        self.scored += len(scores)
-        self.score_sum += sum(scores)
-        low, high = min(scores), max(scores)
-        if self.score_min is None or low < self.score_min:
-            self.score_min = low
-        if self.score_max is None or high > self.score_max:
-            self.score_max = high
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "groups": self.groups,
-            "groups_kept": self.groups_kept,
-            "rollouts": self.rollouts,
-            "rollouts_kept": self.rollouts_kept,
-            "retention": self.rollouts_kept / self.rollouts if self.rollouts else None,
-            "scored": self.scored,
-            "score_mean": self.score_sum / self.scored if self.scored else None,
-            "score_min": self.score_min,
-            "score_max": self.score_max,
-        }
-
-
-@dataclass(slots=True)
-class FilterReport:
-    """The kept rollouts, and why the rest was dropped. dropped: rollouts by rule; empty groups count as one each."""
-
-    rules: list[str] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
-    total: Tally = field(default_factory=Tally)
-    by_name: dict[str, Tally] = field(default_factory=dict)
-    by_env: dict[str, Tally] = field(default_factory=dict)
-    cut_fields: set[str] = field(default_factory=set)
-    decontamination: dict[str, Any] | None = None
-    warnings: list[str] = field(default_factory=list)
-
-    def tallies(self, record: Record) -> tuple[Tally, Tally, Tally]:
-        name = record.task_name or record.env or "-"
-        return self.total, _tally(self.by_name, name), _tally(self.by_env, record.env or "-")
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "rules": self.rules,
-            **self.total.as_json(),
-            "group_retention": self.total.groups_kept / self.total.groups if self.total.groups else None,
-            "dropped": dict(self.dropped.most_common()),
-            "tasks": {name: tally.as_json() for name, tally in self.by_name.items()},
-            "environments": {name: tally.as_json() for name, tally in self.by_env.items()},
-            "cut_fields": sorted(self.cut_fields),
-            "decontamination": self.decontamination,
-            "warnings": self.warnings,
-        }
-
-
-def _tally(table: dict[str, Tally], name: str) -> Tally:
-    if name not in table and len(table) >= _NAMES:
-        name = OTHER_NAMES
-    return table.setdefault(name, Tally())
+from atropos_cli.stats.tallies import add_tally, tally_state
 
 
 class Filter:
     """The rules of a spec, applied record by record. `report` grows with every record."""
 
-    def __init__(self, spec: FilterSpec, log: ReadLog, ranges: Ranges | None = None) -> None:
+    def __init__(
+        self, spec: FilterSpec, log: ReadLog, ranges: Ranges | None = None, choices: Choices | None = None
+    ) -> None:
         self.spec = spec
         self.report = FilterReport()
         self._log = log
@@ -125,6 +48,10 @@ class Filter:
         self._rollout_rules = rollout_rules(spec, ranges, self._presence, self._expression_error)
         self._exact = ExactDuplicates(spec.dedup_scope) if spec.dedup != "none" else None
         self._near = NearDuplicates(spec.near_threshold, spec.dedup_scope) if spec.dedup == "near" else None
+        self._elsewhere: DuplicatesElsewhere | None = None
+        if choices is not None and spec.dedup != "none":
+            self._elsewhere = DuplicatesElsewhere(choices, spec.dedup_scope, self._near)
+            self._exact = self._near = None
         self._evaluation: EvaluationIndex | None = None
         if spec.decontaminate:
             self._evaluation = EvaluationIndex(spec.ngram)
@@ -148,6 +75,8 @@ class Filter:
         kept = record.rollouts
         for test in self._rollout_rules:
             kept = self._passing(kept, record, test)
+        if self._elsewhere is not None:
+            kept = self._told(kept, record, self._elsewhere)
         if self._exact is not None:
             exact = self._exact
             kept = self._true(kept, "duplicate", lambda rollout: exact.is_new(record, rollout))
@@ -183,6 +112,18 @@ class Filter:
         kept = [rollout for rollout in rollouts if test(rollout)]
         if len(kept) < len(rollouts):
             self.report.dropped[reason] += len(rollouts) - len(kept)
+        return kept
+
+    def _told(
+        self, rollouts: list[StoredRollout], record: Record, elsewhere: DuplicatesElsewhere
+    ) -> list[StoredRollout]:
+        kept = []
+        for rollout in rollouts:
+            verdict = elsewhere.verdict(record, rollout)
+            if verdict:
+                self.report.dropped["duplicate" if verdict == EXACT else "near duplicate"] += 1
+            else:
+                kept.append(rollout)
         return kept
 
     def _decontaminated(
@@ -224,6 +165,28 @@ class Filter:
             note = ": they are balanced as one kind of their own"
             self._presence.see(f"--balance {self.spec.balance}", self.spec.balance, there=there, note=note)
 
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        tallies = {"name": self.report.by_name, "env": self.report.by_env}
+        return {
+            "counts": tally_state(self.report, "dropped", "cut_fields"),
+            "total": self.report.total.as_row(),
+            "tallies": {kind: [[name, one.as_row()] for name, one in table.items()] for kind, table in tallies.items()},
+            "presence": self._presence.tally(),
+            "evaluation": None if self._evaluation is None else self._evaluation.tally(),
+        }
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self.report, state["counts"])
+        self.report.total.absorb(state["total"])
+        for kind, table in (("name", self.report.by_name), ("env", self.report.by_env)):
+            for name, row in state["tallies"][kind]:
+                tally_of(table, name).absorb(row)
+        self._presence.absorb(state["presence"])
+        if self._evaluation is not None:
+            self._evaluation.absorb(state["evaluation"])
+
     def finish(self) -> FilterReport:
         """The report with its warnings. Raises DataError for scores or names that are asked for and nowhere there."""
         report = self.report
@@ -254,13 +217,17 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class FilterJob:
-    """Sources, how to read them, and the rules. group_by: join rows of one rollout by their task first."""
+    """Sources, how to read them, and the rules. group_rows: join rows of one rollout by their task first.
+
+    choices: finds duplicates, where the sources are a part of the data.
+    """
 
     sources: Sequence[Source]
     spec: FilterSpec
     read: ReadOptions = field(default_factory=ReadOptions)
     group_rows: bool = False
     scratch: Path | None = None
+    choices: Choices | None = None
 
 
 Write = Callable[[bytes, Record], None]
@@ -268,9 +235,21 @@ Write = Callable[[bytes, Record], None]
 
 def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
     """Filter all sources; `write` gets each line to keep. Raises DataError."""
+    work = prepare_filter(job, log)
+    filter_records(job, work, log, write)
+    return work.finish()
+
+
+def prepare_filter(job: FilterJob, log: ReadLog) -> Filter:
+    """The rules, with all that they need before the first record."""
     ranges = _ranges(job) if job.spec.normalize == "env" and job.spec.thresholds else None
-    work = Filter(job.spec, log, ranges)
+    work = Filter(job.spec, log, ranges, job.choices)
     work.report.rules = describe(job.spec)
+    return work
+
+
+def filter_records(job: FilterJob, work: Filter, log: ReadLog, write: Write) -> None:
+    """The pass over the records; `write` gets each line to keep."""
     records: Iterable[Record] = read_records(job.sources, job.read, log)
     if job.group_rows:
         records = group_rows(records, folder=job.scratch)
@@ -281,7 +260,6 @@ def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
             kept = work.survivors(record)
             if kept:
                 _write(work, record, kept, write)
-    return work.finish()
 
 
 def _write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any
 
 from atropos_cli.errors import DataError
 
@@ -35,6 +36,20 @@ class Presence:
         count.lacking += 1
         if len(count.known) < _KNOWN:
             count.known.update(dict.fromkeys(known))
+
+    def tally(self) -> list[Any]:
+        """The counts, for `absorb`."""
+        return [
+            [*key, count.there, count.lacking, count.note, list(count.known)] for key, count in self._counts.items()
+        ]
+
+    def absorb(self, state: Iterable[Any]) -> None:
+        """Add the counts of another part of the input."""
+        for option, name, there, lacking, note, known in state:
+            count = self._counts.setdefault((option, name), _Count(note=note))
+            count.there += there
+            count.lacking += lacking
+            count.known.update(dict.fromkeys(known[: max(0, _KNOWN - len(count.known))]))
 
     def check(self) -> list[str]:
         """A sentence for each name that some rows lack. Raises DataError for a name that all rows lack."""

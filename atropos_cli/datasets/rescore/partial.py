@@ -49,7 +49,6 @@ class Partial:
         except OSError as error:
             file.close()
             raise RunLocked(f"{self.path} is being written by another process", hint="give another -o") from error
-        self._file = file
         if state is not None and resume:
             if state["fingerprint"] != fingerprint:
                 file.close()
@@ -63,6 +62,7 @@ class Partial:
         else:
             file.truncate(0)
         file.seek(0, os.SEEK_END)
+        self._file = file
         self._fingerprint = fingerprint
         self.save()
 

@@ -28,8 +28,12 @@ from atropos_cli.io.records import Record
 from atropos_cli.io.rundir import read_plan
 from atropos_cli.io.sources import Source
 from atropos_cli.rollout.workers import PoolOptions, RewardSet, ScorePool, Verdict
+from atropos_cli.stats.tallies import add_tally, tally_state
 from atropos_cli.text.thinking import log_unknown_marks
 
+_FIRST_ERRORS = 5
+_NUMBERS = ("rollouts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
+_COUNTERS = ("errors", "changes", "sums")
 _ENOUGH = 50
 """Rollouts before the share of errors is judged."""
 
@@ -108,7 +112,7 @@ class ScoreReport:
     def _failed(self, record: Record, index: int, verdict: Verdict) -> None:
         assert verdict.failure is not None
         self.errors[verdict.failure["type"]] += 1
-        if len(self.first_errors) < 5:
+        if len(self.first_errors) < _FIRST_ERRORS:
             told = f"{verdict.failure['type']}: {verdict.failure['message']}"
             self.first_errors.append(f"{record.where}: rollout {index}: {told}")
         if self.trace is None:
@@ -133,16 +137,31 @@ class ScoreReport:
             "restarts": self.restarts,
         }
 
+    def tally(self) -> dict[str, Any]:
+        """The counts, for `absorb`."""
+        told = {"first_errors": self.first_errors, "trace": self.trace, "scorer": self.scorer}
+        numbers = tally_state(self, *_NUMBERS, *_COUNTERS, "records", "resumed", "restarts")
+        return {"numbers": numbers, "metrics": self.metrics, **told}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of another part of the input."""
+        add_tally(self, state["numbers"])
+        for name, (total, count) in state["metrics"].items():
+            old_total, old_count = self.metrics.get(name, (0.0, 0))
+            self.metrics[name] = (old_total + total, old_count + count)
+        self.first_errors += state["first_errors"][: _FIRST_ERRORS - len(self.first_errors)]
+        self.trace = self.trace or state["trace"]
+        self.scorer = self.scorer or state["scorer"]
+
     def counts(self) -> dict[str, Any]:
         """For a partial output: what a resumed run adds to."""
-        names = ("rollouts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
-        counters = {name: dict(getattr(self, name)) for name in ("errors", "changes", "sums")}
-        return {"numbers": {name: getattr(self, name) for name in names}, "metrics": self.metrics, **counters}
+        counters = {name: dict(getattr(self, name)) for name in _COUNTERS}
+        return {"numbers": {name: getattr(self, name) for name in _NUMBERS}, "metrics": self.metrics, **counters}
 
     def restore(self, counts: dict[str, Any], records: int) -> None:
         for name, value in counts.get("numbers", {}).items():
             setattr(self, name, value)
-        for name in ("errors", "changes", "sums"):
+        for name in _COUNTERS:
             setattr(self, name, Counter(counts.get(name, {})))
         self.metrics = {name: (total, count) for name, (total, count) in counts.get("metrics", {}).items()}
         self.records = self.resumed = records

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from atropos_ray.launcher import RayConfig, RayLauncher
 from atropos_ray.shard import NotShared, ShardLost, carry_out
+from row_files import make_groups
 
 from atropos_cli.sdk.launchers import JobSpec, LaunchError
 
@@ -172,6 +173,22 @@ def test_the_exit_code_of_a_shard_is_that_of_the_command(cluster: str, tmp_path:
         code, _, err = atropos(cluster, "gen", "arithmetic", "--limit", "4", *server, *place)
     assert code == 5, err
     assert "shard 0 with exit code 5" in err
+
+
+@pytest.mark.slow
+def test_rows_are_compared_over_shards_by_ray_data(cluster: str, tmp_path: Path) -> None:
+    """Near duplicates of a task and a cap on tasks, as one process finds them."""
+    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow")
+    pytest.importorskip("datasketch", reason="near duplicates need datasketch")
+    file = make_groups(tmp_path / "a.jsonl", 60)
+    for words in (("filter", "--dedup", "near", "--near-threshold", "0.6"), ("sft-gen", "--max-per-task", "2")):
+        for name, more in (("one", ()), ("two", ("--on", "ray", "--shards", "3", "--on-option", "num_cpus=0.5"))):
+            output = tmp_path / f"{words[0]}-{name}.jsonl"
+            code, _, err = atropos(cluster, words[0], str(file), *words[1:], "-o", str(output), *more)
+            assert code == 0, err
+        one, two = (tmp_path / f"{words[0]}-{name}.jsonl" for name in ("one", "two"))
+        assert two.read_bytes() == one.read_bytes()
+        assert not list(tmp_path.glob("*.shards"))
 
 
 def test_no_cluster(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from atropos_cli.sdk import Config, Field
-from atropos_cli.sdk.launchers import JobSpec, JobStatus, Launcher, LauncherCapabilities, LaunchError
+from atropos_cli.sdk.launchers import JobSpec, JobStatus, KeyedJob, Launcher, LauncherCapabilities, LaunchError
 from atropos_ray.shard import LOG, NotShared, ShardLost, carry_out
 
 _TICK = 0.2
@@ -35,7 +35,7 @@ class RayLauncher(Launcher):
 
     name: ClassVar[str] = "ray"
     Config: ClassVar[type[RayConfig]] = RayConfig
-    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(submit=False, shards=True)
+    capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(submit=False, shards=True, keyed=True)
 
     def __init__(self, config: RayConfig | None = None) -> None:
         super().__init__(config or RayConfig())
@@ -66,6 +66,18 @@ class RayLauncher(Launcher):
             ray, begun, folders, [task.remote(str(folder), cwd, dict(job.env)) for folder in folders]
         )
         return job.run
+
+    def decide(self, job: KeyedJob) -> None:
+        """Decide over rows of equal keys by Ray Data. Raises LaunchError."""
+        from atropos_ray.keyed import decide
+
+        ray = self._connected()
+        try:
+            decide(job)
+        except ImportError as error:
+            raise LaunchError(f"Ray Data: {error}", hint="pip install 'atropos-ray[data]'") from error
+        except ray.exceptions.RayError as error:
+            raise LaunchError(f"Ray Data failed: {_reason(error)}", hint="see the log of the cluster") from error
 
     def status(self, job_id: str) -> JobStatus:
         """How the job stands; only for jobs of this process."""

@@ -41,7 +41,7 @@ class SlurmLauncher(Launcher):
 
     name: ClassVar[str] = "slurm"
     capabilities: ClassVar[LauncherCapabilities] = LauncherCapabilities(
-        arrays=True, nodes=True, dependencies=True, services=True
+        arrays=True, shards=True, nodes=True, dependencies=True, services=True
     )
     asks: ClassVar[str] = "sbatch --test-only"
     Config = SlurmConfig
@@ -99,7 +99,7 @@ class SlurmLauncher(Launcher):
             if doubt not in self._told:
                 self._told.add(doubt)
                 log.warning("warning: %s", doubt)
-        most = client.array_limit() if job.resources.get("array") else None
+        most = client.array_limit() if self.ready(job).array else None
         text = render(self.ready(job, most_tasks=most), self.config.template)
         if job.cwd is not None and not Path(job.cwd).is_dir():
             raise LaunchError(f"{job.cwd} is not a folder", hint="submit from a folder that the nodes see")

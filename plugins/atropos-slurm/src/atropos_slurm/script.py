@@ -31,11 +31,15 @@ class Ready:
     command: tuple[str, ...]
     setup: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    array: int | None = None
 
 
 def resources_of(job: JobSpec, config: SlurmConfig) -> Resources:
     """What the job asks for, what it leaves open filled from the profile."""
-    found = Resources.model_validate(job.resources)
+    wanted = dict(job.resources)
+    if (shards := wanted.pop("shards", None)) is not None:  # a task of an array finds its own by its number
+        wanted["array"] = shards
+    found = Resources.model_validate(wanted)
     changes: dict[str, int] = {}
     if found.time_s is None and config.time is not None:
         changes["time_s"] = parse_time(config.time)
@@ -81,7 +85,9 @@ def ready(
     site, left_out = site_options(environ or {}, directives)
     directives |= site
     python = config.python or sys.executable
-    words = job.command or ("run", str(folder / "job.json"), "--on", "slurm")
+    words = job.command or (
+        ("run", str(folder)) if "shards" in job.resources else ("run", str(folder / "job.json"), "--on", "slurm")
+    )
     return Ready(
         name=directives["job-name"],
         folder=folder,
@@ -90,6 +96,7 @@ def ready(
         command=(python, "-P", "-m", "atropos_cli", *words),
         setup=config.setup,
         left_out=tuple(left_out),
+        array=want.array,
     )
 
 

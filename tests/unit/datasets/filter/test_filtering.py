@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from records_support import case_files, row, write_rows
 
-from atropos_cli.datasets.filter.filtering import FilterJob, FilterReport, run_filter
+from atropos_cli.datasets.filter.filtering import FilterJob, run_filter
+from atropos_cli.datasets.filter.report import FilterReport
 from atropos_cli.datasets.filter.spec import FilterSpec
 from atropos_cli.errors import DataError
 from atropos_cli.io.readers import ReadLog

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from atropos_cli.sdk import DataError
 from atropos_cli.sdk.analysis import SuccessRule, one_verdict
-from atropos_cli.sdk.data import LostGroups, Record, StoredRollout, text_of
+from atropos_cli.sdk.data import LostGroups, Record, StoredRollout, dump_json, parse_json, text_of
 from atropos_view.analysis.environment import OTHERS, Environment, is_group
 from atropos_view.analysis.keyed import KeyedTotals
 from atropos_view.analysis.options import AnalysisOptions
@@ -93,6 +94,41 @@ class Analysis:
         if environment.plugged is not None:
             environment.plugged.add(record)
         self._count(record, environment)
+
+    def state(self, file: Path) -> dict[str, Any]:
+        """The counts, for `absorb`; totals by task and episode go to the file. It ends the counting."""
+        with file.open("wb") as lines:
+            for kind, totals in (("task", self._tasks), ("episode", self._episodes)):
+                for key, total in totals.items():
+                    lines.write(dump_json([kind, key, total.as_row()]) + b"\n")
+        return {
+            "others": self.others,
+            "skipped": list(self.skipped),
+            "lost": self._lost.state(),
+            "environments": [[name, found.state()] for name, found in self._environments.items()],
+            "totals": str(file),
+        }
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of a later part of the records."""
+        self.others += state["others"]
+        self.skipped.update(dict.fromkeys(state["skipped"][: max(0, ENVIRONMENTS - len(self.skipped))]))
+        self._lost.absorb(state["lost"])
+        for name, told in state["environments"]:
+            environment = self._environment(name)
+            if environment is None:
+                self.others += told["counts"]["rollouts"]
+            else:
+                environment.absorb(told)
+        with Path(state["totals"]).open("rb") as lines:
+            for line in lines:
+                kind, key, row = parse_json(line)[0]
+                if row[0] not in self._environments:
+                    continue
+                if kind == "task":
+                    self._tasks.put(key, TaskTotal.from_row(row))
+                else:
+                    self._episodes.put(key, EpisodeTotal.from_row(row))
 
     def report(self, wanted: Collection[str] = ()) -> Report:
         """What was counted. The stream has ended: nothing can be added afterwards.

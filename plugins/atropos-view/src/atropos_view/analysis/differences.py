@@ -99,6 +99,30 @@ class Differences:
         if options and (id(options) in self._runs or len(self._runs) < RUNS):
             self._runs.setdefault(id(options), (options, Part()))[1].add(group)
 
+    def state(self) -> dict[str, Any]:
+        """What `absorb` takes."""
+        parts = [
+            [name, None if found is None else [[value, _row(part)] for value, part in found.items()]]
+            for name, found in self._parts.items()
+        ]
+        return {"parts": parts, "runs": [[dict(options), _row(part)] for options, part in self._runs.values()]}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of other groups."""
+        for name, found in state["parts"]:
+            if name not in self._parts and len(self._parts) >= NAMES:
+                continue
+            parts = self._parts.setdefault(name, {})
+            if parts is None or found is None or len({*parts, *(value for value, _ in found)}) > VALUES:
+                self._parts[name] = None
+                continue
+            for value, row in found:
+                parts.setdefault(value, Part()).add(Part(*row))
+        for options, row in state["runs"]:
+            same = next((key for key, (known, _) in self._runs.items() if known == options), None)
+            if same is not None or len(self._runs) < RUNS:
+                self._runs.setdefault(same or id(options), (options, Part()))[1].add(Part(*row))
+
     def as_json(self) -> list[dict[str, Any]]:
         """The names by how much of the rewards' variance they explain; of two that sort alike only the first."""
         found = []
@@ -123,6 +147,10 @@ class Differences:
                 if text is not None:
                     found.setdefault(f"option {str(name)[:_LONGEST]}", {}).setdefault(text, Part()).add(part)
         return found
+
+
+def _row(part: Part) -> list[Any]:
+    return [getattr(part, name) for name in _COUNTS]
 
 
 def _counted(record: Record) -> Part:

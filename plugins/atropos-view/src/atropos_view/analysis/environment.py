@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from atropos_cli.sdk import split_thinking
-from atropos_cli.sdk.analysis import Correlation, Moments, Series, Threshold, expected_best_of_k
+from atropos_cli.sdk.analysis import Correlation, Moments, Series, Threshold, add_tally, expected_best_of_k, tally_state
 from atropos_cli.sdk.data import FORMATS, Record, StoredRollout, is_value
 from atropos_view.analysis.differences import Differences
 from atropos_view.analysis.groups import GroupTally, Retention
@@ -36,8 +36,44 @@ class Table(dict[Any, Any]):
             found = self[name] = self._kind()
         found.add(value)
 
+    def state(self) -> list[Any]:
+        """The statistics by name, for `absorb`."""
+        rows = [[name, moments_state(moments)] for name, moments in self.items()]
+        return [self.left_out, rows]
+
+    def absorb(self, state: list[Any]) -> None:
+        """Take in the statistics of other rollouts."""
+        left_out, rows = state
+        self.left_out += left_out
+        for name, told in rows:
+            if name not in self and len(self) >= NAMES:
+                self.left_out += int((told["moments"] if isinstance(told, dict) else told)[0])
+                continue
+            absorb_moments(self.setdefault(name, self._kind()), told)
+
     def as_json(self) -> dict[str, Any]:
         return {str(name): moments.as_json() for name, moments in self.items()}
+
+
+def moments_state(moments: Moments) -> Any:
+    """Moments, with their sample where they have one, as JSON."""
+    return moments.whole_state() if isinstance(moments, Series) else moments.state()
+
+
+def absorb_moments(moments: Moments, state: Any) -> None:
+    """Take in what `moments_state` gave."""
+    if isinstance(moments, Series):
+        moments.absorb_whole(state)
+    else:
+        moments.absorb(state)
+
+
+_COUNTS = (
+    *("records", "rollouts", "scored", "failed", "non_finite", "truncated", "failures", "stop_reasons"),
+    *("finish_reasons", "replies", "labels", "own_fields", "group_size", "turn_groups"),
+)
+_SERIES = ("reward", "characters", "tokens", "turns")
+_PARTS = ("rewards", "metrics", "task_names", "turn_rewards", "length_and_reward", "groups", "differences")
 
 
 class Environment:
@@ -96,6 +132,30 @@ class Environment:
                     kept.add_row(reward)
         if record.turn is not None and rewards:
             self.turn_rewards.add(record.turn, sum(rewards) / len(rewards))
+
+    def state(self) -> dict[str, Any]:
+        """The counts so far, for `absorb`; without those of plugins."""
+        return {
+            "counts": tally_state(self, *_COUNTS),
+            "series": {name: getattr(self, name).whole_state() for name in _SERIES},
+            "parts": {name: getattr(self, name).state() for name in _PARTS},
+            "retention": [kept.state() for kept in self.retention],
+            "best_of": [[k, moments.state()] for k, moments in self.best_of.items()],
+        }
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Add the counts of other records."""
+        add_tally(self, state["counts"])
+        for name in _SERIES:
+            getattr(self, name).absorb_whole(state["series"][name])
+        for name in _PARTS:
+            getattr(self, name).absorb(state["parts"][name])
+        for kept, told in zip(self.retention, state["retention"], strict=True):
+            kept.absorb(told)
+        for k, moments in state["best_of"]:
+            self.best_of.setdefault(k, Moments()).absorb(moments)
+        if self.plugged is not None:
+            self.plugged.leave_out("it cannot put shards together: give the command without --on")
 
     def lose(self, record: Record) -> None:
         """A task whose groups were never written, since all of it failed."""

@@ -27,6 +27,13 @@ class _AtExtreme:
         elif signed >= self.value - ZERO_SPREAD:
             self.count += 1
 
+    def absorb(self, value: float, count: int) -> None:
+        """Add the counts of other values."""
+        if value > self.value + ZERO_SPREAD:
+            self.value, self.count = value, count
+        elif value >= self.value - ZERO_SPREAD:
+            self.count += count
+
     def matching(self, extreme: float) -> int:
         return self.count if abs(self.sign * extreme - self.value) <= ZERO_SPREAD else 0
 
@@ -48,6 +55,18 @@ class Retention:
             self.total += total
             self.groups_kept += kept > 0
             self.groups += 1
+
+    def state(self) -> list[int]:
+        """What `absorb` takes."""
+        return [self.kept, self.total, self.groups_kept, self.groups]
+
+    def absorb(self, state: list[int]) -> None:
+        """Add the counts of other groups."""
+        kept, total, groups_kept, groups = state
+        self.kept += kept
+        self.total += total
+        self.groups_kept += groups_kept
+        self.groups += groups
 
     def add_row(self, reward: float) -> None:
         """One reward whose group is not at hand; `add_best` counts the group later."""
@@ -89,6 +108,19 @@ class GroupTally:
             self.zero_std += 1
             self._top.add(high)
             self._bottom.add(low)
+
+    def state(self) -> list[Any]:
+        """What `absorb` takes."""
+        return [self.groups, self.zero_std, *([one.value, one.count] for one in (self._top, self._bottom))]
+
+    def absorb(self, state: list[Any]) -> None:
+        """Add the counts of other groups."""
+        groups, zero_std, top, bottom = state
+        self.groups += groups
+        self.zero_std += zero_std
+        if zero_std:
+            self._top.absorb(*top)
+            self._bottom.absorb(*bottom)
 
     def as_json(self, low: float, high: float) -> dict[str, Any]:
         """low, high: the extremes a reward can have, or had. When they are one value, no share at them is told."""

@@ -54,6 +54,16 @@ class KeyedTotals(Generic[T]):
             total = self._held[key] = self._kind()
         return total
 
+    def put(self, key: str, total: T) -> None:
+        """Add a later total of a key."""
+        held = self._held.get(key)
+        if held is not None:
+            held.merge(total)
+            return
+        if len(self._held) >= self._limit:
+            self._spill()
+        self._held[key] = total
+
     def items(self) -> Iterator[tuple[str, T]]:
         """Every key once; in order of first appearance unless some were spilled."""
         if not self._files:

@@ -45,6 +45,11 @@ class Plugged:
             except Exception as error:  # noqa: BLE001 - a plugin's fault ends its own analysis only
                 self._drop(entry, plugin, error, f" at {record.where}")
 
+    def leave_out(self, why: str) -> None:
+        """No analyzer has anything to say."""
+        self._notes += [f"no analysis by plugin {plugin!r}: {why}" for plugin, _ in self._analyzers]
+        self._analyzers.clear()
+
     def findings(self) -> Findings:
         """Their tables and charts, as far as they are well formed."""
         found = Findings(notes=self._notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.sdk import DataError, UsageError
 from atropos_cli.sdk.commands import (
@@ -12,7 +12,9 @@ from atropos_cli.sdk.commands import (
     FormatOptions,
     Inputs,
     JsonOption,
+    Pass,
     Session,
+    SpreadOptions,
     end,
     keep_inputs,
     option,
@@ -25,13 +27,13 @@ from atropos_cli.sdk.commands import (
 from atropos_view.analysis.text import analysis_end, print_report
 
 if TYPE_CHECKING:
-    from atropos_view.analysis.analysis import Report
+    from atropos_view.analysis.analysis import Analysis, Report
     from atropos_view.analysis.options import AnalysisOptions
 
 MEASURES = "What is measured"
 
 
-class AnalyzeOptions(FormatOptions):
+class AnalyzeOptions(FormatOptions, SpreadOptions):
     """What is measured, and what is written."""
 
     success: str = option(
@@ -90,9 +92,14 @@ def analyze(inputs: Inputs, *, options: AnalyzeOptions, session: Session, as_jso
         ticking("analyze", reading) as ticker,
         Analysis(measured, LostGroups(reading.sources), lambda name: session.registry.analyzers(name)) as analysis,
     ):
-        for record in read_records(reading.sources, reading.options, reading.log):
-            analysis.add(record, wanted)
-            ticker.tick()
+
+        def do(write: object) -> None:
+            for record in read_records(reading.sources, reading.options, reading.log):
+                analysis.add(record, wanted)
+                ticker.tick()
+
+        whole = Pass(session, reading, options, None, do, [_Counted(analysis, session)])
+        whole.run(None)
         report = analysis.report(wanted)
     if not report.environments:
         reading.require_rows()
@@ -101,6 +108,7 @@ def analyze(inputs: Inputs, *, options: AnalyzeOptions, session: Session, as_jso
         there = [*report.environments, *analysis.skipped]
         raise DataError(f"no rollouts of {', '.join(sorted(missing))}", hint=f"there are: {', '.join(there)}")
     side = write_rejects(reading, None, options.rejects)
+    whole.clean_up()
     title = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
     files = _write(report, title, read_lines(reading.log), html, svg)
     if as_json:
@@ -117,6 +125,23 @@ def analyze(inputs: Inputs, *, options: AnalyzeOptions, session: Session, as_jso
         session.out.note(f"wrote {len(files) - (html is not None)} pictures to {svg}")
     headline, following = analysis_end(report, inputs)
     end(session.out, headline, following, data=True)
+
+
+class _Counted:
+    """An analysis whose counts come from shards, or go from one."""
+
+    def __init__(self, analysis: Analysis, session: Session) -> None:
+        self._analysis = analysis
+        self._part = session.part
+
+    def tally(self) -> Any:
+        """The counts of this shard; many of them in a file beside its result."""
+        assert self._part is not None
+        return self._analysis.state(self._part.folder / "totals.jsonl")
+
+    def absorb(self, state: Any) -> None:
+        """Add the counts of a shard."""
+        self._analysis.absorb(state)
 
 
 def _measured(options: AnalyzeOptions) -> AnalysisOptions:
