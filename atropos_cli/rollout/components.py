@@ -18,11 +18,14 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
+from atropos_cli.rollout.groups import Run
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.roles import Role, described, open_roles
+from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import ended_by
+from atropos_cli.rollout.toolsources import OpenSource, open_sources
 
 
 @dataclass(slots=True)
@@ -37,7 +40,13 @@ class Parts:
     dispatcher: Dispatcher
     ledger: Ledger
     roles: dict[str, Role]
+    tools: tuple[OpenSource, ...] = ()
     pushed: Pushed | None = None
+
+    def run(self, plan: Plan, digest: str) -> Run:
+        """What all groups share."""
+        scorer, env = Scorer(self.rewards), self.environment.name
+        return Run(plan, digest, env, self.dispatcher, scorer, self.roles, self.tools)
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that they report."""
@@ -78,6 +87,7 @@ async def open_parts(
             await open_backend(backend, plan, on_event, stop)
             ledger.check(backend)
             roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
+            tools = await open_sources(plan, registry, stack)
             for reward in rewards:
                 stack.push_async_callback(close_part, reward)
                 await reward.open()
@@ -96,7 +106,7 @@ async def open_parts(
         plan = plan.model_copy(update={"model": backend.model or plan.model})
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, pushed)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed)
         if pushed is not None:
             await pushed.flush(stop)
 

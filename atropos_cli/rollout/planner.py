@@ -10,18 +10,20 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import atropos_cli
-from atropos_cli.config.buckets import reward_prefix
+from atropos_cli.config.buckets import reward_prefix, tools_prefix
 from atropos_cli.config.roles import RoleOptions
 from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef, ToolsRef
 from atropos_cli.errors import ComponentNotFound, ConfigError, PluginError, UsageError
 from atropos_cli.models.sources import names_a_path
 from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.backend import NoOptions
+from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.ports.reward import Reward
+from atropos_cli.ports.toolsource import ToolSource
 from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
@@ -59,6 +61,7 @@ def build_plan(
         delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
         roles=find_roles(settings, env_class.roles, registry),
+        tools=find_tools(settings, env_class, registry),
     )
 
 
@@ -178,6 +181,35 @@ def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
     reference = _reference(backend, backend.load().Config, given)
     found: RoleRef = ref.replace(backend=reference, model=options.model)
     return found
+
+
+def find_tools(settings: GenSettings, env_class: type[Environment], registry: Registry) -> tuple[ToolsRef, ...]:
+    """The sources of tools, each with its options checked."""
+    if settings.tools and issubclass(env_class, GameEnvironment):
+        raise UsageError(f"environment {env_class.name!r} is a game, and players have no tools", hint="drop --tools")
+    refs: list[ToolsRef] = []
+    for text in settings.tools:
+        name, colon, target = text.partition(":")
+        if not colon or not target.strip():
+            raise UsageError(f"--tools {text!r} names no target", hint="give NAME:TARGET, such as mcp:COMMAND")
+        registration = registry.find("toolset", name)
+        source = make_tools(registration, target, settings.tools_options.get(registration.name, {}))
+        config = public_options(source.config)
+        access = {option: config.pop(option) for option in sorted(source.access) if option in config}
+        about = {"dist": registration.dist, "version": registration.version}
+        refs.append(ToolsRef(name=registration.name, target=target, config=config, access=access, **about))
+        if refs[-1] in refs[:-1]:
+            raise UsageError(f"--tools {text!r} is given twice", hint="give each source once")
+    return tuple(refs)
+
+
+def make_tools(registration: Registration, target: str, options: Mapping[str, Any]) -> ToolSource:
+    """A source of tools, not opened yet. Raises ConfigError."""
+    cls, prefix = registration.load(), f"ATROPOS_{tools_prefix(registration.name)}"
+    source: ToolSource = cls(
+        target, make_config(cls.Config, options, owner=f"toolset {registration.name!r}", env_prefix=prefix)
+    )
+    return source
 
 
 def runs_here(model: str) -> bool:

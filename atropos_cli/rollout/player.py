@@ -34,6 +34,7 @@ from atropos_cli.rollout.roles import open_roles
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
+from atropos_cli.rollout.toolsources import open_sources
 
 OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
 """Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
@@ -83,7 +84,8 @@ class Player:
             roles = await open_roles(plan, self._registry, self.ledger, self._tell, asyncio.Event(), self._roles)
         except Abort as abort:
             raise abort.error from abort
-        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles)
+        tools = await open_sources(plan, self._registry, self._roles)
+        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles, tools)
 
     async def close(self) -> None:
         """Close the environment and the rewards; the backend stays open."""
