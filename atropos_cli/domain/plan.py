@@ -138,11 +138,14 @@ class RoleRef(Frozen):
     workers: int = Field(default=8, ge=1)
     retries: int = Field(default=5, ge=0)
     request_timeout: float = Field(default=600.0, gt=0)
+    refresh: int | None = Field(default=None, ge=1)
+    """Steps after which a frozen copy of the policy, which then plays the role, is renewed."""
 
     def identity(self) -> JsonDict:
         """The part that decides what it says."""
         name = None if self.backend is None else self.backend.name
-        return {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+        found: JsonDict = {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+        return found if self.refresh is None else {**found, "refresh": self.refresh}
 
 
 class Plan(RunPlan):

@@ -165,7 +165,13 @@ def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
         workers=options.workers or limits.workers,
         retries=limits.retries if options.retries is None else options.retries,
         request_timeout=options.timeout or limits.request_timeout,
+        refresh=options.refresh,
     )
+    if options.own_model and options.refresh is not None:
+        raise UsageError(
+            f"role {name!r} has a model of its own, and refresh copies the policy",
+            hint=f"give --role.{name}.refresh or its model, not both",
+        )
     if not options.own_model:
         if given := options.all_backend_options():
             raise UsageError(

@@ -72,8 +72,11 @@ class Player:
             completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
         )
 
-    async def open(self, backend: InferenceBackend) -> None:
-        """Open the rewards and the environment, and get ready to ask the backend."""
+    async def open(self, backend: InferenceBackend, copies: Mapping[str, InferenceBackend] | None = None) -> None:
+        """Open the rewards and the environment, and get ready to ask the backend.
+
+        copies: opened backends of the roles that copies of the policy play (see RoleRef.refresh).
+        """
         for reward in self.rewards:
             await reward.open()
         plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
@@ -81,7 +84,8 @@ class Player:
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
         dispatcher.ledger = self.ledger = Ledger(plan)
         try:
-            roles = await open_roles(plan, self._registry, self.ledger, self._tell, asyncio.Event(), self._roles)
+            stop, stack = asyncio.Event(), self._roles
+            roles = await open_roles(plan, self._registry, self.ledger, self._tell, stop, stack, copies=copies or {})
         except Abort as abort:
             raise abort.error from abort
         tools = await open_sources(plan, self._registry, self._roles)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TypeVar
 
 from atropos_cli.config.buckets import role_prefix
@@ -20,9 +21,9 @@ from atropos_cli.config.places import PREFIX
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan, RoleRef, Sampling
-from atropos_cli.errors import AtroposError, BackendError
+from atropos_cli.errors import AtroposError, BackendError, ConfigError
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.backend import Completion, GenerateRequest
+from atropos_cli.ports.backend import Completion, GenerateRequest, InferenceBackend
 from atropos_cli.ports.environment import RoleModel
 from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
@@ -58,24 +59,33 @@ async def open_roles(
     on_event: EventSink,
     stop: asyncio.Event,
     stack: contextlib.AsyncExitStack,
+    *,
+    copies: Mapping[str, InferenceBackend] = MappingProxyType({}),
 ) -> dict[str, Role]:
-    """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError."""
+    """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError.
+
+    copies: opened backends of the roles that copies of the policy play.
+    """
     roles: dict[str, Role] = {}
     for name, ref in plan.roles.items():
-        if ref.backend is None:
-            roles[name] = Role(name, ref)
-            continue
         limits = {"workers": ref.workers, "retries": ref.retries, "request_timeout": ref.request_timeout}
         execution = plan.execution.replace(**limits)
-        mine: Plan = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
-        backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
-        stack.push_async_callback(close_part, backend)
-        try:
-            await open_backend(backend, mine, _told_of(name, on_event), stop)
-        except Abort as abort:
-            raise Abort(error_of(name, abort.error)) from abort
-        ledger.check(backend)
-        dispatcher = Dispatcher(backend, execution, _told_of(name, on_event))
+        tell = _told_of(name, on_event)
+        if ref.refresh is not None:
+            backend, mine = _copy_of(name, copies), plan
+        elif ref.backend is None:
+            roles[name] = Role(name, ref)
+            continue
+        else:
+            mine = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
+            backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
+            stack.push_async_callback(close_part, backend)
+            try:
+                await open_backend(backend, mine, tell, stop)
+            except Abort as abort:
+                raise Abort(error_of(name, abort.error)) from abort
+            ledger.check(backend)
+        dispatcher = Dispatcher(backend, execution, tell)
         stack.push_async_callback(dispatcher.close)
         dispatcher.ledger = ledger
         if (folder := cache_folder(plan)) is not None:
@@ -83,6 +93,16 @@ async def open_roles(
             stack.callback(dispatcher.cache.close)
         roles[name] = Role(name, ref, dispatcher)
     return roles
+
+
+def _copy_of(name: str, copies: Mapping[str, InferenceBackend]) -> InferenceBackend:
+    """The opened backend of a copy of the policy. Raises ConfigError outside a training."""
+    if name not in copies:
+        raise ConfigError(
+            f"--role.{name}.refresh is for train: here the policy does not change",
+            hint=f"leave it out, or name a checkpoint: --role.{name}.model FOLDER",
+        )
+    return copies[name]
 
 
 def described(roles: Mapping[str, Role], policy: str | None) -> dict[str, JsonDict]:

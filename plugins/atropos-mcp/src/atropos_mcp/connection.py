@@ -136,13 +136,15 @@ class Connection:
     def _why(self, error: BaseException | None = None) -> str:
         if error is None and self._task is not None and self._task.done() and not self._task.cancelled():
             error = self._task.exception()
-        reason = "the server has ended" if error is None or is_end(error) else _innermost(error)
+        reason = "the server has ended" if error is None else _innermost(error)
         return redacted(f"{reason}; it said: {self._said}" if self._said else reason)
 
 
 def _innermost(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
+    if is_end(error):
+        return "the server has ended" if "closed" in str(error) else str(error)
     text = " ".join(str(error).split())[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

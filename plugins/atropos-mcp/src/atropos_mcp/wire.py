@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -17,6 +18,9 @@ GUARD = Path(__file__).with_name("guard.py")
 _MOST_PAGES = 100
 _MOST_TOOLS = 1000
 _CLOSED = -32000
+_LOST = ("SSE stream ended", "Server returned an error response", "Session terminated")
+"""How the package says, as if the server had answered so, that HTTP failed."""
+_MOST_BYTES, _MOST_STREAMED = 8 << 20, 256 << 20
 
 
 class ServerFault(Exception):
@@ -50,25 +54,57 @@ async def stdio_session(command: Sequence[str], env: dict[str, str], folder: Pat
 async def http_session(url: str, key: str | None) -> AsyncIterator[Any]:
     """A session with a server of somebody else's: streamable HTTP, or SSE where the path ends in /sse."""
     from mcp.client.sse import sse_client
-    from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client  # type: ignore[attr-defined]
+    from mcp.client.streamable_http import streamable_http_client
 
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     if url.partition("?")[0].rstrip("/").endswith("/sse"):
-        async with sse_client(url, headers=headers) as (read, write), _initialized(read, write) as session:
+        opened = sse_client(url, headers=headers, httpx_client_factory=_client)
+        async with opened as (read, write), _initialized(read, write) as session:
             yield session
         return
     async with (
-        create_mcp_http_client(headers=headers) as client,
+        _client(headers) as client,
         streamable_http_client(url, http_client=client) as (read, write, *_),
         _initialized(read, write) as session,
     ):
         yield session
 
 
+def _client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
+    """The package's HTTP client, which stops reading answers that do not end."""
+    from mcp.client import streamable_http
+
+    client = vars(streamable_http)["create_mcp_http_client"](headers=headers, timeout=timeout, auth=auth)
+    client.event_hooks = {"response": [_bound]}
+    return client
+
+
+async def _bound(response: Any) -> None:
+    """Limit what is read of a response; a stream of events may be longer. Of httpx in 1.x and of httpx2 in 2.x."""
+    stream = response.stream
+    base: Any = next(one for one in type(stream).__mro__ if one.__name__ == "AsyncByteStream")
+    most = _MOST_STREAMED if "event-stream" in response.headers.get("content-type", "") else _MOST_BYTES
+
+    class Bounded(base):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = most
+            async for data in stream:
+                left -= len(data)
+                if left < 0:
+                    raise ServerFault(f"it sent more than {most >> 20} MB")
+                yield data
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    response.stream = Bounded()
+
+
 @contextlib.asynccontextmanager
 async def _initialized(read: Any, write: Any) -> AsyncIterator[Any]:
     from mcp import ClientSession
 
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what matters is raised; the rest are a server's odd lines
     async with ClientSession(read, write) as session:
         await session.initialize()
         yield session
@@ -114,7 +150,10 @@ def is_answer(error: BaseException) -> bool:
 
 def is_end(error: BaseException) -> bool:
     """Does it say that the connection has ended?"""
-    return getattr(getattr(error, "error", None), "code", None) == _CLOSED and "closed" in str(error).lower()
+    if type(error).__name__ not in ("McpError", "MCPError"):
+        return False
+    closed = getattr(getattr(error, "error", None), "code", None) == _CLOSED and "closed" in str(error).lower()
+    return closed or str(error).startswith(_LOST)
 
 
 def clean_env(names: Sequence[str]) -> dict[str, str]:
