@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support import Adding, Bench, CountingEnvironment, exact
@@ -25,7 +25,7 @@ class Adder(ToolSource):
     """plus_one, which a real process would offer; and one that breaks."""
 
     name = "adder"
-    closed: list[str] = []
+    closed: ClassVar[list[str]] = []
 
     async def open(self, *, workers: int) -> Sequence[JsonDict]:
         return [schema("plus_one"), schema("broken")]

@@ -70,7 +70,7 @@ def words(tiny: Path, output: str, *, every: int = 4) -> list[str]:
         "prompts_per_step": 2,
         "group_size": 4,
         "max_tokens": 8,
-        "steps": 10,
+        "steps": 8,
         "save_every": 2,
         "keep_checkpoints": 10,
         "output": output,
@@ -97,7 +97,7 @@ def test_it_is_renewed_on_time_and_the_same_after_an_interruption(tiny: Path, tm
     (tmp_path / "duels.py").write_text(ENVIRONMENT)
     whole = atropos(*words(tiny, "whole"), cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    for period in (0, 1, 2):
+    for period in (0, 1):
         kept = torch.load(tmp_path / "whole" / "frozen" / "every-4" / f"{period}.pt", weights_only=True)
         assert kept["step"] == 4 * period
         if period:
@@ -119,14 +119,3 @@ def test_it_is_renewed_on_time_and_the_same_after_an_interruption(tiny: Path, tm
     for row, other in zip(metrics(tmp_path / "cut"), metrics(tmp_path / "whole"), strict=True):
         assert (row["step"], row["loss"]) == (other["step"], pytest.approx(other["loss"], rel=1e-5, abs=1e-8))
     assert replies(tmp_path / "cut") == replies(tmp_path / "whole")
-
-
-def test_it_needs_the_policy_in_this_process_and_a_training(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "duels.py").write_text(ENVIRONMENT)
-    common = ("--model", str(tiny), "--role.second.refresh", "2", "--limit", "1")
-    gen = atropos("gen", "./duels.py:Duels", *common, cwd=tmp_path)
-    assert gen.returncode != 0
-    assert "is for train" in gen.stderr
-    both = atropos("gen", "./duels.py:Duels", *common, "--role.second.model", str(tiny), cwd=tmp_path)
-    assert both.returncode != 0
-    assert "has a model of its own" in both.stderr
