@@ -10,6 +10,7 @@ from typing import Any
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.metering import current
@@ -82,6 +83,7 @@ async def open_parts(
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(ledger.close)
         stack.callback(current.reset, current.set(ledger))
+        stack.callback(asking.current.reset, asking.current.set({}))
         stack.push_async_callback(close_part, backend)
         async with ended_by(stop):
             await open_backend(backend, plan, on_event, stop)

@@ -20,6 +20,7 @@ from atropos_cli.domain.plan import Plan, Sampling
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ContextOverflow, PluginError
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
@@ -99,7 +100,11 @@ class GroupRoller:
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""
-        return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
+        token = asking.current.set(self.models)
+        try:
+            return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
+        finally:
+            asking.current.reset(token)
 
     def group(
         self,

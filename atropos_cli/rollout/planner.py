@@ -42,10 +42,11 @@ def build_plan(
     backend = choose_backend(settings, registry)
     for name in settings.tracking.trackers:
         registry.find("tracker", name)
+    rewards = find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options)
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
-        rewards=find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options),
+        rewards=rewards,
         backend=_reference(backend, backend.load().Config, settings.backend_options),
         model=settings.model,
         sampling=settings.sampling,
@@ -60,7 +61,7 @@ def build_plan(
         tracking=settings.tracking,
         delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
-        roles=find_roles(settings, env_class.roles, registry),
+        roles=find_roles(settings, env_class.roles, registry, _asked(rewards, env_class.rewards, registry)),
         tools=find_tools(settings, env_class, registry),
     )
 
@@ -147,18 +148,34 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
     return registry.find("backend", SERVER_BACKEND)
 
 
-def find_roles(settings: GenSettings, own: Sequence[str], registry: Registry) -> dict[str, RoleRef]:
-    """Who plays the environment's roles and those that were named."""
+def _asked(refs: Sequence[RewardRef], own: Sequence[Any], registry: Registry) -> dict[str, dict[str, Any]]:
+    """The roles that the rewards with options ask: reward and default sampling, by role."""
+    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    rewards = component_rewards([ref for ref in refs if ref.config or ref.access], by_name, registry)
     return {
-        name: _role(name, settings, registry) for name in dict.fromkeys((*own, *settings.roles, *settings.role_options))
+        role: {"reward": one.name, "sampling": sampling} for one in rewards for role, sampling in one.roles().items()
     }
 
 
-def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
+def find_roles(
+    settings: GenSettings, own: Sequence[str], registry: Registry, asked: Mapping[str, Any] | None = None
+) -> dict[str, RoleRef]:
+    """Who plays the environment's roles, those of rewards (`asked`) and those that were named."""
+    asked = asked or {}
+    for name, about in asked.items():
+        if name not in settings.roles and not settings.role_options.get(name):
+            raise UsageError(
+                f"reward {about['reward']!r} has no model to ask",
+                hint=f"--role.{name}.model NAME and --role.{name}.base-url URL; or --role {name}: the policy judges",
+            )
+    names = dict.fromkeys((*own, *asked, *settings.roles, *settings.role_options))
+    return {name: _role(name, settings, registry, asked.get(name, {}).get("sampling", {})) for name in names}
+
+
+def _role(name: str, settings: GenSettings, registry: Registry, default: Mapping[str, Any]) -> RoleRef:
     options = RoleOptions.model_validate(settings.role_options.get(name, {}))
-    sampling = {
-        key: value for key in ("temperature", "top_p", "max_tokens") if (value := getattr(options, key)) is not None
-    }
+    given = {key: getattr(options, key) for key in ("temperature", "top_p", "max_tokens")}
+    sampling = {**default, **{key: value for key, value in given.items() if value is not None}}
     limits = settings.execution
     ref = RoleRef(
         sampling=settings.sampling.replace(**sampling),

@@ -17,6 +17,7 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
@@ -77,6 +78,7 @@ class Player:
 
         copies: opened backends of the roles that copies of the policy play (see RoleRef.refresh).
         """
+        asking.current.set({})
         for reward in self.rewards:
             await reward.open()
         plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import MappingProxyType
@@ -31,8 +31,10 @@ from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink, GroupBudget
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.stopping import Abort
+from atropos_cli.rollout.tokens import checked_ids, checked_logprobs
 
 E = TypeVar("E", bound=AtroposError)
+T = TypeVar("T")
 _OPTION = re.compile(r"--(model|base-url|api-key-env|backend|max-tokens|temperature|top-p)(?![\w.-])")
 
 
@@ -169,7 +171,7 @@ class _Model:
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
         """See RoleModel."""
-        dispatcher = self.role.dispatcher or self.policy
+        dispatcher = self._dispatcher
         request = GenerateRequest(
             messages=tuple(_without_tokens(message) for message in messages),
             n=n,
@@ -194,6 +196,39 @@ class _Model:
     async def reply(self, messages: Sequence[Message]) -> Message:
         """See RoleModel."""
         return _without_tokens((await self.generate(messages))[0].message)
+
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """See RoleModel."""
+        found = await self._called(lambda backend: backend.tokenize(text))
+        return checked_ids(found, self._dispatcher.backend.name)
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """See RoleModel."""
+        values = await self._called(lambda backend: backend.score(prefix_ids, continuation_ids))
+        return checked_logprobs(values, len(continuation_ids), self._dispatcher.backend.name)
+
+    def describe(self) -> JsonDict:
+        """See RoleModel."""
+        backend, sampling = self._dispatcher.backend, self.role.ref.sampling
+        return {**backend.describe(), "model": backend.model, "sampling": sampling.model_dump(mode="json")}
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        return self.role.dispatcher or self.policy
+
+    async def _called(self, call: Callable[[InferenceBackend], Awaitable[T]]) -> T:
+        """Another request than for a reply, under the same limits and retries."""
+        dispatcher = self._dispatcher
+        try:
+            return await dispatcher.call(lambda: call(dispatcher.backend), self._limits(dispatcher))
+        except Abort as abort:
+            if dispatcher is self.policy:
+                raise
+            raise Abort(error_of(self.role.name, abort.error)) from abort
+        except BackendError as error:
+            if dispatcher is self.policy:
+                raise
+            raise error_of(self.role.name, error) from error
 
     def _limits(self, dispatcher: Dispatcher) -> GroupBudget:
         """Retries of its own, and what the group has left of its time, by the clock of this dispatcher."""
