@@ -424,11 +424,11 @@ def test_nonsense_of_a_role_fails_that_rollout_alone(cli: Cli, server: MockServe
     assert summary["failures"] == {"score:NoVerdict": 1}
 
 
-def test_the_older_options_are_told(cli: Cli, server: MockServer) -> None:
+def test_the_older_options_are_told(cli: Cli, server: MockServer, caplog: pytest.LogCaptureFixture) -> None:
     server.handler = in_turn("Score: 5")
     done = cli("gen", "tasks.py:Tasks", *flags(server, "--limit", "1", "-o", "run"))
     assert done.code == 0, done.stderr
-    assert done.stderr.count("--judge.model is the older way") == 1
+    assert caplog.text.count("--judge.model is the older way") == 1
 
 
 def test_settings_in_a_file_and_a_resumed_run(cli: Cli, server: MockServer) -> None:
