@@ -47,7 +47,7 @@ def tell_tools(plan: Plan, session: Session) -> None:
     for label, tools in asyncio.run(listed_tools(plan, session.registry)):
         session.out.note(f"tools of {label}:")
         for tool in tools:
-            function = tool["function"]
+            function: Any = tool["function"]
             takes = ", ".join(function["parameters"].get("properties", {}))
             session.out.note(f"  {function['name']}({takes}): {' '.join(function['description'].split())[:100]}")
 

@@ -216,7 +216,8 @@ def find_tools(settings: GenSettings, env_class: type[Environment], registry: Re
         if not colon or not target.strip():
             raise UsageError(f"--tools {text!r} names no target", hint="give NAME:TARGET, such as mcp:COMMAND")
         registration = registry.find("toolset", name)
-        source = make_tools(registration, target, settings.tools_options.get(registration.name, {}))
+        given: Any = settings.tools_options.get(registration.name, {})
+        source = make_tools(registration, target, given)
         config = public_options(source.config)
         access = {option: config.pop(option) for option in sorted(source.access) if option in config}
         about = {"dist": registration.dist, "version": registration.version}

@@ -153,7 +153,7 @@ class SourcedEpisode(Episode):
         return self._in_prompt
 
     @property
-    def models(self) -> Mapping[str, RoleModel]:  # type: ignore[override]
+    def models(self) -> Mapping[str, RoleModel]:
         """See Episode."""
         return self.inner.models
 

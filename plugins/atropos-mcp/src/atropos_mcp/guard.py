@@ -44,7 +44,12 @@ def main(command: list[str]) -> int:
         sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
         sys.stderr.flush()
         return 120
-    signal.signal(signal.SIGTERM, lambda *_: (_kill(server), os._exit(143)))
+
+    def ended(*_: object) -> None:
+        _kill(server)
+        os._exit(143)
+
+    signal.signal(signal.SIGTERM, ended)
     assert server.stdin is not None
     assert server.stdout is not None
     assert server.stderr is not None

@@ -32,7 +32,7 @@ def functions(tools: Sequence[JsonDict]) -> dict[str, tuple[str, JsonDict]]:
                 f"the tool {own!r} twice" if other == own else f"tools {other!r} and {own!r}, both {name!r} for a model"
             )
             raise ServerFault(f"it lists {what}")
-        about = {
+        about: JsonDict = {
             "name": name,
             "description": str(tool.get("description") or tool.get("title") or "")[:_MOST_DESCRIPTION],
             "parameters": _parameters(tool.get("inputSchema")),

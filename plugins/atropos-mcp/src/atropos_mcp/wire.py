@@ -117,7 +117,7 @@ async def listed(session: Any) -> list[JsonDict]:
     found: list[JsonDict] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
-        page = _plain(await session.list_tools(params=PaginatedRequestParams(cursor=cursor)))
+        page: Any = _plain(await session.list_tools(params=PaginatedRequestParams(cursor=cursor)))
         found += page.get("tools") or []
         cursor = page.get("nextCursor")
         if cursor is None or len(found) > _MOST_TOOLS:
