@@ -275,6 +275,12 @@ def test_targets_that_are_none(target: str, said: str) -> None:
         McpTools(target, McpConfig())
 
 
+def test_a_command_names_files_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("server.py").write_text((Path(__file__).with_name("odd_server.py")).read_text())
+    assert played(McpTools(f"{sys.executable} server.py", McpConfig()), echo("hi")) == [ToolResult("echo: hi (1)")]
+
+
 def test_a_missing_variable_is_named(odd: Odd) -> None:
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
         played(odd(env=("NO_SUCH_VARIABLE",)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from atropos_cli.sdk import ConfigError, Field
@@ -50,3 +51,10 @@ def command_of(target: str) -> list[str] | None:
     if not words or not words[0]:
         raise ConfigError("mcp: needs a command or a URL", hint='--tools "mcp:python server.py"')
     return words
+
+
+def from_here(command: list[str]) -> list[str]:
+    """The command for another folder: words that name existing files here, the program by a path only, are absolute."""
+    first, *rest = command
+    found = [str(Path(word).absolute()) if word and Path(word).exists() else word for word in rest]
+    return [str(Path(first).absolute()) if "/" in first else first, *found]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from atropos_cli.sdk import ConfigError, JsonDict
 from atropos_cli.sdk.secrets import learn_secret, redacted
-from atropos_mcp.config import McpConfig, command_of
+from atropos_mcp.config import McpConfig, command_of, from_here
 from atropos_mcp.wire import (
     ServerFault,
     called,
@@ -42,8 +42,8 @@ def opener(target: str, config: McpConfig) -> Opened:
         raise ConfigError(f"the variable {missing[0]} for {target} is not set", hint=f"export {missing[0]}=...")
     command = command_of(target)
     if command is not None:
-        env = clean_env(config.env)
-        return lambda folder: stdio_session(command, env, folder)
+        env, words = clean_env(config.env), from_here(command)
+        return lambda folder: stdio_session(words, env, folder)
     key = None if config.api_key_env is None else os.environ[config.api_key_env]
     if key is not None:
         learn_secret(key)
