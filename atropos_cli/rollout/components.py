@@ -23,7 +23,7 @@ from atropos_cli.rollout.groups import Run
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
-from atropos_cli.rollout.roles import Role, described, open_roles
+from atropos_cli.rollout.roles import Opening, Role, described, open_roles
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import ended_by
 from atropos_cli.rollout.toolsources import OpenSource, open_sources
@@ -88,7 +88,7 @@ async def open_parts(
         async with ended_by(stop):
             await open_backend(backend, plan, on_event, stop)
             ledger.check(backend)
-            roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
+            roles = await open_roles(plan, registry, ledger, Opening(on_event, stop), stack)
             tools = await open_sources(plan, registry, stack)
             for reward in rewards:
                 stack.push_async_callback(close_part, reward)

@@ -31,7 +31,7 @@ from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.report import Rolling
-from atropos_cli.rollout.roles import open_roles
+from atropos_cli.rollout.roles import Opening, open_roles
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
@@ -86,8 +86,8 @@ class Player:
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
         dispatcher.ledger = self.ledger = Ledger(plan)
         try:
-            stop, stack = asyncio.Event(), self._roles
-            roles = await open_roles(plan, self._registry, self.ledger, self._tell, stop, stack, copies=copies or {})
+            opening = Opening(self._tell, asyncio.Event(), copies or {})
+            roles = await open_roles(plan, self._registry, self.ledger, opening, self._roles)
         except Abort as abort:
             raise abort.error from abort
         tools = await open_sources(plan, self._registry, self._roles)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import TypeVar
 
 from atropos_cli.config.buckets import role_prefix
@@ -54,27 +53,30 @@ class Role:
         return {**self.dispatcher.backend.describe(), "model": self.dispatcher.backend.model, **counts}
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Who hears of waiting and when to stop. copies: opened backends of the roles that copies of the policy play."""
+
+    tell: EventSink
+    stop: asyncio.Event
+    copies: Mapping[str, InferenceBackend] = field(default_factory=dict)
+
+
 async def open_roles(
     plan: Plan,
     registry: Registry,
     ledger: Ledger,
-    on_event: EventSink,
-    stop: asyncio.Event,
+    opening: Opening,
     stack: contextlib.AsyncExitStack,
-    *,
-    copies: Mapping[str, InferenceBackend] = MappingProxyType({}),
 ) -> dict[str, Role]:
-    """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError.
-
-    copies: opened backends of the roles that copies of the policy play.
-    """
+    """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError."""
     roles: dict[str, Role] = {}
     for name, ref in plan.roles.items():
         limits = {"workers": ref.workers, "retries": ref.retries, "request_timeout": ref.request_timeout}
         execution = plan.execution.replace(**limits)
-        tell = _told_of(name, on_event)
+        tell = _told_of(name, opening.tell)
         if ref.refresh is not None:
-            backend, mine = _copy_of(name, copies), plan
+            backend, mine = _copy_of(name, opening.copies), plan
         elif ref.backend is None:
             roles[name] = Role(name, ref)
             continue
@@ -83,7 +85,7 @@ async def open_roles(
             backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
             stack.push_async_callback(close_part, backend)
             try:
-                await open_backend(backend, mine, tell, stop)
+                await open_backend(backend, mine, tell, opening.stop)
             except Abort as abort:
                 raise Abort(error_of(name, abort.error)) from abort
             ledger.check(backend)
