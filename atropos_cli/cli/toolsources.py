@@ -53,7 +53,7 @@ def tell_tools(plan: Plan, session: Session) -> None:
 
 
 def tools_options(resolved: Resolved) -> dict[str, dict[str, Any]]:
-    """What was given for each source, by its name."""
+    """The options given for each source, by its name."""
     from atropos_cli.config.buckets import TOOLS
 
     return {bucket.names[0]: resolved.given[bucket.name] for bucket in resolved.buckets if bucket.table == TOOLS}

@@ -59,14 +59,14 @@ class RewardRef(ComponentRef):
 class ToolsRef(ComponentRef):
     """A source of tools and what it is asked for, such as the command or the URL of a server.
 
-    access: options that decide nothing of what comes out, such as the name of a key's variable.
+    access: options that do not decide the results, such as the name of a key's variable.
     """
 
     target: str
     access: JsonDict = Field(default_factory=dict)
 
     def identity(self) -> JsonDict:
-        """The part that decides what comes out."""
+        """The part that decides the results."""
         return {"name": self.name, "target": self.target, "config": self.config}
 
 

@@ -41,7 +41,7 @@ class ToolSession(ABC):
     async def call(self, name: str, arguments: JsonDict) -> ToolResult:
         """Call a tool, in the time that the options allow; waiting for a turn does not count.
 
-        A TimeoutError is told to the model. Anything else that it raises fails the rollout.
+        A TimeoutError becomes a message for the model. Anything else that it raises fails the rollout.
         """
 
     async def close(self) -> None:
@@ -53,7 +53,7 @@ class ToolSource(ABC):
     """Where tools come from. One object serves a run; open() comes first.
 
     Class attributes: `name` (as in --tools NAME:TARGET), `Config` (a ToolsConfig), and `access`, names of options that
-    decide nothing of what comes out; they are left out of a plan's digest.
+    do not decide the results; they are left out of a plan's digest.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Tools that --tools adds to an environment's episodes: offered beside its own, called here, told as its own are."""
+"""Tools that --tools adds to an environment's episodes: offered beside its own, and called here."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _chosen(label: str, listed: Sequence[JsonDict], only: Sequence[str]) -> tupl
         raise ConfigError(f"{label} has no tool {missing[0]!r}", hint=f"it has: {', '.join(names) or 'none'}")
     chosen = tuple(tool for tool in listed if not only or name_of(tool) in only)
     if not chosen:
-        raise ConfigError(f"{label} offers no tools", hint="look at what the server says, or drop it from --tools")
+        raise ConfigError(f"{label} offers no tools", hint="ask the server for its tools, or drop it from --tools")
     return chosen
 
 
@@ -195,7 +195,7 @@ class SourcedEpisode(Episode):
         return self._told(messages)
 
     async def malformed(self, reply: Message, fault: str) -> Sequence[Message] | None:
-        """The environment's answer where it has tools; else the model is told, and may try again."""
+        """The environment's answer where it has tools; else the model reads the fault, and may try again."""
         if self.inner.tools:
             return await self._of_inner(self.inner.malformed(reply, fault))
         return None if self._over() else unreadable(reply, fault, in_prompt=self._in_prompt)

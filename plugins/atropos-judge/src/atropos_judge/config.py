@@ -111,7 +111,7 @@ class JudgeConfig(Config):
         return self.model_dump(mode="json", exclude={*ACCESS, "votes", "attempts"})
 
     def identity_of(self, about: JsonDict) -> JsonDict:
-        """The same where a role's model judges. about: what the role says of it."""
+        """The same where a role's model judges. about: the role's description of it."""
         model = {key: about.get(key) for key in ("name", "model", "sampling", "weights_version")}
         return {"prompt": self.prompt, "scale": self.scale, "role": model}
 

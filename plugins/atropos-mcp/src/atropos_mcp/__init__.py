@@ -1,4 +1,4 @@
-"""The tools of MCP servers. This module is what atropos loads; it names what is here."""
+"""The tools of MCP servers. The manifest that atropos loads."""
 
 from __future__ import annotations
 

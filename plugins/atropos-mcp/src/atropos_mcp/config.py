@@ -11,7 +11,7 @@ from atropos_cli.sdk import ConfigError, Field
 from atropos_cli.sdk.tools import ToolsConfig
 
 ACCESS = frozenset({"api_key_env", "start_timeout", "workers"})
-"""How the server is reached, not what it answers: left out of a plan's digest."""
+"""How the server is reached, not its answers: left out of a plan's digest."""
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 

@@ -32,7 +32,7 @@ Opened = Callable[[Path], AbstractAsyncContextManager[Any]]
 
 
 class ServerError(Exception):
-    """A server that cannot be used: it does not start, ends, or answers what is not MCP."""
+    """A server that cannot be used: it does not start, ends, or sends other things than MCP."""
 
 
 def opener(target: str, config: McpConfig) -> Opened:
@@ -78,7 +78,7 @@ class Connection:
             raise ServerError(f"{self._label}: {why}")
 
     async def tools(self) -> list[JsonDict]:
-        """What it lists."""
+        """Its tools."""
         try:
             return await self._asked(listed(self._ready.result()), self._start_timeout)
         except ServerFault as error:
@@ -104,7 +104,7 @@ class Connection:
         self._ready.cancel()
 
     async def _asked(self, asking: Coroutine[Any, Any, T], seconds: float) -> T:
-        """What comes first: the answer, the end of the server, or the time (a TimeoutError)."""
+        """The first of these: the answer, the end of the server, or the time (a TimeoutError)."""
         assert self._task is not None
         asked = asyncio.ensure_future(asking)
         try:

@@ -1,6 +1,6 @@
 """Runs one server between two pipes: python guard.py COMMAND... Standard library only.
 
-Every message is a line. Lines of the server that are no JSON objects are dropped; one that is too long ends it. When
+Every message is a line. Other lines of the server than JSON objects are dropped; one that is too long ends it. When
 our standard input ends, which it also does when the run is killed, the server and all that it started are killed. What
 the server printed last on its standard error goes to ours at the end.
 """

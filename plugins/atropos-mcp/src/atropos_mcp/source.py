@@ -40,7 +40,7 @@ class McpTools(ToolSource):
         self._sessions: set[McpSession] = set()
 
     async def open(self, *, workers: int) -> Sequence[JsonDict]:
-        """See ToolSource. Starts a server to see what it has. Raises ConfigError."""
+        """See ToolSource. Starts a server to see its tools. Raises ConfigError."""
         self._opened = opener(self.target, self.config)
         try:
             connection = await self.connect()

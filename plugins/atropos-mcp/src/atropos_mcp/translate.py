@@ -17,7 +17,7 @@ _MOST_DESCRIPTION = 10_000
 def functions(tools: Sequence[JsonDict]) -> dict[str, tuple[str, JsonDict]]:
     """By the name for the model: the server's own name and the function schema. Raises ServerFault.
 
-    In names, characters but letters, digits, _ and - become _, and 64 are kept. A schema that is no object of JSON, or
+    In names, characters but letters, digits, _ and - become _, and 64 are kept. A schema that is not an object, or
     is longer than 100 000 characters, is replaced by one that allows all arguments: the server checks them anyway.
     """
     found: dict[str, tuple[str, JsonDict]] = {}
@@ -61,7 +61,7 @@ def _too_long(schema: JsonDict) -> bool:
 
 
 def text_of(result: JsonDict) -> str:
-    """A result as text, its parts in order, a line for each that is no text.
+    """A result as text, its parts in order, a line for each that is not text.
 
     Text as it is; an embedded text resource as its text; images, audio and other resources as their kind and size,
     since a message of a tool is text; structured content as JSON where there is no text.

@@ -80,7 +80,7 @@ def _client(headers: dict[str, str] | None = None, timeout: Any = None, auth: An
 
 
 async def _bound(response: Any) -> None:
-    """Limit what is read of a response; a stream of events may be longer. Of httpx in 1.x and of httpx2 in 2.x."""
+    """Limit the size of a response; a stream of events may be longer. Of httpx in 1.x and of httpx2 in 2.x."""
     stream = response.stream
     base: Any = next(one for one in type(stream).__mro__ if one.__name__ == "AsyncByteStream")
     most = _MOST_STREAMED if "event-stream" in response.headers.get("content-type", "") else _MOST_BYTES
