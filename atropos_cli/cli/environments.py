@@ -17,6 +17,7 @@ import typer
 from atropos_cli.cli.lazy import Group, add_common, command_of, new_app
 from atropos_cli.cli.rewards import reward_buckets, reward_options
 from atropos_cli.cli.roles import role_buckets, role_options
+from atropos_cli.cli.toolsources import tools_buckets, tools_options
 from atropos_cli.console.command import Command
 from atropos_cli.console.commands import entries_of, set_signature
 from atropos_cli.console.environments import ChosenEnvironment, EnvironmentCommands
@@ -58,6 +59,7 @@ def gen_settings(resolved: Resolved) -> GenSettings:
         "backend_options": resolved.given["backend"],
         "reward_options": reward_options(resolved),
         "role_options": role_options(resolved),
+        "tools_options": tools_options(resolved),
     }
     result: GenSettings = settings.model_copy(update=options)
     return result
@@ -153,6 +155,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
     if use.full:
         buckets += reward_buckets(registry, args, environment.rewards, lenient=lenient)
         buckets += role_buckets(args, environment.roles, lenient=lenient)
+        buckets += tools_buckets(registry, args, lenient=lenient)
     extra = signature_of(use.action)
     shown = buckets if use.full else [bucket for bucket in buckets if bucket.name == "env"]
     flags = all_flags(shown, extra, own)

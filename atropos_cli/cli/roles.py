@@ -57,15 +57,16 @@ def _said(args: Sequence[str]) -> list[str]:
 
 
 def role_flags(buckets: Sequence[Bucket]) -> list[Flag]:
-    """--role.NAME.OPTION for each option of each role."""
-    from atropos_cli.config.buckets import ROLE
+    """--role.NAME.OPTION for each option of each role, and --tool.NAME.OPTION of each source of tools."""
+    from atropos_cli.config.buckets import ROLE, TOOLS
     from atropos_cli.console.commands import Flag
 
     return [
         Flag(bucket.name, option, (f"{bucket.section}.{option.flag}",), f"Options of {bucket.label}", parameter)
-        for place, bucket in enumerate(bucket for bucket in buckets if bucket.table == ROLE)
+        for place, bucket in enumerate(bucket for bucket in buckets if bucket.table in (ROLE, TOOLS))
         for number, option in enumerate(bucket.options)
-        for parameter in (f"{ROLE}_{place}_{number}",)
+        if not option.secret
+        for parameter in (f"{bucket.table}_{place}_{number}",)
     ]
 
 

@@ -19,13 +19,14 @@ TRAIN = "train"
 TRAINER = "trainer"
 REWARD = "reward"
 ROLE = "role"
+TOOLS = "tool"
 SHARED_BACKEND = ("base_url", "api_key_env", "endpoint")
 """Backend options with a flag and a variable of their own: --base-url, ATROPOS_BASE_URL."""
 
 
 def settings_bucket() -> Bucket:
     """The top level and the sections [sampling] and [execution]."""
-    elsewhere = ("backend_options",), ("reward_options",), ("role_options",)
+    elsewhere = ("backend_options",), ("reward_options",), ("role_options",), ("tools_options",)
     options = tuple(option for option in options_of(GenSettings) if option.path not in elsewhere)
     return Bucket(name=SETTINGS, label="atropos gen", model=GenSettings, options=options)
 
@@ -99,6 +100,25 @@ def role_bucket(name: str, all_names: Collection[str] = ()) -> Bucket:
 def role_prefix(name: str) -> str:
     """How the variables of a role's options begin, after ATROPOS_."""
     return f"ROLE__{name.upper().replace('-', '_')}__"
+
+
+def tools_bucket(name: str, model: type[BaseModel], installed: Collection[str] = ()) -> Bucket:
+    """[tool.NAME]: the options of one source of tools."""
+    return Bucket(
+        name=f"{TOOLS}.{name}",
+        label=f"tools of {name}",
+        model=model,
+        section=f"{TOOLS}.{name}",
+        table=TOOLS,
+        prefix=tools_prefix(name),
+        names=(name,),
+        installed=installed,
+    )
+
+
+def tools_prefix(name: str) -> str:
+    """How the variables of the options of a source of tools begin, after ATROPOS_."""
+    return f"{TOOLS.upper()}__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
 
 
 def is_role_name(name: str) -> bool:

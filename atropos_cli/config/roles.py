@@ -23,6 +23,9 @@ class RoleOptions(Frozen):
     workers: int | None = Field(default=None, ge=1, description="Requests kept in flight; default: the run's.")
     retries: int | None = Field(default=None, ge=0, description="Retries per group and rollout; default: the run's.")
     timeout: float | None = Field(default=None, gt=0, description="Seconds to wait for an answer; default: the run's.")
+    refresh: int | None = Field(
+        default=None, ge=1, description="In train: played by a frozen copy of the policy, renewed every N steps."
+    )
 
     @property
     def own_model(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from importlib import metadata
 
-SHARED = frozenset({"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "role", "serve"})
+SHARED = frozenset(
+    {"train", "trainer", "trainers", "launcher", "launchers", "writers", "reward", "role", "tool", "serve"}
+)
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
@@ -33,7 +35,9 @@ def variable_prefix(section: str) -> str:
     return f"{section.replace('-', '_').upper()}__"
 
 
-PREFIXES = tuple(variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward", "role"}))
+PREFIXES = tuple(
+    variable_prefix(section) for section in sorted(COMMANDS | {"train", "trainer", "reward", "role", "tool"})
+)
 
 
 def is_variable(name: str) -> bool:

@@ -39,6 +39,11 @@ class GenSettings(Frozen):
         default=(), description="Role that another model may play, repeated; see --role.NAME.model."
     )
     role_options: JsonDict = Field(default_factory=dict, description="Options of roles, by name of the role.")
+    tools: tuple[str, ...] = Field(
+        default=(),
+        description="Tools for the model, repeated: NAME:TARGET, such as mcp:COMMAND or mcp:URL.",
+    )
+    tools_options: JsonDict = Field(default_factory=dict, description="Options of sources of tools, by name.")
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)

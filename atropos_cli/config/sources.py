@@ -152,9 +152,8 @@ class FileReader:
             elif installed and name not in installed:
                 close = suggest(name, installed)
                 if close is not None:  # no close match: it may belong to a plugin that is not installed here
-                    self._problem(
-                        (key, name), f"[{key}.{name}]: there is no {name!r} installed", f"did you mean {close!r}?"
-                    )
+                    what = f"this command has no role {name!r}" if key == "role" else f"there is no {name!r} installed"
+                    self._problem((key, name), f"[{key}.{name}]: {what}", f"did you mean {close!r}?")
 
     def _walk(self, bucket: Bucket, value: Any, loc: tuple[str, ...], rel: tuple[str, ...]) -> None:
         if bucket.model is None:

@@ -56,6 +56,20 @@ class RewardRef(ComponentRef):
         return data
 
 
+class ToolsRef(ComponentRef):
+    """A source of tools and what it is asked for, such as the command or the URL of a server.
+
+    access: options that do not decide the results, such as the name of a key's variable.
+    """
+
+    target: str
+    access: JsonDict = Field(default_factory=dict)
+
+    def identity(self) -> JsonDict:
+        """The part that decides the results."""
+        return {"name": self.name, "target": self.target, "config": self.config}
+
+
 class Sampling(Frozen):
     """Sampling parameters, by their OpenAI names. None leaves the choice to the server."""
 
@@ -124,11 +138,14 @@ class RoleRef(Frozen):
     workers: int = Field(default=8, ge=1)
     retries: int = Field(default=5, ge=0)
     request_timeout: float = Field(default=600.0, gt=0)
+    refresh: int | None = Field(default=None, ge=1)
+    """Steps after which a frozen copy of the policy, which then plays the role, is renewed."""
 
     def identity(self) -> JsonDict:
         """The part that decides what it says."""
         name = None if self.backend is None else self.backend.name
-        return {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+        found: JsonDict = {"backend": name, "model": self.model, "sampling": self.sampling.model_dump(mode="json")}
+        return found if self.refresh is None else {**found, "refresh": self.refresh}
 
 
 class Plan(RunPlan):
@@ -154,6 +171,7 @@ class Plan(RunPlan):
     delivery: Delivery = Field(default_factory=Delivery)
     prices: JsonDict = Field(default_factory=dict)
     roles: dict[str, RoleRef] = Field(default_factory=dict)
+    tools: tuple[ToolsRef, ...] = ()
 
     @model_serializer(mode="wrap")
     def _without_empty_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -162,8 +180,9 @@ class Plan(RunPlan):
             data.pop("tracking", None)
         if self.delivery.to is None:
             data.pop("delivery", None)
-        if not self.roles:
-            data.pop("roles", None)
+        for part in ("roles", "tools"):
+            if not getattr(self, part):
+                data.pop(part, None)
         return data
 
     def identity(self) -> JsonDict:
@@ -176,6 +195,8 @@ class Plan(RunPlan):
         data["backend"] = {"name": self.backend.name}
         if self.roles:
             data["roles"] = {name: role.identity() for name, role in self.roles.items()}
+        if self.tools:
+            data["tools"] = [ref.identity() for ref in self.tools]
         for ref in (data["environment"], *data["rewards"]):
             ref.pop("version", None)
             ref.pop("access", None)

@@ -22,6 +22,7 @@ _PORTS: dict[Kind, tuple[str, str]] = {
     "launcher": ("atropos_cli.ports.launcher", "Launcher"),
     "writer": ("atropos_cli.ports.writer", "Writer"),
     "tracker": ("atropos_cli.ports.tracker", "Tracker"),
+    "toolset": ("atropos_cli.ports.toolsource", "ToolSource"),
 }
 
 NAME_RULE = "letters, digits, '.', '_' and '-', beginning with a letter or digit"

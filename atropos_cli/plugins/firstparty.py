@@ -53,6 +53,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-textworld": ("textworld-admissible-random", "textworld-oracle", "textworld-random"),
         "atropos-vllm[vllm]": ("vllm",),
     },
+    "toolset": {"atropos-mcp": ("mcp",)},
     "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
     "trainer": {"atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},

@@ -69,6 +69,12 @@ def atropos_register_trackers() -> Iterable[ComponentSpec | type]:
 
 
 @hookspec
+def atropos_register_toolsets() -> Iterable[ComponentSpec | type]:
+    """Sources of tools this plugin offers, for --tools NAME:TARGET."""
+    raise AssertionError("a hook specification is never called")
+
+
+@hookspec
 def atropos_register_templates() -> Iterable[ComponentSpec]:
     """Project templates for `atropos new`; the target is a folder path."""
     raise AssertionError("a hook specification is never called")

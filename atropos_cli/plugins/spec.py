@@ -7,14 +7,14 @@ import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from atropos_cli.errors import PluginError
 from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.streams import stdout_to_stderr
 
-Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "tracker", "template"]
-KINDS: tuple[Kind, ...] = ("environment", "reward", "backend", "trainer", "launcher", "writer", "tracker", "template")
+Kind = Literal["environment", "reward", "backend", "trainer", "launcher", "writer", "tracker", "toolset", "template"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,15 @@ class RoleModel(Protocol):
     async def reply(self, messages: Sequence[Message]) -> Message:
         """One reply, without tokens: ready to be shown to another model."""
 
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """The ids of a text by the role's tokenizer, without special tokens added."""
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """Log-probabilities of given tokens after a given prefix, by the role's model."""
+
+    def describe(self) -> JsonDict:
+        """Which model it is and how it is sampled: {"backend", "model", "sampling", ...}."""
+
 
 class Episode(ABC):
     """One rollout of a task. Methods may be plain or async; the engine calls them one at a time.

@@ -78,6 +78,10 @@ class Reward:
         """The reward with these options; subclasses with a Config override it. `config` is a valid Config."""
         return self
 
+    def roles(self) -> dict[str, JsonDict]:
+        """The roles whose models it asks, with the sampling that they have by default; each needs a model."""
+        return {}
+
     def describe(self) -> JsonDict:
         """What to record beside the values: by what they are made. Known before the first value, no secrets."""
         return {}

@@ -13,6 +13,7 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
+from atropos_cli.ports.toolsource import ToolSource
 from atropos_cli.rollout.planner import make_config
 from atropos_cli.rollout.stopping import Abort
 
@@ -58,7 +59,7 @@ async def open_backend(
         delay = min(delay * 2, 2.0)
 
 
-async def close_part(part: Environment | InferenceBackend | Reward) -> None:
+async def close_part(part: Environment | InferenceBackend | Reward | ToolSource) -> None:
     """Close a part; one that hangs or fails must not keep the rest from closing."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_TIMEOUT):

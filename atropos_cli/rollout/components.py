@@ -10,6 +10,7 @@ from typing import Any
 
 from atropos_cli.domain.plan import Plan
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.metering import current
@@ -18,11 +19,14 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
+from atropos_cli.rollout.groups import Run
 from atropos_cli.rollout.planner import component_rewards, make_config
 from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
-from atropos_cli.rollout.roles import Role, described, open_roles
+from atropos_cli.rollout.roles import Opening, Role, described, open_roles
+from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import ended_by
+from atropos_cli.rollout.toolsources import OpenSource, open_sources
 
 
 @dataclass(slots=True)
@@ -37,7 +41,13 @@ class Parts:
     dispatcher: Dispatcher
     ledger: Ledger
     roles: dict[str, Role]
+    tools: tuple[OpenSource, ...] = ()
     pushed: Pushed | None = None
+
+    def run(self, plan: Plan, digest: str) -> Run:
+        """What all groups share."""
+        scorer, env = Scorer(self.rewards), self.environment.name
+        return Run(plan, digest, env, self.dispatcher, scorer, self.roles, self.tools)
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that they report."""
@@ -73,11 +83,13 @@ async def open_parts(
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(ledger.close)
         stack.callback(current.reset, current.set(ledger))
+        stack.callback(asking.current.reset, asking.current.set({}))
         stack.push_async_callback(close_part, backend)
         async with ended_by(stop):
             await open_backend(backend, plan, on_event, stop)
             ledger.check(backend)
-            roles = await open_roles(plan, registry, ledger, on_event, stop, stack)
+            roles = await open_roles(plan, registry, ledger, Opening(on_event, stop), stack)
+            tools = await open_sources(plan, registry, stack)
             for reward in rewards:
                 stack.push_async_callback(close_part, reward)
                 await reward.open()
@@ -96,7 +108,7 @@ async def open_parts(
         plan = plan.model_copy(update={"model": backend.model or plan.model})
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, pushed)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed)
         if pushed is not None:
             await pushed.flush(stop)
 

@@ -19,7 +19,8 @@ from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.plan import Plan, Sampling
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import ContextOverflow
+from atropos_cli.errors import ContextOverflow, PluginError
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.redaction import redacted
@@ -33,6 +34,7 @@ from atropos_cli.rollout.returned import episode_of, messages_of
 from atropos_cli.rollout.roles import Role, RoleModels
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.tokens import checked_ids, checked_logprobs, with_prompt
+from atropos_cli.rollout.toolsources import OpenSource, with_sources
 
 T = TypeVar("T")
 
@@ -47,6 +49,7 @@ class Run:
     dispatcher: Dispatcher
     scorer: Scorer
     roles: Mapping[str, Role] = field(default_factory=dict)
+    tools: Sequence[OpenSource] = ()
 
 
 class GroupRoller:
@@ -67,6 +70,7 @@ class GroupRoller:
         self._dispatcher = run.dispatcher
         self._scorer = run.scorer
         self._samples = 0
+        self._offered_tools = False
         self.over = 0
         """Rollouts that have ended; their group is scored when all have."""
         self.on_first_request: Callable[[], object] = bool
@@ -96,7 +100,11 @@ class GroupRoller:
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""
-        return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
+        token = asking.current.set(self.models)
+        try:
+            return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
+        finally:
+            asking.current.reset(token)
 
     def group(
         self,
@@ -143,6 +151,8 @@ class GroupRoller:
     async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
         """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
         groups = [group async for group in environment.roll_group(task, self)]
+        if self._run.tools and not self._offered_tools:
+            raise PluginError(f"{environment.name} plays its groups itself, without --tools", hint="drop --tools")
         if not groups or not groups[-1].last:
             raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
         return tuple(groups)
@@ -162,9 +172,11 @@ class GroupRoller:
 
     async def _open_episodes(self, environment: Environment, task: Task) -> list[EpisodeState]:
         states: list[EpisodeState] = []
+        self._offered_tools = True
         for number in range(self.group_size):
             try:
-                states.append(EpisodeState(number, episode_of(environment, task)))
+                episode = with_sources(episode_of(environment, task), self._run.tools)
+                states.append(EpisodeState(number, episode))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
                 state = EpisodeState(number, SingleTurn(task))
                 state.fail("reset", error, environment.episode)

@@ -10,18 +10,20 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 import atropos_cli
-from atropos_cli.config.buckets import reward_prefix
+from atropos_cli.config.buckets import reward_prefix, tools_prefix
 from atropos_cli.config.roles import RoleOptions
 from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef
+from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef, ToolsRef
 from atropos_cli.errors import ComponentNotFound, ConfigError, PluginError, UsageError
 from atropos_cli.models.sources import names_a_path
 from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.backend import NoOptions
+from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.ports.reward import Reward
+from atropos_cli.ports.toolsource import ToolSource
 from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
@@ -40,10 +42,11 @@ def build_plan(
     backend = choose_backend(settings, registry)
     for name in settings.tracking.trackers:
         registry.find("tracker", name)
+    rewards = find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options)
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=_reference(env, env_class.Config, environment_options),
-        rewards=find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options),
+        rewards=rewards,
         backend=_reference(backend, backend.load().Config, settings.backend_options),
         model=settings.model,
         sampling=settings.sampling,
@@ -58,7 +61,8 @@ def build_plan(
         tracking=settings.tracking,
         delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
-        roles=find_roles(settings, env_class.roles, registry),
+        roles=find_roles(settings, env_class.roles, registry, _asked(rewards, env_class.rewards, registry)),
+        tools=find_tools(settings, env_class, registry),
     )
 
 
@@ -144,25 +148,47 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
     return registry.find("backend", SERVER_BACKEND)
 
 
-def find_roles(settings: GenSettings, own: Sequence[str], registry: Registry) -> dict[str, RoleRef]:
-    """Who plays the environment's roles and those that were named."""
+def _asked(refs: Sequence[RewardRef], own: Sequence[Any], registry: Registry) -> dict[str, dict[str, Any]]:
+    """The roles that the rewards with options ask: reward and default sampling, by role."""
+    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    rewards = component_rewards([ref for ref in refs if ref.config or ref.access], by_name, registry)
     return {
-        name: _role(name, settings, registry) for name in dict.fromkeys((*own, *settings.roles, *settings.role_options))
+        role: {"reward": one.name, "sampling": sampling} for one in rewards for role, sampling in one.roles().items()
     }
 
 
-def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
+def find_roles(
+    settings: GenSettings, own: Sequence[str], registry: Registry, asked: Mapping[str, Any] | None = None
+) -> dict[str, RoleRef]:
+    """Who plays the environment's roles, those of rewards (`asked`) and those that were named."""
+    asked = asked or {}
+    for name, about in asked.items():
+        if name not in settings.roles and not settings.role_options.get(name):
+            raise UsageError(
+                f"reward {about['reward']!r} has no model to ask",
+                hint=f"--role.{name}.model NAME and --role.{name}.base-url URL; or --role {name}: the policy judges",
+            )
+    names = dict.fromkeys((*own, *asked, *settings.roles, *settings.role_options))
+    return {name: _role(name, settings, registry, asked.get(name, {}).get("sampling", {})) for name in names}
+
+
+def _role(name: str, settings: GenSettings, registry: Registry, default: Mapping[str, Any]) -> RoleRef:
     options = RoleOptions.model_validate(settings.role_options.get(name, {}))
-    sampling = {
-        key: value for key in ("temperature", "top_p", "max_tokens") if (value := getattr(options, key)) is not None
-    }
+    given = {key: getattr(options, key) for key in ("temperature", "top_p", "max_tokens")}
+    sampling = {**default, **{key: value for key, value in given.items() if value is not None}}
     limits = settings.execution
     ref = RoleRef(
         sampling=settings.sampling.replace(**sampling),
         workers=options.workers or limits.workers,
         retries=limits.retries if options.retries is None else options.retries,
         request_timeout=options.timeout or limits.request_timeout,
+        refresh=options.refresh,
     )
+    if options.own_model and options.refresh is not None:
+        raise UsageError(
+            f"role {name!r} has a model of its own, and refresh copies the policy",
+            hint=f"give --role.{name}.refresh or its model, not both",
+        )
     if not options.own_model:
         if given := options.all_backend_options():
             raise UsageError(
@@ -178,6 +204,36 @@ def _role(name: str, settings: GenSettings, registry: Registry) -> RoleRef:
     reference = _reference(backend, backend.load().Config, given)
     found: RoleRef = ref.replace(backend=reference, model=options.model)
     return found
+
+
+def find_tools(settings: GenSettings, env_class: type[Environment], registry: Registry) -> tuple[ToolsRef, ...]:
+    """The sources of tools, each with its options checked."""
+    if settings.tools and issubclass(env_class, GameEnvironment):
+        raise UsageError(f"environment {env_class.name!r} is a game, and players have no tools", hint="drop --tools")
+    refs: list[ToolsRef] = []
+    for text in settings.tools:
+        name, colon, target = text.partition(":")
+        if not colon or not target.strip():
+            raise UsageError(f"--tools {text!r} names no target", hint="give NAME:TARGET, such as mcp:COMMAND")
+        registration = registry.find("toolset", name)
+        given: Any = settings.tools_options.get(registration.name, {})
+        source = make_tools(registration, target, given)
+        config = public_options(source.config)
+        access = {option: config.pop(option) for option in sorted(source.access) if option in config}
+        about = {"dist": registration.dist, "version": registration.version}
+        refs.append(ToolsRef(name=registration.name, target=target, config=config, access=access, **about))
+        if refs[-1] in refs[:-1]:
+            raise UsageError(f"--tools {text!r} is given twice", hint="give each source once")
+    return tuple(refs)
+
+
+def make_tools(registration: Registration, target: str, options: Mapping[str, Any]) -> ToolSource:
+    """A source of tools, not opened yet. Raises ConfigError."""
+    cls, prefix = registration.load(), f"ATROPOS_{tools_prefix(registration.name)}"
+    source: ToolSource = cls(
+        target, make_config(cls.Config, options, owner=f"toolset {registration.name!r}", env_prefix=prefix)
+    )
+    return source
 
 
 def runs_here(model: str) -> bool:

@@ -17,6 +17,7 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.rollout import RolloutFailure
 from atropos_cli.domain.task import Task
 from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports import asking
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
 from atropos_cli.ports.reward import Reward
@@ -30,10 +31,11 @@ from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.planner import component_rewards
 from atropos_cli.rollout.report import Rolling
-from atropos_cli.rollout.roles import open_roles
+from atropos_cli.rollout.roles import Opening, open_roles
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
+from atropos_cli.rollout.toolsources import open_sources
 
 OnFailure = Callable[[int, Task, RolloutFailure, str | None], None]
 """Told of each failed rollout, and of a task that failed as a whole (rollout None): place, task, failure, rollout."""
@@ -71,8 +73,12 @@ class Player:
             completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
         )
 
-    async def open(self, backend: InferenceBackend) -> None:
-        """Open the rewards and the environment, and get ready to ask the backend."""
+    async def open(self, backend: InferenceBackend, copies: Mapping[str, InferenceBackend] | None = None) -> None:
+        """Open the rewards and the environment, and get ready to ask the backend.
+
+        copies: opened backends of the roles that copies of the policy play (see RoleRef.refresh).
+        """
+        asking.current.set({})
         for reward in self.rewards:
             await reward.open()
         plan = self.plan = self.plan.model_copy(update={"model": backend.model or self.plan.model})
@@ -80,10 +86,12 @@ class Player:
         dispatcher = Dispatcher(backend, plan.execution, self._tell)
         dispatcher.ledger = self.ledger = Ledger(plan)
         try:
-            roles = await open_roles(plan, self._registry, self.ledger, self._tell, asyncio.Event(), self._roles)
+            opening = Opening(self._tell, asyncio.Event(), copies or {})
+            roles = await open_roles(plan, self._registry, self.ledger, opening, self._roles)
         except Abort as abort:
             raise abort.error from abort
-        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles)
+        tools = await open_sources(plan, self._registry, self._roles)
+        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles, tools)
 
     async def close(self) -> None:
         """Close the environment and the rewards; the backend stays open."""

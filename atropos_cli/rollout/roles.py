@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
@@ -20,9 +20,9 @@ from atropos_cli.config.places import PREFIX
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.messages import Message
 from atropos_cli.domain.plan import Plan, RoleRef, Sampling
-from atropos_cli.errors import AtroposError, BackendError
+from atropos_cli.errors import AtroposError, BackendError, ConfigError
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.backend import Completion, GenerateRequest
+from atropos_cli.ports.backend import Completion, GenerateRequest, InferenceBackend
 from atropos_cli.ports.environment import RoleModel
 from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
@@ -30,8 +30,10 @@ from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink, GroupBudget
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.stopping import Abort
+from atropos_cli.rollout.tokens import checked_ids, checked_logprobs
 
 E = TypeVar("E", bound=AtroposError)
+T = TypeVar("T")
 _OPTION = re.compile(r"--(model|base-url|api-key-env|backend|max-tokens|temperature|top-p)(?![\w.-])")
 
 
@@ -51,31 +53,43 @@ class Role:
         return {**self.dispatcher.backend.describe(), "model": self.dispatcher.backend.model, **counts}
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Who hears of waiting and when to stop. copies: opened backends of the roles that copies of the policy play."""
+
+    tell: EventSink
+    stop: asyncio.Event
+    copies: Mapping[str, InferenceBackend] = field(default_factory=dict)
+
+
 async def open_roles(
     plan: Plan,
     registry: Registry,
     ledger: Ledger,
-    on_event: EventSink,
-    stop: asyncio.Event,
+    opening: Opening,
     stack: contextlib.AsyncExitStack,
 ) -> dict[str, Role]:
     """The roles of a plan, their backends open until the stack closes. Raises Abort and ConfigError."""
     roles: dict[str, Role] = {}
     for name, ref in plan.roles.items():
-        if ref.backend is None:
-            roles[name] = Role(name, ref)
-            continue
         limits = {"workers": ref.workers, "retries": ref.retries, "request_timeout": ref.request_timeout}
         execution = plan.execution.replace(**limits)
-        mine: Plan = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
-        backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
-        stack.push_async_callback(close_part, backend)
-        try:
-            await open_backend(backend, mine, _told_of(name, on_event), stop)
-        except Abort as abort:
-            raise Abort(error_of(name, abort.error)) from abort
-        ledger.check(backend)
-        dispatcher = Dispatcher(backend, execution, _told_of(name, on_event))
+        tell = _told_of(name, opening.tell)
+        if ref.refresh is not None:
+            backend, mine = _copy_of(name, opening.copies), plan
+        elif ref.backend is None:
+            roles[name] = Role(name, ref)
+            continue
+        else:
+            mine = plan.replace(backend=ref.backend, model=ref.model, sampling=ref.sampling, execution=execution)
+            backend = make_backend(mine, registry, secrets=f"{PREFIX}{role_prefix(name)}")
+            stack.push_async_callback(close_part, backend)
+            try:
+                await open_backend(backend, mine, tell, opening.stop)
+            except Abort as abort:
+                raise Abort(error_of(name, abort.error)) from abort
+            ledger.check(backend)
+        dispatcher = Dispatcher(backend, execution, tell)
         stack.push_async_callback(dispatcher.close)
         dispatcher.ledger = ledger
         if (folder := cache_folder(plan)) is not None:
@@ -83,6 +97,16 @@ async def open_roles(
             stack.callback(dispatcher.cache.close)
         roles[name] = Role(name, ref, dispatcher)
     return roles
+
+
+def _copy_of(name: str, copies: Mapping[str, InferenceBackend]) -> InferenceBackend:
+    """The opened backend of a copy of the policy. Raises ConfigError outside a training."""
+    if name not in copies:
+        raise ConfigError(
+            f"--role.{name}.refresh is for train: here the policy does not change",
+            hint=f"leave it out, or name a checkpoint: --role.{name}.model FOLDER",
+        )
+    return copies[name]
 
 
 def described(roles: Mapping[str, Role], policy: str | None) -> dict[str, JsonDict]:
@@ -149,7 +173,7 @@ class _Model:
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
         """See RoleModel."""
-        dispatcher = self.role.dispatcher or self.policy
+        dispatcher = self._dispatcher
         request = GenerateRequest(
             messages=tuple(_without_tokens(message) for message in messages),
             n=n,
@@ -174,6 +198,39 @@ class _Model:
     async def reply(self, messages: Sequence[Message]) -> Message:
         """See RoleModel."""
         return _without_tokens((await self.generate(messages))[0].message)
+
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """See RoleModel."""
+        found = await self._called(lambda backend: backend.tokenize(text))
+        return checked_ids(found, self._dispatcher.backend.name)
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """See RoleModel."""
+        values = await self._called(lambda backend: backend.score(prefix_ids, continuation_ids))
+        return checked_logprobs(values, len(continuation_ids), self._dispatcher.backend.name)
+
+    def describe(self) -> JsonDict:
+        """See RoleModel."""
+        backend, sampling = self._dispatcher.backend, self.role.ref.sampling
+        return {**backend.describe(), "model": backend.model, "sampling": sampling.model_dump(mode="json")}
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        return self.role.dispatcher or self.policy
+
+    async def _called(self, call: Callable[[InferenceBackend], Awaitable[T]]) -> T:
+        """Another request than for a reply, under the same limits and retries."""
+        dispatcher = self._dispatcher
+        try:
+            return await dispatcher.call(lambda: call(dispatcher.backend), self._limits(dispatcher))
+        except Abort as abort:
+            if dispatcher is self.policy:
+                raise
+            raise Abort(error_of(self.role.name, abort.error)) from abort
+        except BackendError as error:
+            if dispatcher is self.policy:
+                raise
+            raise error_of(self.role.name, error) from error
 
     def _limits(self, dispatcher: Dispatcher) -> GroupBudget:
         """Retries of its own, and what the group has left of its time, by the clock of this dispatcher."""

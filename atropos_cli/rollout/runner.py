@@ -32,7 +32,6 @@ from atropos_cli.rollout.groups import GroupRoller, Run
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, doubled_group
-from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
 from atropos_cli.rollout.systematic import FailureWatch
@@ -137,7 +136,7 @@ class Runner:
             self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
         parts.ledger.on_reached = self._stop.set
-        self._run = Run(plan, digest, parts.environment.name, parts.dispatcher, Scorer(parts.rewards), parts.roles)
+        self._run = parts.run(plan, digest)
         self.reporter.started(plan, self.total, self.done.count)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
         # What is alive now stays alive: the collector need not look at it again for every group.

@@ -21,7 +21,7 @@ from typing import Any
 
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import AtroposError, PluginError
+from atropos_cli.errors import AtroposError, ConfigError, PluginError
 from atropos_cli.isolation.child import Message, WorkerChannel
 from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.scoring import Scorer
@@ -180,6 +180,8 @@ def load_rewards(wanted: list[list[Any]], environment: str | None, options: Mess
         if not isinstance(reward, Reward):
             raise PluginError(f"reward {name!r} is a {type(reward).__name__}, not a Reward")
         reward = configured(reward, options.get(reward.name, {}))
+        if reward.roles():
+            raise ConfigError(f"reward {reward.name!r} has no model to ask", hint=f"--{reward.name}.model NAME")
         if weight is not None:
             reward = reward.with_weight(float(weight))
         info = {

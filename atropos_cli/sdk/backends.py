@@ -18,6 +18,7 @@ from atropos_cli.errors import (
 )
 from atropos_cli.network import key_variable, place_of, proxy_for, tls_context
 from atropos_cli.plugins.backends import make_backend
+from atropos_cli.ports.asking import role_models
 from atropos_cli.ports.backend import Capabilities, Completion, GenerateRequest, Generation, InferenceBackend
 from atropos_cli.text.bytetokens import encode_prompt, encode_reply, token_logprobs
 from atropos_cli.text.overflow import too_much
@@ -49,6 +50,7 @@ __all__ = [
     "make_backend",
     "place_of",
     "proxy_for",
+    "role_models",
     "tls_context",
     "token_logprobs",
     "too_much",

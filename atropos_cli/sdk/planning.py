@@ -21,6 +21,7 @@ from atropos_cli.cli.progress import PLAIN_EVERY, Window, duration, plain_line
 from atropos_cli.cli.rewards import reward_buckets, reward_flags
 from atropos_cli.cli.roles import role_buckets, role_flags
 from atropos_cli.cli.runs import execute_part, flattened, resuming
+from atropos_cli.cli.toolsources import tools_buckets
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
@@ -76,5 +77,6 @@ __all__ = [
     "settings_flags",
     "signature_of",
     "taken_names",
+    "tools_buckets",
     "tracked",
 ]

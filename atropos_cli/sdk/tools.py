@@ -3,10 +3,13 @@
 class Sums(ToolEnvironment):
     name = "sums"
     tools = (add,)
+
+And sources of tools for any environment, for --tools NAME:TARGET: a ToolSource.
 """
 
 from __future__ import annotations
 
+from atropos_cli.ports.toolsource import ToolResult, ToolsConfig, ToolSession, ToolSource
 from atropos_cli.tools.environment import ToolConfig, ToolEnvironment, ToolEpisode
 from atropos_cli.tools.schema import Tool, tool_of
 from atropos_cli.tools.toolbox import EndEpisode, Limits, Outcome, Toolbox, ToolError
@@ -20,6 +23,10 @@ __all__ = [
     "ToolEnvironment",
     "ToolEpisode",
     "ToolError",
+    "ToolResult",
+    "ToolSession",
+    "ToolSource",
     "Toolbox",
+    "ToolsConfig",
     "tool_of",
 ]

@@ -7,7 +7,8 @@
 Formats: hermes (<tool_call>{...}</tool_call>), json (an object or list of objects in the text),
 openai (a message with `tool_calls`, as JSON text or as a mapping), python (calls with literal
 arguments in a ```python block), react ("Action:" with JSON, or "Action:" and "Action Input:"), and auto:
-the first of openai, hermes, react, python and json, in this order, in which a call is found.
+the first of openai, hermes, react, python and json, in this order, in which a call is found. For auto, a text that is a
+message with `tool_calls` is openai too, after thinking and in a fence, and its entries may lack the level `function`.
 
 Thinking and memory blocks are left out before calls are looked for. JSON is decoded from its first
 brace, so that a closing tag inside a string does no harm. Nothing is evaluated, cut-off JSON is never
@@ -24,7 +25,7 @@ from typing import Any, Literal, get_args
 
 from atropos_cli.domain.base import clean_text
 from atropos_cli.text.toolparsing.check import tool_names
-from atropos_cli.text.toolparsing.formats import OPEN_TAG, READERS, read_openai
+from atropos_cli.text.toolparsing.formats import OPEN_TAG, READERS, read_openai, read_written_message
 from atropos_cli.text.toolparsing.found import Found, ParsedCall, ToolParse, walk
 
 __all__ = ["AUTO_ORDER", "ParsedCall", "ToolFormat", "ToolParse", "parse_tool_calls"]
@@ -78,6 +79,14 @@ def _auto(output: str | Mapping[str, Any] | None, tools: Sequence[Mapping[str, A
     """
     names = None if tools is None else tool_names(tools)
     fault: ToolParse | None = None
+    if isinstance(output, str) and '"tool_calls"' in output:
+        found = Found(tools)
+        read_written_message(clean_text(output), found)
+        parse = found.result()
+        if parse.calls and (names is None or any(call.name in names for call in parse.calls)):
+            return parse
+        if parse.status == "error" and (names is None or _mentions(output, names)):
+            return parse
     if isinstance(output, Mapping):
         parse = parse_tool_calls(output, "openai", tools=tools)
         if parse.status != "none":

@@ -60,7 +60,7 @@ class ToolEpisode(Episode):
         """The prompt of the task."""
         await self.toolbox.open()
         self.tools = self.toolbox.schemas
-        return self._introduced(self.task.prompt) if self.tools_in_prompt else self.task.prompt
+        return introduced(self.task.prompt, self.tools) if self.tools_in_prompt else self.task.prompt
 
     async def step(self, reply: Message) -> Sequence[Message] | None:
         """Execute the calls of the reply, in order. The last reply that is allowed has none executed."""
@@ -78,18 +78,14 @@ class ToolEpisode(Episode):
                 self.ended_with = outcome.text
                 return None
             messages.append(Message(role="tool", content=outcome.text, tool_call_id=call.id, name=call.function.name))
-        return self._told(messages)
+        return results_as_user(messages) if self.tools_in_prompt else messages
 
     def malformed(self, reply: Message, fault: str) -> Sequence[Message] | None:
         """Nothing is executed: the model is told what is wrong, and may try again."""
         self.turns += 1
         if self._at_limit():
             return None
-        text = f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again."
-        calls = () if self.tools_in_prompt else reply.tool_calls or ()
-        if not calls:
-            return [user(text)]
-        return [Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name) for call in calls]
+        return unreadable(reply, fault, in_prompt=self.tools_in_prompt)
 
     async def answered(self, reply: Message) -> Sequence[Message] | None:
         """The reply calls nothing: by default the episode is over. Override where somebody answers it."""
@@ -116,19 +112,32 @@ class ToolEpisode(Episode):
         self.stop_reason = "step_limit"
         return True
 
-    def _introduced(self, prompt: Sequence[Message]) -> list[Message]:
-        """The prompt with the tools described in its system message."""
-        text = _INTRODUCTION.format(schemas="\n".join(json.dumps(tool, ensure_ascii=False) for tool in self.tools))
-        if prompt and prompt[0].role in ("system", "developer"):
-            first: Message = prompt[0].replace(content=f"{prompt[0].text}\n\n{text}")
-            return [first, *prompt[1:]]
-        return [system(text), *prompt]
 
-    def _told(self, results: Sequence[Message]) -> Sequence[Message]:
-        """The results as the model reads them: a template that knows no tools knows no role `tool` either."""
-        if not self.tools_in_prompt:
-            return results
-        return [user("\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results))]
+def introduced(prompt: Sequence[Message], tools: Sequence[JsonDict]) -> list[Message]:
+    """The prompt with the tools described in its system message."""
+    text = _INTRODUCTION.format(schemas="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    if prompt and prompt[0].role in ("system", "developer"):
+        first: Message = prompt[0].replace(content=f"{prompt[0].text}\n\n{text}")
+        return [first, *prompt[1:]]
+    return [system(text), *prompt]
+
+
+def results_as_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Results as a template reads them that knows no role `tool`: together in one message of the user."""
+    results = [message for message in messages if message.role == "tool"]
+    if not results:
+        return messages
+    told = user("\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results))
+    return [told, *(message for message in messages if message.role != "tool")]
+
+
+def unreadable(reply: Message, fault: str, *, in_prompt: bool) -> list[Message]:
+    """What the model reads of a call that cannot be read: an answer to each call that the server found."""
+    text = f"Your tool call cannot be read ({fault}), so nothing was executed. Write it again."
+    calls = () if in_prompt else reply.tool_calls or ()
+    if not calls:
+        return [user(text)]
+    return [Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name) for call in calls]
 
 
 class ToolEnvironment(Environment, ABC):

@@ -13,7 +13,13 @@ from _pages.markdown import page, quoted, table
 ROOT = Path(__file__).resolve().parents[2]
 INTRO = """\
 What the core and the first-party plugins offer. `atropos plugins list` shows what is installed on your machine."""
-NAMES = {"environment": "Environments", "backend": "Backends", "trainer": "Trainers", "launcher": "Launchers"}
+NAMES = {
+    "environment": "Environments",
+    "toolset": "Sources of tools",
+    "backend": "Backends",
+    "trainer": "Trainers",
+    "launcher": "Launchers",
+}
 OPTION = ("option", "type", "default", "meaning")
 LISTED = {"reward": "Rewards", "writer": "Writers", "tracker": "Trackers", "template": "Templates of `atropos new`"}
 
@@ -77,6 +83,6 @@ def _component(kind: str, item: Any) -> str:
         rewards = [reward if isinstance(reward, str) else reward.name for reward in cls.rewards]
         names = ", ".join(f"`{name}`" for name in rewards) or "none"
         about.append(f"Rewards: {names}. Splits: {', '.join(f'`{split}`' for split in cls.splits)}.")
-    prefix = {"environment": "env.", "backend": "backend."}.get(kind, "")
+    prefix = {"environment": "env.", "backend": "backend.", "toolset": f"tool.{item.name}."}.get(kind, "")
     about.append(table(OPTION, [_row(prefix, option) for option in options_of(cls.Config)]))
     return "\n\n".join(part for part in about if part)

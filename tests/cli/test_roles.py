@@ -216,3 +216,21 @@ def test_plans_without_roles_are_as_before(cli: Any, support: str) -> None:
 def test_an_environment_with_roles_is_checked_without_a_model(cli: Any, support: str) -> None:
     result = cli("env", "check", support)
     assert result.code == 0, result.stdout
+
+
+def test_a_misspelt_section_is_a_misspelt_role(cli: Any, support: str) -> None:
+    Path("atropos.toml").write_text('[role.usr]\nmodel = "m"\n')
+    result = cli("gen", support, *POLICY, "--dry-run")
+    assert result.code == 3
+    assert "[role.usr]: this command has no role 'usr'" in result.stderr
+    assert "did you mean 'user'" in result.stderr
+    assert "installed" not in result.stderr
+
+
+def test_a_copy_of_the_policy_is_for_train_and_has_no_model(cli: Any, support: str) -> None:
+    gen = cli("gen", support, *POLICY, "--role.user.refresh", "2", "-o", "r")
+    assert gen.code == 3
+    assert "is for train" in gen.stderr
+    both = cli("gen", support, *POLICY, "--role.user.refresh", "2", "--role.user.model", "m", "--dry-run")
+    assert both.code == 2
+    assert "has a model of its own" in both.stderr

@@ -8,6 +8,7 @@ from typing import Any
 from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out, print_plan
 from atropos_cli.cli.spread import ELSEWHERE, job_of, shard_target, spread
+from atropos_cli.cli.toolsources import tell_tools
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.config.problems import DEFAULT
 from atropos_cli.console.commands import ConfigOption, JsonOption
@@ -78,6 +79,8 @@ def gen(
         out.note(place.launcher.render(job_of(plan, target, options.shards)))
     if options.dry_run:
         print_plan(plan, out, as_json=as_json)
+        if plan.tools:
+            tell_tools(plan, chosen.session)
         return 0
     folder: Path | None = None
     if not to_stdout:

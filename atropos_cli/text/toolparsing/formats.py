@@ -241,6 +241,27 @@ def read_openai(message: str | Mapping[str, Any], found: Found) -> str:
     return content if isinstance(content, str) else ""
 
 
+_WRITTEN = re.compile(r"(?:.*</think(?:ing)?>)?\s*(?:```(?:json)?\s*)?(?=\{)", re.DOTALL)
+
+
+def read_written_message(text: str, found: Found) -> None:
+    """Calls of a message that the model wrote as text: {"tool_calls": [...]}, alone in the reply."""
+    match = _WRITTEN.match(text)
+    if match is None:
+        return
+    try:
+        decoded = found.decode(text, match.end())
+        value = decoded.value
+        calls = value.get("tool_calls") if isinstance(value, Mapping) else None
+        if not isinstance(calls, list) or text[decoded.end :].strip().strip("`"):
+            return
+        for entry in calls:
+            flat = isinstance(entry, Mapping) and "function" not in entry
+            _openai_call({"function": entry} if flat else entry, found)
+    except (JsonFault, CallFault) as fault:
+        found.fault = fault.code
+
+
 def _openai_message(message: str | Mapping[str, Any], found: Found) -> Mapping[str, Any]:
     if isinstance(message, Mapping):
         return message

@@ -371,9 +371,64 @@ def test_one_judge_serves_one_event_loop_after_another(server: MockServer) -> No
 
 def test_a_model_is_needed_and_asked_for(cli: Cli) -> None:
     done = cli("gen", "tasks.py:Tasks", "--reward", "judge", "--dry-run")
-    assert done.code == 3
-    assert "--judge.model" in done.stderr
-    assert "[reward.judge]" in done.stderr
+    assert done.code == 2
+    assert "--role.judge.model" in done.stderr
+
+
+def as_role(server: MockServer, *more: str) -> list[str]:
+    """The flags of a run in which the role `judge` asks this server."""
+    role = ["--role.judge.model", "judge-model", "--role.judge.base-url", server.base_url]
+    return [
+        "tasks.py:Tasks",
+        "--backend",
+        "scripted",
+        "--backend.replies",
+        "a reply",
+        "--reward",
+        "judge",
+        *role,
+        *more,
+    ]
+
+
+def test_the_judge_is_a_role(cli: Cli, server: MockServer) -> None:
+    """Its sampling, its line of the bill, its limits, and the cache of verdicts; the weights are named."""
+    server.handler = in_turn("Score: 5")
+    first = cli("gen", *as_role(server, "--limit", "2", "--group-size", "2", "-o", "one"))
+    assert first.code == 0, first.stderr
+    assert "older way" not in first.stderr
+    sent = server.generations[0].json
+    assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("judge-model", 0.0, 1024)
+    summary = read(Path("one/summary.json"))
+    assert summary["reward_mean"] == 0.5
+    assert (summary["roles"]["judge"]["model"], summary["roles"]["judge"]["requests"]) == ("judge-model", 2)
+    assert summary["usage"]["judge-model (judge)"]["requests"] == 2
+    again = cli("gen", *as_role(server, "--limit", "2", "--group-size", "2", "-o", "two"))
+    assert again.code == 0, again.stderr
+    assert len(server.generations) == 2  # the verdicts are kept
+    warm = cli("gen", *as_role(server, "--role.judge.temperature", "0.5", "--limit", "1", "-o", "three"))
+    assert warm.code == 0, warm.stderr
+    assert server.generations[-1].json["temperature"] == 0.5
+
+
+def test_nonsense_of_a_role_fails_that_rollout_alone(cli: Cli, server: MockServer) -> None:
+    def handler(request: RecordedRequest) -> dict[str, Any]:
+        text = request.json["messages"][0]["content"]
+        return {"reply": "what a lovely day" if "question 1" in text else "Score: 10"}
+
+    server.handler = handler
+    done = cli("gen", *as_role(server, "--limit", "3", "--group-size", "1", "-o", "run"))
+    assert done.code == 1
+    summary = read(Path("run/summary.json"))
+    assert (summary["rollouts"], summary["rollouts_failed"], summary["reward_mean"]) == (3, 1, 1.0)
+    assert summary["failures"] == {"score:NoVerdict": 1}
+
+
+def test_the_older_options_are_told(cli: Cli, server: MockServer, caplog: pytest.LogCaptureFixture) -> None:
+    server.handler = in_turn("Score: 5")
+    done = cli("gen", "tasks.py:Tasks", *flags(server, "--limit", "1", "-o", "run"))
+    assert done.code == 0, done.stderr
+    assert caplog.text.count("--judge.model is the older way") == 1
 
 
 def test_settings_in_a_file_and_a_resumed_run(cli: Cli, server: MockServer) -> None:

@@ -273,11 +273,14 @@ def test_a_prompt_that_outgrows_the_context_ends_the_game(atropos_run: Run) -> N
     assert [r.info["ended"] for r in groups[-1].rollouts if r.info["executed"]] == ["context_length"]
 
 
-def test_predictions_are_scored_by_another_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("older", [False, True], ids=["role", "scorer_url"])
+def test_predictions_are_scored_by_another_server(tmp_path: Path, older: bool) -> None:
     """The run's backend gives no tokens at all; the scorer is asked for nothing but scores."""
     with MockServer([{"status": 503}, {"reply": "ok"}], flavor="vllm") as server:
-        settings = GenSettings(backend="scripted", backend_options={"replies": [reply("look")]}, limit=1, group_size=2)
-        options = {**GAME, "vrcli": "discrete", "scorer_url": server.base_url}
+        role: Any = {} if older else {"role_options": {"scorer": {"base_url": server.base_url}}}
+        replies = {"replies": [reply("look")]}
+        settings = GenSettings(backend="scripted", backend_options=replies, limit=1, group_size=2, **role)
+        options = {**GAME, "vrcli": "discrete", **({"scorer_url": server.base_url} if older else {})}
         planned = build_plan(settings, "textworld", options, get_registry())
         summary = run_gen(planned, folder=tmp_path / "run", registry=get_registry())
         asked = [request.path for request in server.generations]

@@ -335,6 +335,9 @@ OFFERED = [{"type": "function", "function": {"name": "f", "parameters": {"proper
         "Action: f\nAction Input: {'a': 1}".replace("'", '"'),
         "```python\nf(a=1)\n```",
         f"I call it: {CALL}",
+        f'{{"tool_calls": [{CALL}]}}',
+        f'<think>I need f.</think>\n{{"role": "assistant", "content": null, "tool_calls": [{{"function": {CALL}}}]}}',
+        f'```json\n{{"tool_calls": [{{"id": "1", "type": "function", "function": {CALL}}}]}}\n```',
     ],
 )
 def test_auto_finds_every_format(text: str) -> None:
@@ -363,6 +366,9 @@ def test_auto_takes_what_the_server_has_parsed_first() -> None:
         "```python\nx = f\n```",
         '{"name": "Ada", "arguments": {"for": "peace"}}',
         "Action: I went home.",
+        '{"tool_calls": []}',
+        '{"tool_calls": [{"name": "g", "arguments": {}}]}',
+        'A log has {"tool_calls": [{"name": "f", "arguments": {"a": 1}}]} in it.',
     ],
 )
 def test_auto_takes_no_answer_for_a_call(answer: str) -> None:
@@ -376,6 +382,8 @@ def test_auto_takes_no_answer_for_a_call(answer: str) -> None:
         ("<tool_call>f(1)</tool_call>", "invalid_json"),
         ("```python\nf(a=now())\n```", "non_literal_argument"),
         ('Action: f\nAction Input: {"a": }', "invalid_json"),
+        ('{"tool_calls": [{"name": "f", "arguments": {"a": 1}', "truncated"),
+        ('{"tool_calls": ["f"]}', "not_an_object"),
     ],
 )
 def test_auto_reports_a_broken_call(text: str, error: str) -> None:

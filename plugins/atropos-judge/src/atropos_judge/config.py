@@ -19,9 +19,13 @@ OFF = "off"
 
 
 class JudgeConfig(Config):
-    model: str = Field(min_length=1, description="Model that judges.")
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Model that judges, in `score`; in runs the older name of --role.judge.model.",
+    )
     base_url: str | None = Field(
-        default=None, description="Base URL of its server; default: that of the backend, http://127.0.0.1:8000/v1."
+        default=None, description="Base URL of its server. In runs: the older name of --role.judge.base-url."
     )
     api_key_env: str | None = Field(
         default=None,
@@ -91,7 +95,10 @@ class JudgeConfig(Config):
     @model_validator(mode="after")
     def _check_backend(self) -> JudgeConfig:
         # Made and dropped: wrong options and literal secrets are refused before they reach a plan.
-        make_backend(self.backend, self.all_backend_options(), model=self.model)
+        if self.model is not None:
+            make_backend(self.backend, self.all_backend_options(), model=self.model)
+        elif self.base_url is not None:
+            raise ValueError("base_url needs model: what it is called at that server")
         return self
 
     def all_backend_options(self) -> JsonDict:
@@ -102,6 +109,11 @@ class JudgeConfig(Config):
     def identity(self) -> JsonDict:
         """The options that decide a verdict, `votes` and `attempts` aside."""
         return self.model_dump(mode="json", exclude={*ACCESS, "votes", "attempts"})
+
+    def identity_of(self, about: JsonDict) -> JsonDict:
+        """The same where a role's model judges. about: the role's description of it."""
+        model = {key: about.get(key) for key in ("name", "model", "sampling", "weights_version")}
+        return {"prompt": self.prompt, "scale": self.scale, "role": model}
 
     def cache_folder(self) -> Path | None:
         """Where verdicts are kept; None when they are not."""

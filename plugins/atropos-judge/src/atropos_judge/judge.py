@@ -9,15 +9,31 @@ helpful = make_judge("helpful", prompt="helpful.md", scale="1-5")     # a judge 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import statistics
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
-from atropos_cli.sdk import ConfigError, JsonDict, Message, Reward, Rollout, Score, Task, assistant, cut_by, user
+from atropos_cli.sdk import (
+    ConfigError,
+    JsonDict,
+    Message,
+    Reward,
+    RoleModel,
+    Rollout,
+    Score,
+    Task,
+    assistant,
+    cut_by,
+    user,
+)
+from atropos_cli.sdk.backends import Completion, role_models
 from atropos_judge.asking import Asker
 from atropos_judge.cache import VerdictCache, Votes, digest
 from atropos_judge.config import ACCESS, JudgeConfig
@@ -27,6 +43,7 @@ from atropos_judge.prompts import fill
 from atropos_judge.scale import Scale
 from atropos_judge.verdict import read_verdict, shown
 
+log = logging.getLogger("atropos.judge")
 _REMINDER = "Your reply holds no verdict that can be read. {format} Write nothing else."
 _QUOTED = 4000
 
@@ -56,6 +73,13 @@ class Judge(Reward):
         """The verdict as a number from 0 to 1. Raises NoVerdict (or a subclass) and BackendError."""
         return await self._ready().score(task, rollout)
 
+    def roles(self) -> dict[str, JsonDict]:
+        """See Reward. The role that judges, where the judge has no model by its own options."""
+        if self.state is None or self.state.config.model is not None:
+            return {}
+        config = self.state.config
+        return {self.state.role: {"temperature": config.temperature, "max_tokens": config.max_tokens}}
+
     def describe(self) -> JsonDict:
         """See Reward."""
         return {} if self.state is None else self.state.about
@@ -70,8 +94,14 @@ class Judge(Reward):
 
     async def open(self) -> None:
         """See Reward."""
-        if self.state is not None:
-            await self.state.asker.open()
+        if (state := self.state) is None:
+            return
+        if state.config.model is not None:
+            if role_models() is not None:
+                log.warning("--%s.model is the older way: --role.%s.model has limits of its own", self.name, state.role)
+            await state.asker.open()
+        elif role_models() is None:
+            raise state.without_model()
 
     async def close(self) -> None:
         """See Reward."""
@@ -93,36 +123,59 @@ class _State:
         self.name = name
         self.config = config
         self.scale = Scale.of(config.scale)
+        self.role = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "judge"
         self.asker = Asker(config)
+        options = ("model", "backend", "temperature", "max_tokens")
+        asked = {"role": self.role} if config.model is None else {key: getattr(config, key) for key in options}
         self.about: JsonDict = {
-            "model": config.model,
-            "backend": config.backend,
-            "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
+            **asked,
             "prompt_sha256": prompt_digest(config.prompt),
             "scale": config.scale,
             "votes": config.votes,
         }
         self._counts: Counter[str] = Counter()
-        self._cache = VerdictCache(config.cache_folder(), config.identity(), self.about)
+        self._caches: dict[str, VerdictCache] = {}
         self._renewed: dict[str, bool | None] = {}
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def counted(self) -> dict[str, int]:
         names = ["judged", "requests", "cached", "unread", "split", *(["flipped"] if self.config.refresh else [])]
-        counts = {**self._counts, "requests": self.asker.requests}
+        counts = {**self._counts, "requests": self._counts["requests"] + self.asker.requests}
         return {name: counts.get(name, 0) for name in names}
 
+    def without_model(self) -> ConfigError:
+        """Nobody judges."""
+        hint = f"give the flag --{self.name}.model NAME; in gen, eval and train: --role.{self.role}.model NAME"
+        return ConfigError(f"reward {self.name!r} has no model to ask", hint=hint)
+
+    def model(self) -> RoleModel | None:
+        """The role's model; None where the judge has one by its own options. Raises ConfigError without any."""
+        if self.config.model is not None:
+            return None
+        models = role_models()
+        if not models or self.role not in tuple(models):
+            raise self.without_model()
+        return models[self.role]
+
+    def cache(self, model: RoleModel | None) -> VerdictCache:
+        """The verdicts of the model as it is now."""
+        identity = self.config.identity() if model is None else self.config.identity_of(model.describe())
+        key = digest(identity)
+        if key not in self._caches:
+            self._caches[key] = VerdictCache(self.config.cache_folder(), identity, self.about)
+        return self._caches[key]
+
     async def score(self, task: Task, rollout: Rollout) -> Score:
+        model = self.model()
         question = fill(self.config.prompt, task, rollout, self.scale)
         key = digest(question)
         if self.config.cache_folder() is None:
-            votes, flipped = await self._ask(question, range(self.config.votes)), None
+            votes, flipped = await self._ask(question, range(self.config.votes), model), None
         else:
             # Equal replies of a group are judged once: the others wait for it.
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:
-                votes, flipped = await self._votes(key, question)
+                votes, flipped = await self._votes(key, question, model)
         verdict = statistics.median(votes.values())
         agreement = sum(score == verdict for score in votes.values()) / len(votes)
         self._counts["judged"] += 1
@@ -134,17 +187,18 @@ class _State:
         value = self.scale.value(verdict)
         return Score(value, {f"{self.name}_{name}": number for name, number in metrics.items()})
 
-    async def _votes(self, key: str, question: str) -> tuple[Votes, bool | None]:
+    async def _votes(self, key: str, question: str, model: RoleModel | None) -> tuple[Votes, bool | None]:
         """The votes that count, and whether the verdict flipped (None where it was not asked for again)."""
+        cache = self.cache(model)
         wanted = range(self.config.votes)
-        known = {vote: score for vote, score in self._cache.votes(key).items() if vote in wanted}
+        known = {vote: score for vote, score in cache.votes(key).items() if vote in wanted}
         renew = self.config.refresh and key not in self._renewed
         missing = [vote for vote in wanted if renew or vote not in known]
         if not missing:
             self._counts["cached"] += 1
             return known, self._renewed.get(key)
-        new = await self._ask(question, missing)
-        stored = self._cache.add(key, new, again=renew)
+        new = await self._ask(question, missing, model)
+        stored = cache.add(key, new, again=renew)
         votes = {vote: stored[vote] for vote in wanted}
         if not renew:
             return votes, self._renewed.get(key)
@@ -153,9 +207,9 @@ class _State:
         self._renewed[key] = flipped
         return votes, flipped
 
-    async def _ask(self, question: str, wanted: Any) -> Votes:
+    async def _ask(self, question: str, wanted: Any, model: RoleModel | None) -> Votes:
         wanted = list(wanted)
-        asked = [asyncio.ensure_future(self._vote(question, vote)) for vote in wanted]
+        asked = [asyncio.ensure_future(self._vote(question, vote, model)) for vote in wanted]
         try:
             return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
         except NoVerdict:
@@ -166,12 +220,12 @@ class _State:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
-    async def _vote(self, question: str, vote: int) -> float:
+    async def _vote(self, question: str, vote: int, model: RoleModel | None) -> float:
         """One vote: asked, and asked again with a reminder until it can be read."""
         messages: list[Message] = [user(question)]
         attempts = self.config.attempts
         for attempt in range(1, attempts + 1):
-            completion = await self.asker.ask(messages, seed=vote)
+            completion = await self._reply(messages, vote, model)
             text = completion.message.text
             try:
                 return read_verdict(text, self.scale)
@@ -183,6 +237,12 @@ class _State:
                 reminder = _REMINDER.format(format=self.scale.answer_format)
                 messages = [user(question), assistant(text[-_QUOTED:] or "(empty)"), user(reminder)]
         raise NoVerdict(f"no verdict: {shown(question)}")
+
+    async def _reply(self, messages: Sequence[Message], vote: int, model: RoleModel | None) -> Completion:
+        if model is None:
+            return await self.asker.ask(messages, seed=vote)
+        self._counts["requests"] += 1
+        return (await model.generate(messages))[0]
 
 
 def make_judge(name: str, *, weight: float = 1.0, **defaults: Any) -> Judge:

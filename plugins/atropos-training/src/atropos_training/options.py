@@ -27,6 +27,7 @@ from atropos_cli.sdk.planning import (
     role_flags,
     settings_bucket,
     settings_command,
+    tools_buckets,
 )
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from atropos_cli.sdk.engine import GenSettings
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
 
-_LIVE_ONLY = frozenset({"roles", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+_LIVE_ONLY = frozenset({"roles", "tools", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
@@ -148,6 +149,7 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     lenient = bool({"--help", "-h"} & set(args))
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
     buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
+    buckets += tools_buckets(registry, args, lenient=lenient)
     installed = {item.name for item in registry.registrations("trainer")}
     if not installed and lenient:
         return [*buckets, train]  # help is there before a trainer is

@@ -31,6 +31,7 @@ from atropos_cli.sdk.runs import Plan, RunDir
 from atropos_cli.sdk.training import TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
+from atropos_training.frozen import FrozenCopies
 from atropos_training.order import TaskOrder, held_out_digests
 from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
@@ -70,6 +71,7 @@ class TrainSession:
         self._tokenizer: Any = None
         self._pushed: int | None = None
         self._player: Player | None = None
+        self._frozen = FrozenCopies(self.folder, keeps=not self._helps, resume=resume)
         self._suites: dict[str, Player] = {}
         self._order: TaskOrder | None = None
         self._writer: Writer | None = None
@@ -162,8 +164,7 @@ class TrainSession:
 
     def _paid(self) -> dict[str, float]:
         """What this process paid to servers with a price since the last step, judges and evaluations too."""
-        players = (self._player, *self._suites.values())
-        ledgers = [player.ledger for player in players if player is not None and player.ledger is not None]
+        ledgers = [one.ledger for one in (self._player, *self._suites.values()) if one and one.ledger is not None]
         if not any(ledger.priced for ledger in ledgers):
             return {}
         spent = sum(ledger.spent for ledger in ledgers)
@@ -293,14 +294,17 @@ class TrainSession:
             await open_backend(backend, plan, self._event, asyncio.Event())
         except Abort as abort:
             raise abort.error from abort
-        for player in (self._player, *(() if self._helps else self._suites.values())):
-            if player is not None:
-                await player.open(backend)
+        players = [one for one in (self._player, *(() if self._helps else self._suites.values())) if one is not None]
+        model = self._model if self._in_process else None
+        await self._frozen.open([one.plan for one in players], self._registry, model, self._tokenizer)
+        for one in players:
+            await one.open(backend, self._frozen.of(one.plan))
 
     async def _close(self) -> None:
         for player in (self._player, *self._suites.values()):
             if player is not None:
                 await player.close()
+        await self._frozen.close()
         if self._backend is not None:
             await close_part(self._backend)
 
@@ -342,6 +346,7 @@ class TrainSession:
         assert self._loop is not None
         if not self._in_process and self._pushed != step:
             self._push(self._backend, self._loop, step)
+        self._frozen.renew(self._model, step, self._loop)
         with self._evaluating():
             told = 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 from atropos_cli.sdk import AtroposError, GroupContext, RolloutFailure
@@ -12,6 +13,8 @@ from atropos_textworld.agent.scorer_server import ScorerServer
 from atropos_textworld.agent.scoring import BLANK, Outcome, OutcomeScorer
 from atropos_textworld.agent.turn import Alternative, Turn
 from atropos_textworld.agent.vrcli import UnscorableError
+
+log = logging.getLogger("atropos.textworld")
 
 
 class Judge:
@@ -25,6 +28,7 @@ class Judge:
     async def open(self, workers: int) -> None:
         """Connect to the server that scores predictions, if it is not the run's own model. Raises BackendError."""
         if self._options.scorer_url and self._scorer is None:
+            log.warning("--scorer-url is the older way: --role.scorer.base-url gives the scorer limits and retries")
             self._scorer = await ScorerServer.open(self._options.scorer_url, self._options.scorer_model, workers)
 
     async def close(self) -> None:
@@ -64,7 +68,7 @@ class Judge:
         assert outcome is not None
         predictions = [alternative.reply.prediction for alternative in alternatives]
         judged = await self._outcomes.judge(
-            self._scorer or context,
+            self._scorer or context.models["scorer"],
             Outcome(turn.transcript, command, outcome.text),
             predictions if control is None else [*predictions, control],
             turn.spent,

@@ -58,9 +58,9 @@ class AgentOptions(Config):
         "turn (shuffled).",
     )
     scorer_url: str = Field(
-        default="", description="A server that scores predictions; empty: the run's own model does. It ends in /v1."
+        default="", description="Older name of --role.scorer.base-url: a server that scores predictions."
     )
-    scorer_model: str = Field(default="", description="The model at scorer_url, where it serves several.")
+    scorer_model: str = Field(default="", description="Older name of --role.scorer.model: the model at scorer_url.")
     latro_weight: float = Field(
         default=0.0,
         ge=0,

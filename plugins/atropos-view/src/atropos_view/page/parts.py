@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from atropos_cli.sdk import parse_tool_calls
 from atropos_cli.sdk.data import NotJson, StoredMessage, may_think, parse_json, reply_blocks, thinking_of
 from atropos_view.page.images import image_of
 
@@ -22,6 +24,7 @@ PARTS = 200
 BRIEF = 200
 _ARGUMENTS = 50
 _PRETTY = 200_000
+_CALL_OPEN = "<tool_call>"
 _RESULT_OPEN, _RESULT_CLOSE = "<tool_response>", "</tool_response>"
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "thought"})
@@ -51,10 +54,19 @@ class Cutter:
         return part
 
 
-def message(cutter: Cutter, found: StoredMessage, index: int, names: Mapping[str, str]) -> dict[str, Any]:
-    """A message's parts. `cut` of a part is the full length of a text that was cut. names: of tools, by call."""
+@dataclass(frozen=True)
+class Tools:
+    """What a conversation has of tools: those that were offered, and the names of those called, by the ids of calls."""
+
+    offered: Sequence[Any] = ()
+    called: Mapping[str, str] = field(default_factory=dict)
+
+
+def message(cutter: Cutter, found: StoredMessage, index: int, tools: Tools) -> dict[str, Any]:
+    """A message's parts. `cut` of a part is the full length of a text that was cut."""
+    names = tools.called
     parts: list[Part] = []
-    for part in parts_of(found):
+    for part in parts_of(found, tools.offered):
         if len(parts) == PARTS:
             parts.append({"kind": "other", "text": "more parts are not shown"})
             break
@@ -68,14 +80,14 @@ def message(cutter: Cutter, found: StoredMessage, index: int, names: Mapping[str
     return data
 
 
-def full_text(found: StoredMessage, number: int) -> str | None:
+def full_text(found: StoredMessage, number: int, offered: Sequence[Any]) -> str | None:
     """The whole text of a part; None when there is no such part."""
-    parts = list(parts_of(found))
+    parts = list(parts_of(found, offered))
     return str(parts[number].get("text", "")) if 0 <= number < len(parts) else None
 
 
-def tool_names(messages: Sequence[StoredMessage]) -> dict[str, str]:
-    """Names of the tools that were called, by the ids of the calls."""
+def tools_of(messages: Sequence[StoredMessage], offered: Sequence[Any] | None) -> Tools:
+    """The tools of a conversation."""
     names: dict[str, str] = {}
     for found in messages:
         calls = found.get("tool_calls")
@@ -83,11 +95,11 @@ def tool_names(messages: Sequence[StoredMessage]) -> dict[str, str]:
             ident, function = (call.get("id"), call.get("function")) if isinstance(call, dict) else (None, None)
             if isinstance(ident, str) and isinstance(function, dict) and isinstance(function.get("name"), str):
                 names[ident[:BRIEF]] = function["name"][:BRIEF]
-    return names
+    return Tools(offered or (), names)
 
 
-def parts_of(found: StoredMessage) -> Iterator[Part]:
-    """The parts of a message, whole: {kind, text, ...}."""
+def parts_of(found: StoredMessage, offered: Sequence[Any] = ()) -> Iterator[Part]:
+    """The parts of a message, whole: {kind, text, ...}. offered: tools, for calls in formats without tags."""
     role, content, reasoning = found["role"], found.get("content"), found.get("reasoning") or ""
     if role == "assistant" and isinstance(content, str) and may_think(content) and isinstance(reasoning, str):
         thought, answer = thinking_of(found)
@@ -97,6 +109,8 @@ def parts_of(found: StoredMessage) -> Iterator[Part]:
         yield {"kind": "thinking", "text": plain(reasoning)}
     if isinstance(content, str):
         yield from _of_text(role, content)
+        if role == "assistant" and not found.get("tool_calls") and offered:
+            yield from _untagged(content, offered)
     elif isinstance(content, list):
         for item in content:
             yield from _of_item(role, item)
@@ -121,6 +135,15 @@ def _of_text(role: str, text: str) -> Iterator[Part]:
         yield from _results_in(text)
     elif text:
         yield {"kind": "text", "text": text}
+
+
+def _untagged(text: str, offered: Sequence[Any]) -> Iterator[Part]:
+    """Calls of offered tools in a text, in one of the formats without tags: the engine executes them too."""
+    if len(text) > _PRETTY or _CALL_OPEN in text:
+        return
+    known = [tool for tool in offered if isinstance(tool, Mapping)]
+    for call in parse_tool_calls(text, "auto", tools=known).calls if known else ():
+        yield _call(call.name, call.arguments)
 
 
 def _results_in(text: str) -> Iterator[Part]:

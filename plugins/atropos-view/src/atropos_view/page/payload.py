@@ -81,7 +81,7 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
     cutter = Cutter(BUDGET, IMAGES)
     shown = found.rollouts[first : first + ROLLOUTS]
     prompt = _shared_prompt(shown) if shown else found.prompt
-    names = parts.tool_names(prompt)
+    tools = parts.tools_of(prompt, found.tools)
     return {
         "n": position,
         "id": found.id[:BRIEF],
@@ -97,7 +97,7 @@ def group(position: int, found: Record | Unreadable, first: int = 0) -> dict[str
         "answer": _text(cutter, found.answer),
         "info": _text(cutter, found.info or None),
         "tools": _text(cutter, found.tools),
-        "prompt": [parts.message(cutter, message, i, names) for i, message in enumerate(prompt[:MESSAGES])],
+        "prompt": [parts.message(cutter, message, i, tools) for i, message in enumerate(prompt[:MESSAGES])],
         "first": first,
         "total": len(found.rollouts),
         "rollouts": [_rollout(cutter, found, rollout, len(prompt)) for rollout in shown],
@@ -121,7 +121,7 @@ def _shared_prompt(rollouts: Sequence[StoredRollout]) -> list[StoredMessage]:
 
 def _rollout(cutter: Cutter, record: Record, rollout: StoredRollout, start: int) -> dict[str, Any]:
     messages = rollout.messages[start : start + MESSAGES]
-    names = parts.tool_names(rollout.messages)
+    tools = parts.tools_of(rollout.messages, record.tools)
     data: dict[str, Any] = {
         "index": rollout.index,
         "score": rollout.score,
@@ -133,7 +133,7 @@ def _rollout(cutter: Cutter, record: Record, rollout: StoredRollout, start: int)
         "finish": rollout.finish_reason,
         "truncated": rollout.truncated,
         "tokens": token_counts(rollout),
-        "messages": [parts.message(cutter, message, start + i, names) for i, message in enumerate(messages)],
+        "messages": [parts.message(cutter, message, start + i, tools) for i, message in enumerate(messages)],
         "more": max(0, len(rollout.messages) - start - MESSAGES),
     }
     if rollout.failure is not None:
@@ -174,7 +174,7 @@ def full_text(found: Record | Unreadable, rollout: int, message: int, part: int)
         messages = found.rollouts[rollout].messages
     else:
         return None
-    return parts.full_text(messages[message], part) if 0 <= message < len(messages) else None
+    return parts.full_text(messages[message], part, found.tools or ()) if 0 <= message < len(messages) else None
 
 
 def _sequences(rollout: StoredRollout) -> tuple[TokenSeq, ...]:

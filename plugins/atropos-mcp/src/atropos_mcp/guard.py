@@ -1,0 +1,137 @@
+"""Runs one server between two pipes: python guard.py COMMAND... Standard library only.
+
+Every message is a line. Other lines of the server than JSON objects are dropped; one that is too long ends it. When
+our standard input ends, which it also does when the run is killed, the server and all that it started are killed. What
+the server printed last on its standard error goes to ours at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from typing import IO
+
+LONGEST = 8 << 20
+"""Bytes of one message."""
+_TAIL = 4000
+_GRACE = 1.0
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(command: list[str]) -> int:
+    """The exit code of the server; 120 when it cannot be started, 121 after a line that is too long."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux only its group is killed
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # a server that reads nothing blocks our watch of the pipe
+        if os.getppid() != parent:
+            return 143
+    pipe = subprocess.PIPE
+    try:
+        server = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+            command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
+        sys.stderr.flush()
+        return 120
+
+    def ended(*_: object) -> None:
+        _kill(server)
+        os._exit(143)
+
+    signal.signal(signal.SIGTERM, ended)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    assert server.stderr is not None
+    said: deque[bytes] = deque(maxlen=_TAIL)
+    fault: list[str] = []
+    out = threading.Thread(target=_pass_on, args=(server, server.stdout, fault), daemon=True)
+    err = threading.Thread(target=_keep_tail, args=(server.stderr, said), daemon=True)
+    threading.Thread(target=_feed, args=(server, server.stdin), daemon=True).start()
+    out.start()
+    err.start()
+    code = server.wait()
+    _kill(server)
+    out.join(_GRACE)
+    err.join(_GRACE)
+    os.write(2, b"".join(said) + "".join(fault).encode())
+    return 121 if fault else code
+
+
+def _feed(server: subprocess.Popen[bytes], to: IO[bytes]) -> None:
+    """Our input to the server; at its end, the end of the server."""
+    with contextlib.suppress(OSError):
+        while data := os.read(0, 1 << 16):
+            to.write(data)
+            to.flush()
+    with contextlib.suppress(OSError):
+        to.close()
+    end = time.monotonic() + _GRACE
+    while server.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    _kill(server)
+
+
+def _pass_on(server: subprocess.Popen[bytes], lines: IO[bytes], fault: list[str]) -> None:
+    """The server's messages to our output."""
+    with contextlib.suppress(OSError):
+        while line := lines.readline(LONGEST):
+            if not line.endswith(b"\n") and len(line) >= LONGEST:
+                fault.append(f"it sent a line of more than {LONGEST >> 20} MB")
+                _kill(server)
+                return
+            if line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}"):
+                _write(1, line.strip() + b"\n")
+
+
+def _write(to: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(to, view) :]
+
+
+def _keep_tail(stream: IO[bytes], said: deque[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        while data := os.read(stream.fileno(), 1 << 16):
+            said.extend(bytes([byte]) for byte in data[-_TAIL:])
+
+
+def _kill(server: subprocess.Popen[bytes]) -> None:
+    """The server's group, then whatever it left to us: processes that went into groups of their own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(server.pid, signal.SIGKILL)
+    for _ in range(100):
+        children = [pid for pid in _children() if pid != server.pid or server.poll() is None]
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            if pid != server.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - quick to start
+            with open(f"/proc/self/task/{task}/children") as file:  # noqa: PTH123 - quick to start
+                found += [int(pid) for pid in file.read().split()]
+    return found
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        code = main(sys.argv[1:])
+        os._exit(code if code >= 0 else 128 - code)
