@@ -20,9 +20,9 @@ from atropos_cli.ports.launcher import Launcher
 def prepared_with_code(
     ordered: Callable[[Wanted], Order], wanted: Wanted, launcher: Launcher, options: SubmitOptions, out: Output
 ) -> Prepared:
-    """The job with what is known of its code.
+    """The job with the facts about its code.
 
-    With --sync the command is resolved twice: in the folder, which tells where the job goes, and in the copy there.
+    With --sync the command is resolved twice: in the folder, which decides where the job goes, and in the copy there.
     """
     here = wanted.cwd
     if options.sync is None:

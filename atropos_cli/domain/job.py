@@ -161,7 +161,7 @@ class JobPlan(Frozen):
     address is published (None: the address of the node's name). grace: seconds a program gets after a polite
     stop. drain: the same for main, which may save its work. max_requeues: how often a job that was stopped
     by its time limit is queued again. shard: (index, count) of one task of an array. setup: lines of bash before
-    everything else, whose variables all programs get. code: what is known of the code that the job runs with.
+    everything else, whose variables all programs get. code: the facts about the job's code.
     """
 
     schema_version: int = 1

@@ -3,8 +3,8 @@
     found = look(folder, most=...)     its files without those that git ignores, and what git knows
     bring(found, place)                the copy at `place` becomes like it; only what differs is written
 
-A copy holds MANIFEST: what was brought, by digest. Nothing else there is written over or removed: programs of jobs
-work in the copy, and what they leave is the user's. The same functions serve a copy on another machine, where the
+A copy holds MANIFEST: the files brought, by digest. Nothing else there is written over or removed: programs of jobs
+work in the copy, and their files are the user's. The same functions serve a copy on another machine, where the
 files come by ssh: `missing`, `put`, `settle`.
 """
 
@@ -133,7 +133,7 @@ def look(folder: Path, *, most: int, without: Path | None = None) -> Found:
 
 
 class _Skipped:
-    """What is not copied although git would take it: runs, copies of code, sockets."""
+    """Files not copied although git would take them: runs, copies of code, sockets."""
 
     def __init__(self, folder: Path, without: Path | None) -> None:
         self._folder = folder
@@ -221,7 +221,7 @@ def missing(place: Path, items: Sequence[Item]) -> list[Item]:
 
 
 def begin(place: Path, items: Sequence[Item]) -> None:
-    """Remove what was brought earlier and is no longer in the folder, unless somebody changed it there.
+    """Remove files brought earlier that are no longer in the folder, unless somebody changed it there.
 
     Both lists are noted, so that a copy that is broken off is still known as one.
     """
@@ -239,7 +239,7 @@ def begin(place: Path, items: Sequence[Item]) -> None:
 
 
 def put(place: Path, item: Item, source: IO[bytes] | None) -> list[str]:
-    """Write one file whole. What somebody has changed there is kept beside it, and told."""
+    """Write one file whole. A file that somebody has changed there is kept beside it, and noted."""
     path = place / item.path
     path.parent.mkdir(parents=True, exist_ok=True)
     notes, now = [], _mark(path)
@@ -273,7 +273,7 @@ def put(place: Path, item: Item, source: IO[bytes] | None) -> list[str]:
 
 
 def settle(place: Path, items: Sequence[Item], code: Code) -> None:
-    """All is there: note it, with what is known of the code."""
+    """All is there: note it, with the facts about the code."""
     _note(place, {item.path: item.mark for item in items}, code.digest or "", code.model_dump(mode="json"))
 
 
@@ -308,7 +308,7 @@ def _manifest(place: Path) -> dict[str, str]:
 
 
 def _mark(path: Path) -> tuple[str, int] | None:
-    """The mark and the permissions of what is there; None for nothing."""
+    """The mark and the permissions of the file there; None for nothing."""
     try:
         info = path.lstat()
         if stat.S_ISLNK(info.st_mode):

@@ -1,4 +1,4 @@
-"""What git says of a folder: its files without the ignored ones, its commit, what is not committed.
+"""What git says of a folder: its files without the ignored ones, its commit, and its uncommitted changes.
 
 Nothing of the repository is executed (no hooks, no external diff, no file system monitor), and nothing is written.
 """
@@ -30,7 +30,7 @@ class GitSays:
 
 
 def ask_git(folder: Path) -> GitSays:
-    """The commit of the folder, and what is not committed in it; nothing where git does not answer."""
+    """The commit of the folder, and the uncommitted changes in it; nothing where git does not answer."""
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit is None:
         return GitSays()
@@ -47,7 +47,7 @@ def ask_git(folder: Path) -> GitSays:
 
 
 def listed(folder: Path) -> tuple[list[str], list[str]]:
-    """(files, names that are left out), relative. Outside of a repository git reads the .gitignore files all the same.
+    """(files, names left out), relative. Outside of a repository git reads the .gitignore files all the same.
 
     Raises LaunchError where there is a .gitignore and no git to read it.
     """

@@ -66,7 +66,7 @@ def set_up(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
-    """Run the lines in one shell; the variables that they leave. log: takes what they print (None: our own output).
+    """Run the lines in one shell; the variables that they leave. log: takes their output (None: our own output).
 
     Raises SetupFailed; when `stopped` becomes true meanwhile, with code 143, and the shell is ended.
     """

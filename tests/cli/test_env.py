@@ -184,6 +184,9 @@ def test_doctor_tells_the_gpus_and_what_is_chosen_for_them(
     assert "2 more hidden by CUDA_VISIBLE_DEVICES" in checks["gpu"]
     assert checks["launch-vllm"].startswith("dtype float16, attention TRITON_ATTN, memory 0.9, 64 requests at once")
     assert (got["platform"]["profile"], got["defaults"]["vllm"]["dtype"]) == ("v100", "float16")
+    training = got["defaults"]["train"]
+    assert (training["precision"], training["rows"], training["checkpointing"]) == ("fp32", 4, True)
+    assert "no bfloat16" in next(check["detail"] for check in got["checks"] if check["name"] == "train")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert "CUDA_VISIBLE_DEVICES hides all 4 GPUs" in cli("doctor").stdout
 

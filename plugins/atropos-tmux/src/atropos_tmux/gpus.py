@@ -37,7 +37,7 @@ def free_gpus(wanted: int, claimed: Mapping[str, str], platform: Platform | None
 
 
 def _use(gpu: Gpu, claimed: Mapping[str, str]) -> str | None:
-    """Who uses it; None for a free one. Of an instance of a divided GPU nvidia-smi does not say what is used."""
+    """Who uses it; None for a free one. Of a MIG instance nvidia-smi does not report the memory in use."""
     if gpu.uuid in claimed:
         return f"job {claimed[gpu.uuid]}"
     used, total = gpu.used_mib, gpu.memory_mib

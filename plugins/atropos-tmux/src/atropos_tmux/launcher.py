@@ -76,7 +76,7 @@ class TmuxLauncher(Launcher):
         return found
 
     def known(self, folder: Path) -> dict[str, Any]:
-        """What start.json says beyond what is run: the code and the GPUs."""
+        """The code and the GPUs of the job, as start.json has them."""
         start = _read(folder / "start.json") or {}
         return {key: start[key] for key in ("code", "gpus") if start.get(key)}
 

@@ -168,7 +168,7 @@ def run(
 
 
 def bring_code(session: Session, options: RunOptions, remote: Remote) -> str:
-    """Bring the folder of --sync to the host, and say what was done; the working directory there."""
+    """Bring the folder of --sync to the host; the working directory there."""
     from atropos_cli.sdk.code import look, size_text
 
     source, here = Path(home(str(options.sync))).resolve(), Path.cwd().resolve()
