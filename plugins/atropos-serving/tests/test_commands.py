@@ -218,7 +218,9 @@ def _with_extra(extra: tuple[str, ...]) -> ServerRequest:
     [
         (("--port", "1"), "give it --port"),
         (("--tensor_parallel_size=4",), "give it --tp"),
-        (("--api-key", "s"), "127.0.0.1"),
+        (("--api-key", "s"), "VLLM_API_KEY"),
+        (("--data_parallel_size=2",), "--dp N --one-port"),
+        (("-dp", "2"), "--dp N --one-port"),
     ],
 )
 def test_what_atropos_must_know_is_refused_behind_the_dashes(extra: tuple[str, ...], said: str) -> None:

@@ -8,7 +8,7 @@ A server that needs more GPUs than a node has spans several nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atropos_cli.sdk import UsageError
 from atropos_cli.sdk.launchers import LaunchError
@@ -179,3 +179,15 @@ def _slices(room: Room, tp: int, dp: int) -> Iterator[Slice]:
     for server in range(dp):
         node, place = divmod(server, per_node)
         yield Slice(((node, tuple(range(place * tp, (place + 1) * tp))),))
+
+
+def joined(layout: Layout) -> Layout:
+    """One server that has the GPUs of all. Raises UsageError where they are on several nodes."""
+    nodes = {node for part in layout.slices for node, _ in part.parts}
+    if len(nodes) > 1:
+        raise UsageError(
+            f"--one-port: {layout.dp} servers on {len(nodes)} nodes cannot be one",
+            hint="leave it out: gen takes an address for each; SGLang can with its router: pip install sglang-router",
+        )
+    gpus = tuple(gpu for part in layout.slices for _, indices in part.parts for gpu in indices)
+    return replace(layout, slices=(Slice(((nodes.pop(), gpus),)),))
