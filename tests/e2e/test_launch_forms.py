@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_serving.program import find_program
+from atropos_serving.servers import ServerRequest, Servers, plan_servers
+from atropos_serving.settings import LaunchSettings
 
 from atropos_cli.builtin.openai.backend import OpenAIBackend
 from atropos_cli.builtin.openai.config import OpenAIConfig
+from atropos_cli.sdk import UsageError
+from atropos_cli.sdk.jobs import write_job
+from atropos_cli.sdk.launchers import JobPlan
+from atropos_cli.sdk.serving import ServerRecord, read_server, write_record
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stand_in import put_engines, put_sglang
@@ -119,30 +126,48 @@ def test_copies_are_servers_with_a_port_each_unless_one_port_is_wanted(place: Pa
     (one,) = planned(place, "--one-port", engine="vllm")
     assert one[one.index("--data-parallel-size") + 1] == "2"
     routed = put_sglang(place / "with-router", "new", router=True)
-    *servers, router = planned(place, "--engine-python", routed, "--one-port", "--port", "31234")
-    assert len(servers) == 2
-    assert not any("--dp-size" in line for line in servers)
-    assert router[:3] == [routed, "-m", "sglang_router.launch_router"]
-    assert len(planned(place, "--engine-python", routed, "--one-port", "--tp", "2")) == 1  # a single copy
-    nodes = ("--slurm", "--nodes", "2", "--gpus", "2", "--engine-python", alone, "--one-port")
-    spread = atropos("launch-sglang", str(place / "tiny"), "--dry-run", *nodes)
-    assert spread.returncode == 2
-    assert "pip install sglang-router" in spread.stderr
+    assert len(planned(place, "--engine-python", routed, "--one-port")) == 1  # on one node it is not needed
+    router = spread(place, routed).components[-1]
+    assert router.argv[:3] == (routed, "-m", "sglang_router.launch_router")
+    assert spread(place, routed).heads == (router,)
+    assert any("not for training" in note for note in spread(place, routed).notes)
+    with pytest.raises(UsageError) as caught:
+        spread(place, alone)
+    assert "pip install sglang-router" in str(caught.value.hint)
 
 
-def test_the_router_is_the_one_address(place: Path, launched: Callable[..., dict[str, Any]]) -> None:
+def spread(place: Path, python: str) -> Servers:
+    """Two servers on two nodes, behind one port."""
+    program = find_program("sglang", python)
+    have = LaunchSettings(one_port=True, tp=1)
+    return plan_servers(ServerRequest("sglang", str(place / "tiny"), have, nodes=2, gpus_per_node=1, program=program))
+
+
+def test_the_router_is_the_one_address(place: Path) -> None:
+    """The servers of two nodes, here played by one."""
     python = put_sglang(place / "engine", "new", router=True)
-    record = launched("--engine-python", python, "--one-port")
-    (url,) = record["urls"]
-    assert record["capabilities"]["token_ids"] is True
-    made = atropos("gen", "arithmetic", "--base-url", url, "--limit", "4", "--group-size", "1", "-o", "-")
-    assert made.returncode == 0, made.stderr
-    assert len(made.stdout.splitlines()) == 4
-    logs = place / "state/atropos/servers/tiny/logs/latest"
+    folder = place / "job"
+    model = str(place / "tiny")
+    components = tuple(item.replace(node=0, gpus=None) for item in spread(place, python).components)
+    write_job(JobPlan(atropos_version="0", name="job", components=components, cwd=str(place)), folder)
+    write_record(folder, ServerRecord("job", "sglang", model, model))
+    process = subprocess.Popen([sys.executable, "-P", "-m", "atropos_serving.hold", str(folder)])
+    try:
+        deadline = time.monotonic() + 120
+        while (record := read_server(folder)) is None or record.state != "ready":
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        (url,) = record.urls
+        assert record.capabilities["token_ids"] is True
+        made = atropos("gen", "arithmetic", "--base-url", url, "--limit", "4", "--group-size", "1", "-o", "-")
+        assert made.returncode == 0, made.stderr
+        assert len(made.stdout.splitlines()) == 4
+    finally:
+        process.terminate()
+        assert process.wait(60) == 143
+    logs = folder / "logs/latest"
     assert sorted(path.stem for path in logs.glob("*.log")) == ["router", "server0", "server1"]
-    began = time.monotonic()
-    assert atropos("launch-sglang", "--stop", "--name", "tiny").returncode == 0
-    assert time.monotonic() - began < 30
 
 
 async def test_a_key_goes_from_the_variable_to_server_probes_and_clients(

@@ -182,12 +182,6 @@ def _slices(room: Room, tp: int, dp: int) -> Iterator[Slice]:
 
 
 def joined(layout: Layout) -> Layout:
-    """One server that has the GPUs of all. Raises UsageError where they are on several nodes."""
-    nodes = {node for part in layout.slices for node, _ in part.parts}
-    if len(nodes) > 1:
-        raise UsageError(
-            f"--one-port: {layout.dp} servers on {len(nodes)} nodes cannot be one",
-            hint="leave it out: gen takes an address for each; SGLang can with its router: pip install sglang-router",
-        )
+    """One server that has the GPUs of all; they are on one node."""
     gpus = tuple(gpu for part in layout.slices for _, indices in part.parts for gpu in indices)
-    return replace(layout, slices=(Slice(((nodes.pop(), gpus),)),))
+    return replace(layout, slices=(Slice(((layout.slices[0].parts[0][0], gpus),)),))

@@ -24,6 +24,7 @@ from atropos_serving.settings import LaunchSettings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ROUTER = "router"
+ROUTER_NOTE = "SGLang's router loses the token ids of chat replies and takes no new weights: not for training"
 VLLM_ENGINE_DEAD = 503
 """What vLLM's API server answers to /health when its engine has died. SGLang's says it also while it drains."""
 
@@ -87,20 +88,21 @@ def plan_servers(request: ServerRequest, *, strict: bool = False) -> Servers:
             f"a server over {layout.tp} GPUs: of divided GPUs (MIG) one process sees a single instance",
             hint="--tp 1 --dp N starts a server on each; a model that does not fit needs a whole GPU",
         )
-    routed = request.settings.one_port and request.engine == "sglang" and request.starts.router
-    if request.settings.one_port and layout.dp > 1 and not routed:
-        layout = joined(layout)
+    routed = False
+    if request.settings.one_port and layout.dp > 1:
+        routed = _needs_router(request, layout)
+        layout = layout if routed else joined(layout)
     components = [
         component
         for number, part in enumerate(layout.slices)
         for component in _server(request, defaults, layout, number, part)
     ]
-    if routed and layout.dp > 1:
+    if routed:
         components.append(_router(request, components))
     wrong = _option_problems(request, components)
     if wrong and strict:
         raise UsageError("\n".join(wrong), hint="without --strict these are warnings")
-    notes = (*layout.notes, *([defaults.note] if defaults.note else []), *wrong)
+    notes = (*layout.notes, *([defaults.note] if defaults.note else []), *([ROUTER_NOTE] if routed else []), *wrong)
     return Servers(tuple(components), layout, defaults, notes)
 
 
@@ -182,8 +184,25 @@ def _server(
         )
 
 
+def _needs_router(request: ServerRequest, layout: Layout) -> bool:
+    """Is it the only way to one port? Raises UsageError where it would be, and is not there.
+
+    The engine's own data parallelism hands everything on, but within a node.
+    """
+    nodes = {node for part in layout.slices for node, _ in part.parts}
+    if len(nodes) == 1:
+        return False
+    if request.engine == "sglang" and request.starts.router:
+        return True
+    raise UsageError(
+        f"--one-port: {layout.dp} servers on {len(nodes)} nodes cannot be one",
+        hint="leave it out: gen takes an address for each"
+        + ("; or SGLang's router there: pip install sglang-router" if request.engine == "sglang" else ""),
+    )
+
+
 def _router(request: ServerRequest, servers: Sequence[Component]) -> Component:
-    """SGLang's router before all servers. It does not hand new weights on, so a training needs their own ports."""
+    """SGLang's router before all servers."""
     have = request.settings
     behind = [item.name for item in servers if item.health]
     urls = [f"http://{{endpoint:{name}}}" for name in behind]
