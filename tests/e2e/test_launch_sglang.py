@@ -112,9 +112,12 @@ def real(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real
     base = tmp_path_factory.mktemp("sglang")
     maker = ROOT / "tests/fixtures/sglang/tiny_model.py"
     subprocess.run([sys.executable, str(maker), str(base / "models")], check=True, capture_output=True, timeout=300)
-    kept = {name: value for name, value in os.environ.items() if name not in ("SGLANG_API_KEY", "CUDA_VISIBLE_DEVICES")}
-    environment = {**kept, "XDG_STATE_HOME": str(base / "state"), "HF_HUB_OFFLINE": "1"}
-    server = Real(base / "state", base / "models", environment)
+    left_out = ("SGLANG_API_KEY", "CUDA_VISIBLE_DEVICES", "XDG_CONFIG_HOME")
+    kept = {
+        name: value for name, value in os.environ.items() if name not in left_out and not name.startswith("ATROPOS_")
+    }
+    own = {"HOME": str(base), "XDG_STATE_HOME": str(base / "state"), "HF_HUB_OFFLINE": "1"}
+    server = Real(base / "state", base / "models", {**kept, **own})
     model = str(server.models / "random")
     began = time.monotonic()
     rest = ("--", *CPU, "--skip-server-warmup", "--model-impl", "transformers")
