@@ -251,6 +251,7 @@ def test_a_killed_scheduler_is_noticed_and_nothing_is_left(real: Real) -> None:
     record = real.record
     assert (record["state"], record["code"]) == ("failed", 70)
     assert "server0" in record["reason"]
+    assert "Subprocess scheduler_0" in (real.folder / "logs/latest/server0.log").read_text()
     assert time.monotonic() - began < ENDS
     assert _left(tree) == []
 

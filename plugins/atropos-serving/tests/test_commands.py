@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_serving.diagnose import hint_of
 from atropos_serving.families import FAMILIES, parsers_for
 from atropos_serving.modelinfo import ModelInfo
 from atropos_serving.options import GONE, option_table, parser_of, problems
@@ -242,3 +243,11 @@ def test_no_gpu() -> None:
         plan_servers(ServerRequest("vllm", "m", LaunchSettings(gpus=2), platform=Platform("cpu")))
     with pytest.raises(UsageError, match="only 8"):
         plan_servers(ServerRequest("vllm", "m", LaunchSettings(gpus=9), gpus_per_node=8, platform=machine("h100")))
+
+
+def test_a_killed_process_of_sglang_is_known_by_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "server0.log"
+    log.write_text("ok\n[2026] Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT\n")
+    assert "SIGKILL" in (hint_of(log) or "")
+    log.write_text("ok\n[2026] Subprocess scheduler_0 (pid=7) crashed with exit code 1. Triggering SIGQUIT\n")
+    assert hint_of(log) is None

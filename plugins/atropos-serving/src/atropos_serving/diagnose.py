@@ -25,6 +25,10 @@ _KNOWN = (
         "no room for the key-value cache: a smaller --context, more of the GPU with --memory-fraction, or more --tp",
     ),
     (r"out of memory|OutOfMemoryError|cannot allocate memory|free memory on device", _MEMORY_HINT),
+    (
+        r"subprocess \S+ .*crashed with exit code -9",
+        "SGLang lost a process, which the log names, to a SIGKILL: as a rule the kernel's, out of memory (see dmesg)",
+    ),
     (r"bfloat16 is only supported", "this GPU has no bfloat16: --dtype float16"),
     (r"address already in use", "the port is taken: another --port"),
     (r"unrecognized arguments|error: argument|invalid choice", "an option behind -- that the engine does not know"),
