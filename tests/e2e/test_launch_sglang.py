@@ -40,7 +40,7 @@ LAUNCH = (
     "--dtype",
     "float32",
     "--memory-fraction",
-    "0.05",
+    "0.5",
     "--detach",
     "--json",
 )

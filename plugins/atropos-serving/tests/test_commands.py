@@ -251,3 +251,12 @@ def test_a_killed_process_of_sglang_is_known_by_its_log(tmp_path: Path) -> None:
     assert "SIGKILL" in (hint_of(log) or "")
     log.write_text("ok\n[2026] Subprocess scheduler_0 (pid=7) crashed with exit code 1. Triggering SIGQUIT\n")
     assert hint_of(log) is None
+
+
+def test_what_sglang_says_of_other_models_is_no_reason(tmp_path: Path) -> None:
+    log = tmp_path / "server0.log"
+    other = "[2026] Ignore import error when loading sglang.srt.models.inkling: No module named 'cutlass'\n"
+    log.write_text(other)
+    assert hint_of(log) is None
+    log.write_text(other + "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction\n")
+    assert "--memory-fraction" in (hint_of(log) or "")
