@@ -5,7 +5,7 @@ from __future__ import annotations
 from atropos_cli.network import get
 from atropos_cli.ports.serving import ENGINES, Engine, Serve, Served
 from atropos_cli.serving.defaults import Defaults, cpu_cache_gib, defaults_for
-from atropos_cli.serving.endpoints import addresses, all_ready, base_url
+from atropos_cli.serving.endpoints import addresses, all_ready, base_url, fronts
 from atropos_cli.serving.platforms import Gpu, Platform
 from atropos_cli.serving.platforms import detect as detect_platform
 from atropos_cli.serving.record import ServerRecord
@@ -37,6 +37,7 @@ __all__ = [
     "default_name",
     "defaults_for",
     "detect_platform",
+    "fronts",
     "get",
     "held",
     "read_server",

@@ -52,7 +52,7 @@ def defaults_for(platform: Platform, engine: Engine) -> Defaults:
     """What fits this machine."""
     if platform.profile == "cpu":
         note = "no GPU: vLLM's CPU build, small batches, nothing compiled" if engine == "vllm" else ""
-        return Defaults("bfloat16" if engine == "vllm" else "auto", max_requests=8, eager=engine == "vllm", note=note)
+        return Defaults("bfloat16" if engine == "vllm" else "auto", max_requests=8, eager=True, note=note)
     if platform.profile == "rocm":
         return Defaults(note="not known for ROCm: the engine's own choices")
     fraction = 0.9 if engine == "vllm" else None

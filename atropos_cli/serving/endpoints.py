@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from atropos_cli.domain.job import JobPlan
+from atropos_cli.domain.job import Component, JobPlan
 from atropos_cli.errors import AtroposError
 from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import read_submitted
@@ -38,12 +39,19 @@ def all_ready(plan: JobPlan, folder: Path, *, skip: int = 0, after: int = 0) -> 
     return {item.name for item in plan.services} <= ready_names(folder, skip=skip, after=after)
 
 
+def fronts(components: Iterable[Component]) -> tuple[Component, ...]:
+    """The services that clients ask: those with a health path, without the ones behind a router."""
+    asked = [item for item in components if item.role == "service" and item.health is not None]
+    behind = {name for item in asked for name in item.awaits()}
+    return tuple(item for item in asked if item.name not in behind)
+
+
 def addresses(plan: JobPlan, folder: Path) -> list[tuple[str, int]]:
     """(host, port) of every server that answers requests."""
     found = []
-    for item in plan.services:
+    for item in fronts(plan.components):
         endpoint = read_record(folder / "endpoints" / f"{item.name}.json")
-        if item.health is not None and endpoint is not None:
+        if endpoint is not None:
             found.append((str(endpoint["host"]), int(next(iter(endpoint["ports"].values())))))
     return found
 

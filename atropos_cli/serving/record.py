@@ -12,7 +12,8 @@ State = Literal["starting", "ready", "failed", "stopped", "gone"]
 class ServerRecord:
     """server.json. urls: base URLs, ending in /v1. pid: of the supervisor; code: how it ended.
 
-    capabilities: what the servers were found to give, once they are ready.
+    capabilities: what the servers were found to give, once they are ready. key_env: the variable with the key that
+    they want from clients.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ServerRecord:
     code: int | None = None
     reason: str | None = None
     job_id: str | None = None
+    key_env: str | None = None
 
     def replace(self, **changes: Any) -> ServerRecord:
         return ServerRecord(**{**asdict(self), **changes})

@@ -19,11 +19,35 @@ server may use, and `--dp` is as many as fit. Weights are measured by their file
 else worked out from `config.json`. When the model is not known, `--tp` is all GPUs of a node. A server larger than a
 node spans several.
 
-`--dp` is never an option of the engine: both refuse or mishandle data parallelism over nodes for dense models, and
-one server that fails leaves the others alone. `gen` takes all addresses and asks the server with the fewest requests
-in flight. Each server has a seed of its own (`--seed`, plus its number), since servers alike would sample alike. An
-engine's own data parallelism, as for a mixture of experts, is not offered here: start the engine by itself and give
-`--base-url`."""
+`--dp` counts servers because one that fails leaves the others alone, and because both engines refuse or mishandle
+data parallelism over nodes for dense models. `gen` takes all addresses and asks the server with the fewest requests in
+flight; a training hands new weights to each. Each server has a seed of its own (`--seed`, plus its number), since
+servers alike would sample alike.
+
+`--one-port` gives all copies one address, for clients that take one:
+
+| copies | what runs |
+|---|---|
+| on one node | one server with `--data-parallel-size` (vLLM) or `--dp-size` (SGLang) |
+| of SGLang on several nodes | the servers, and SGLang's router before them, if `sglang_router` is in its environment |
+| of vLLM on several nodes | nothing: it is an error |
+
+The router hands on neither new weights nor the token ids of chat replies, so do not train through it. `--dry-run`
+shows what would run. `-- --enable-dp-attention --dp-size N` is passed on to SGLang: those copies share the GPUs of
+`--tp`."""
+FORMS = """\
+| SGLang that is installed | command line |
+|---|---|
+| knows `sglang serve` | `sglang serve ...` |
+| is older | `PYTHON -m sglang.launch_server ...`, and `--disable-cuda-graph` for `--eager` |
+| cannot be seen from here (a SLURM job on nodes with other disks) | `sglang serve`; with `--engine-python` the module |
+
+SGLang runs on CPUs after `-- --device cpu`, where its build can.
+
+A server wants the key that is in `VLLM_API_KEY` or `SGLANG_API_KEY` when it starts; probes send it, and the programs of
+a job to which the server belongs. Other clients name the variable: `--api-key-env VLLM_API_KEY`. SGLang takes a key as
+an option only, so its Python gets it from `sglang_with_key.py`, where it shows neither in the list of processes nor in
+the log. `-- --api-key` is refused: it would be in the plan."""
 READY = """\
 A server is ready when its `/health` answers with 200 and one completion has been made, since the first one may
 compile for minutes. Then its capabilities are probed; the answers are in `server.json`, `--status --json` and the
@@ -58,6 +82,7 @@ sampled from, after temperature and top-p), and `--generation-config vllm` or SG
 so that a sampling parameter which a request leaves out is neutral and not one of `generation_config.json`."""
 SAMPLES: dict[str, Any] = {
     "tp": 2,
+    "one_port": True,
     "host": "0.0.0.0",
     "port": 9000,
     "dtype": "float16",
@@ -82,6 +107,7 @@ def pages() -> Iterator[tuple[str, str]]:
             INTRO,
             f"## Settings\n\n{_settings()}",
             f"## Sizes\n\n{SIZES}",
+            f"## Versions, CPUs and keys\n\n{FORMS}",
             f"## What a setting becomes\n\n{_mapping()}\n\n{ALWAYS}",
             f"## Defaults by GPU\n\n{_defaults()}",
             f"## Parsers by model family\n\n{_families()}",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -307,9 +308,14 @@ def unknown_model(model: str, models: Sequence[str], address: str, said: str | N
     )
 
 
+_SERVER_KEYS = ("VLLM_API_KEY", "SGLANG_API_KEY")
+"""Keys of servers of one's own, as the launch commands have them."""
+
+
 def _key_hint(asked: Asked) -> str:
     if asked.key_env is None:
-        return "name the environment variable that holds the API key: --api-key-env NAME"
+        name = next((name for name in _SERVER_KEYS if os.environ.get(name, "").strip()), "NAME")
+        return f"name the environment variable that holds the API key: --api-key-env {name}"
     return f"check the API key in the environment variable {asked.key_env}"
 
 

@@ -115,6 +115,30 @@ class Server:
                 version = read_json((await self.get("/version", root=True)).body).get("version")
                 self.version = str(version) if version else None
 
+    async def serves(self, model: str) -> bool:
+        """Is the model there, as far as the server says?
+
+        SGLang lists the folder of its last weights, and not the name it was started with, which its settings keep. It
+        answers to any name.
+        """
+        if not self.models or model in self.models:
+            return True
+        info = await self._told("/server_info", "/get_server_info") if self.kind == "sglang" else None
+        if info is None or model not in (info.get("served_model_name"), info.get("model_path")):
+            return False
+        self.models = (*self.models, model)
+        return True
+
+    async def _told(self, *paths: str) -> JsonDict | None:
+        """The object at the first of the paths that this version of the server has."""
+        for path in paths:
+            with contextlib.suppress(BackendError, ValueError):
+                response = await self.get(path, root=True)
+                data = read_json(response.body) if response.status == 200 else None
+                if isinstance(data, dict):
+                    return data
+        return None
+
     async def alive(self) -> bool:
         """Does it answer, ready for work? Asks for its health, then for its models; never for a generation."""
         # SGLang's /health generates a token when idle; its /ready does not.
@@ -131,11 +155,8 @@ class Server:
 
     async def weights(self) -> JsonDict | None:
         """Path and version of the weights, by SGLang's word; None where it names no version."""
-        try:
-            data = read_json((await self.get("/get_model_info", root=True)).body)
-        except (BackendError, ValueError):
-            return None
-        version = data.get("weight_version") if isinstance(data, dict) else None
+        data = await self._told("/model_info", "/get_model_info") or {}
+        version = data.get("weight_version")
         if not isinstance(version, str) or version in ("", "default"):
             return None
         return {"path": str(data.get("model_path")), "version": version}
@@ -185,7 +206,7 @@ class ServerPool:
                 raise FatalBackendError(f"{up[0].url} does not say which models it serves", hint="--model NAME")
             model = up[0].models[0]
         for server in up:
-            if server.models and model not in server.models:
+            if not await server.serves(model):
                 raise unknown_model(model, server.models, server.address)
         return model
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_serving.diagnose import hint_of
 from atropos_serving.families import FAMILIES, parsers_for
 from atropos_serving.modelinfo import ModelInfo
 from atropos_serving.options import GONE, option_table, parser_of, problems
@@ -218,7 +219,9 @@ def _with_extra(extra: tuple[str, ...]) -> ServerRequest:
     [
         (("--port", "1"), "give it --port"),
         (("--tensor_parallel_size=4",), "give it --tp"),
-        (("--api-key", "s"), "127.0.0.1"),
+        (("--api-key", "s"), "VLLM_API_KEY"),
+        (("--data_parallel_size=2",), "--dp N --one-port"),
+        (("-dp", "2"), "--dp N --one-port"),
     ],
 )
 def test_what_atropos_must_know_is_refused_behind_the_dashes(extra: tuple[str, ...], said: str) -> None:
@@ -240,3 +243,20 @@ def test_no_gpu() -> None:
         plan_servers(ServerRequest("vllm", "m", LaunchSettings(gpus=2), platform=Platform("cpu")))
     with pytest.raises(UsageError, match="only 8"):
         plan_servers(ServerRequest("vllm", "m", LaunchSettings(gpus=9), gpus_per_node=8, platform=machine("h100")))
+
+
+def test_a_killed_process_of_sglang_is_known_by_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "server0.log"
+    log.write_text("ok\n[2026] Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT\n")
+    assert "SIGKILL" in (hint_of(log) or "")
+    log.write_text("ok\n[2026] Subprocess scheduler_0 (pid=7) crashed with exit code 1. Triggering SIGQUIT\n")
+    assert hint_of(log) is None
+
+
+def test_what_sglang_says_of_other_models_is_no_reason(tmp_path: Path) -> None:
+    log = tmp_path / "server0.log"
+    other = "[2026] Ignore import error when loading sglang.srt.models.inkling: No module named 'cutlass'\n"
+    log.write_text(other)
+    assert hint_of(log) is None
+    log.write_text(other + "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction\n")
+    assert "--memory-fraction" in (hint_of(log) or "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from atropos_cli.sdk.serving import Platform, Serve, Served, detect_platform
-from atropos_serving.prepare import engine_program, look_up
+from atropos_serving.prepare import look_up
+from atropos_serving.program import find_program
 from atropos_serving.servers import ServerRequest, plan_servers
 from atropos_serving.settings import LaunchSettings
 
@@ -22,7 +23,7 @@ def plan(serve: Serve, nodes: int, gpus_per_node: int) -> Served:
             # The GPUs are those of the compute nodes, which may be of any kind; without GPUs it is a CPU job.
             platform=Platform("gpu") if gpus_per_node else Platform("cpu", memory=detect_platform().memory),
             info=look_up(model, offline=False, ask_hub=False),
-            program=engine_program(serve.engine, serve.python) if serve.python else None,
+            program=find_program(serve.engine, serve.python) if serve.python else None,
         )
     )
     return Served(servers.components, tuple(item.name for item in servers.heads), servers.notes)

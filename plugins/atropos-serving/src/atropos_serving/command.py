@@ -12,13 +12,9 @@ from dataclasses import dataclass, field
 from atropos_cli.sdk import UsageError
 from atropos_cli.sdk.serving import Defaults, Engine
 from atropos_serving.families import parsers_for
+from atropos_serving.probe import KEYS
+from atropos_serving.program import Program
 from atropos_serving.settings import LaunchSettings
-
-PROGRAMS: dict[Engine, tuple[str, ...]] = {"sglang": ("sglang", "serve"), "vllm": ("vllm", "serve")}
-MODULES: dict[Engine, tuple[str, ...]] = {
-    "sglang": ("-m", "sglang.launch_server"),
-    "vllm": ("-m", "vllm.entrypoints.cli.main", "serve"),
-}
 
 _OURS = {
     "--host": "--host",
@@ -38,6 +34,8 @@ _OURS = {
     "--headless": "--nodes of slurm submit",
 }
 """Options that atropos must know itself, and where it takes them."""
+_COPIES = frozenset({"--dp-size", "--data-parallel-size", "-dp"})
+"""Copies of the model, which need GPUs of their own. With SGLang's --enable-dp-attention they divide those of --tp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One server's call. listen: address to bind. program: the words before the options."""
+    """One server's call. listen: address to bind. dp: copies of the model behind its one port."""
 
     engine: Engine
     model: str
@@ -60,15 +58,16 @@ class Call:
     defaults: Defaults
     tp: int
     listen: str
-    program: tuple[str, ...]
+    program: Program
     rank: Rank = field(default_factory=Rank)
     cpu: bool = False
+    dp: int = 1
 
 
 def server_words(call: Call, extra: Sequence[str]) -> list[str]:
     """The whole command line; ports are placeholders. extra: of the user, placeholders in it already escaped."""
     words = _sglang(call) if call.engine == "sglang" else _vllm(call)
-    return [*call.program, *words, *extra]
+    return [*call.program.words, *words, *extra]
 
 
 def check_extra(engine: Engine, extra: Sequence[str]) -> None:
@@ -80,14 +79,18 @@ def check_extra(engine: Engine, extra: Sequence[str]) -> None:
         if name in ("--api-key", "--admin-api-key"):
             raise UsageError(
                 f"{name} would be visible in the plan and in the process list",
-                hint="keep the server on 127.0.0.1 and reach it by ssh -L, or put a proxy with a key before it",
+                hint=f"put the key into the variable {KEYS[engine]}: the server wants it, probes and clients send it",
             )
+    names = [word.partition("=")[0].replace("_", "-") for word in extra]
+    if "--enable-dp-attention" not in names:
+        for name in _COPIES.intersection(names):
+            raise UsageError(f"{name} behind -- is set by atropos", hint="give it --dp N --one-port")
 
 
 def _sglang(call: Call) -> list[str]:
     have = call.settings
     words = ["--model-path", call.model, "--host", call.listen, "--port", "{port}"]
-    words += ["--tp-size", str(max(call.tp, 1)), "--random-seed", str(have.seed)]
+    words += ["--tp-size", str(max(call.tp, 1)), *_copies(call, "--dp-size"), "--random-seed", str(have.seed)]
     # A request that leaves a sampling parameter out means the neutral value, not the one of generation_config.json.
     words += ["--sampling-defaults", "openai"]
     words += _chosen(call, "--context-length", "--max-running-requests", "--mem-fraction-static")
@@ -101,7 +104,8 @@ def _sglang(call: Call) -> list[str]:
     if call.defaults.attention_backend:  # a GPU too old for the kernels of FlashInfer
         words += ["--sampling-backend", "pytorch"]
     if _eager(call):
-        words += ["--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"]
+        new = ["--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"]
+        words += ["--disable-cuda-graph"] if call.program.old else new
     return words
 
 
@@ -109,7 +113,8 @@ def _vllm(call: Call) -> list[str]:
     have = call.settings
     words = [call.model, "--host", call.listen]
     words += ["--port", "{port}"] if call.rank.number == 0 else []
-    words += ["--tensor-parallel-size", str(max(call.tp, 1)), "--seed", str(have.seed)]
+    words += ["--tensor-parallel-size", str(max(call.tp, 1)), *_copies(call, "--data-parallel-size")]
+    words += ["--seed", str(have.seed)]
     words += _chosen(call, "--max-model-len", "--max-num-seqs", None if call.cpu else "--gpu-memory-utilization")
     # The logprobs of what was sampled from, after temperature and top-p: what training compares with. Sampling
     # parameters that a request leaves out are neutral, not those of generation_config.json.
@@ -135,6 +140,10 @@ def _chosen(call: Call, context: str, requests: str, memory: str | None) -> list
     if memory is not None:
         words += _option(memory, have.memory_fraction or default.memory_fraction)
     return words + _option("--attention-backend", have.attention_backend or default.attention_backend)
+
+
+def _copies(call: Call, name: str) -> list[str]:
+    return [name, str(call.dp)] if call.dp > 1 else []
 
 
 def _option(name: str, value: str | float | None) -> list[str]:

@@ -13,7 +13,7 @@ _OFFLINE = (
 )
 _NO_CACHE = (
     r"no available memory for the cache|larger than the (?:maximum|available)[^\n]*KV cache"
-    r"|not enough memory.*mem-fraction"
+    r"|not enough memory.*mem-fraction|no GPU memory for the KV cache"
 )
 _MEMORY_HINT = (
     "out of memory: a smaller --memory-fraction, --context or --max-requests, more --tp, "
@@ -25,6 +25,10 @@ _KNOWN = (
         "no room for the key-value cache: a smaller --context, more of the GPU with --memory-fraction, or more --tp",
     ),
     (r"out of memory|OutOfMemoryError|cannot allocate memory|free memory on device", _MEMORY_HINT),
+    (
+        r"subprocess \S+ .*crashed with exit code -9",
+        "SGLang lost a process, which the log names, to a SIGKILL: as a rule the kernel's, out of memory (see dmesg)",
+    ),
     (r"bfloat16 is only supported", "this GPU has no bfloat16: --dtype float16"),
     (r"address already in use", "the port is taken: another --port"),
     (r"unrecognized arguments|error: argument|invalid choice", "an option behind -- that the engine does not know"),
@@ -40,6 +44,8 @@ _KNOWN = (
     (r"no kernel image is available", "the engine's kernels are not built for this GPU"),
 )
 _KNOWN_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), hint) for pattern, hint in _KNOWN)
+_HARMLESS = re.compile(r"^.*Ignore import error.*$", re.MULTILINE)
+"""Of models that SGLang could serve and this one is not."""
 _READ = 1 << 18
 
 
@@ -48,7 +54,7 @@ def hint_of(log: Path) -> str | None:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ))
-            text = file.read().decode("utf-8", "replace")
+            text = _HARMLESS.sub("", file.read().decode("utf-8", "replace"))
     except OSError:
         return None
     return next((hint for pattern, hint in _KNOWN_COMPILED if pattern.search(text)), None)

@@ -8,7 +8,7 @@ A server that needs more GPUs than a node has spans several nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atropos_cli.sdk import UsageError
 from atropos_cli.sdk.launchers import LaunchError
@@ -179,3 +179,9 @@ def _slices(room: Room, tp: int, dp: int) -> Iterator[Slice]:
     for server in range(dp):
         node, place = divmod(server, per_node)
         yield Slice(((node, tuple(range(place * tp, (place + 1) * tp))),))
+
+
+def joined(layout: Layout) -> Layout:
+    """One server that has the GPUs of all; they are on one node."""
+    gpus = tuple(gpu for part in layout.slices for _, indices in part.parts for gpu in indices)
+    return replace(layout, slices=(Slice(((layout.slices[0].parts[0][0], gpus),)),))

@@ -1,49 +1,21 @@
-"""What must be there before a server is started: the engine, the model, a free port."""
+"""What must be there before a server is started: the model, a free port."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import ConfigError, UsageError
 from atropos_cli.sdk.launchers import LaunchError
-from atropos_cli.sdk.serving import Engine, get
-from atropos_serving.command import MODULES, PROGRAMS
+from atropos_cli.sdk.serving import get
 from atropos_serving.diagnose import listening, port_owner
 from atropos_serving.modelinfo import ModelInfo, find_model, hub_cache, model_info, read_model
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TIMEOUT = 5.0
-_INSTALL: dict[Engine, str] = {
-    "sglang": "pip install sglang, or run it in the container lmsysorg/sglang; "
-    "--engine-python names another environment's Python",
-    "vllm": "pip install vllm, or run it in the container vllm/vllm-openai; "
-    "--engine-python names another environment's Python",
-}
-
-
-def engine_program(engine: Engine, python: str | None = None) -> tuple[str, ...]:
-    """The words that start the engine: by a given Python, by its command on PATH, or by this Python.
-
-    Raises LaunchError when it is not installed.
-    """
-    if python is not None:
-        found = shutil.which(str(Path(python).expanduser()))
-        if found is None:
-            raise LaunchError(f"--engine-python {python}: there is no such program", hint="give a Python interpreter")
-        return (found, *MODULES[engine])
-    command = shutil.which(PROGRAMS[engine][0])
-    if command is not None:
-        return (command, *PROGRAMS[engine][1:])
-    if importlib.util.find_spec(engine) is not None:
-        return (sys.executable, *MODULES[engine])
-    raise LaunchError(f"{engine} is not installed here", hint=_INSTALL[engine])
 
 
 def look_up(model: str, *, offline: bool, ask_hub: bool) -> ModelInfo | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from atropos_cli.sdk.serving import Engine
 
-KEYS: dict[Engine, str] = {"vllm": "VLLM_API_KEY"}
-"""The variable in which an engine finds the key that it wants from its clients."""
+KEYS: dict[Engine, str] = {"sglang": "SGLANG_API_KEY", "vllm": "VLLM_API_KEY"}
+"""The variable with the key that a server wants from its clients: vLLM reads it, SGLang gets it from us."""
 _TIMEOUT = 120.0
 _PROMPT = "The capital of France is"
 _TOOL = {
@@ -38,8 +38,8 @@ def probe(engine: Engine, host: str, port: int, tool_parser: str | None) -> dict
 
     tool_parser: the one the server was started with.
     """
-    variable = KEYS.get(engine)
-    server = _Server(host, port, os.environ.get(variable, "").strip() if variable else "")
+    variable = KEYS[engine]
+    server = _Server(host, port, os.environ.get(variable, "").strip())
     status, models = _models(server)
     name = models[0]["id"] if models else None
     found: dict[str, Any] = {
@@ -50,9 +50,7 @@ def probe(engine: Engine, host: str, port: int, tool_parser: str | None) -> dict
     }
     if status in (401, 403):
         found["refused"] = f"the server answers {status}: " + (
-            f"the key that it was sent is that of {variable}"
-            if server.key
-            else f"{variable or 'its key'} is not set here"
+            f"the key that it was sent is that of {variable}" if server.key else f"{variable} is not set here"
         )
         return {**found, **dict.fromkeys(("logprobs", "token_ids", "prompt_logprobs", "tools"))}
     body = {"model": name, "prompt": _PROMPT, "max_tokens": 1, "temperature": 0, "logprobs": 1}

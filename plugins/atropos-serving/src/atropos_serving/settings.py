@@ -18,7 +18,12 @@ class LaunchSettings(CommandOptions):
         None, "GPUs that share one copy of the model; default: from model and GPUs.", panel=SERVER, ge=1
     )
     dp: int | None = option(
-        None, "Independent servers, each with its own port; default: as many as fit.", panel=SERVER, ge=1
+        None, "Copies of the model: servers with a port each; default: as many as fit.", panel=SERVER, ge=1
+    )
+    one_port: bool = option(
+        False,
+        "One address for all of --dp: the engine's data parallelism; over nodes SGLang's router.",
+        panel=SERVER,
     )
     gpus: int | None = option(None, "GPUs to use; default: all that are visible.", panel=SERVER, ge=0)
     host: Literal["127.0.0.1", "0.0.0.0"] = option(  # noqa: S104

@@ -99,3 +99,42 @@ async def test_a_folder_without_a_model_is_not_offered_to_a_server(tmp_path: Pat
             with pytest.raises(FatalBackendError, match="holds no model"):
                 await backend.update_weights(str(tmp_path / "nowhere"), version=1)
         assert not [request for request in server.requests if request.path == "/pause"]
+
+
+async def test_sglang_is_found_by_the_name_it_was_started_with(weights: str) -> None:
+    """After new weights it lists their folder instead; its settings keep the name."""
+    script = [
+        {"path": "/server_info", "json": {"served_model_name": "org/first"}, "times": -1},
+        {"path": "/model_info", "json": {"model_path": weights, "weight_version": "3"}, "times": -1},
+    ]
+    with MockServer(script, flavor="sglang", models=(weights,)) as server:
+        async with opened(server, model="org/first") as backend:
+            assert backend.model == "org/first"
+            assert (await backend.identity() or {})["weights"] == [{"path": weights, "version": "3"}]
+        with pytest.raises(FatalBackendError, match="has no model 'org/other'"):
+            async with opened(server, model="org/other"):
+                pass
+
+
+async def test_another_server_is_found_by_what_it_lists_only(weights: str) -> None:
+    settings = {"path": "/server_info", "json": {"served_model_name": "org/first"}, "times": -1}
+    with (
+        MockServer([settings], flavor="vllm", models=(weights,)) as server,
+        pytest.raises(FatalBackendError, match="has no model 'org/first'"),
+    ):
+        async with opened(server, model="org/first"):
+            pass
+
+
+@pytest.mark.parametrize("variable", ["VLLM_API_KEY", "SGLANG_API_KEY"])
+async def test_a_refusal_names_the_variable_that_is_set(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"path": "/models", "status": 401, "json": {"error": "Unauthorized"}, "times": -1}
+    for name in ("VLLM_API_KEY", "SGLANG_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with MockServer([refused]) as server:
+        for said in ("--api-key-env NAME", f"--api-key-env {variable}"):
+            with pytest.raises(FatalBackendError) as caught:
+                async with opened(server):
+                    pass
+            assert said in (caught.value.hint or "")
+            monkeypatch.setenv(variable, "key-of-a-server")

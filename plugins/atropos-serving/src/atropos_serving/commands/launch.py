@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from atropos_serving.settings import LAUNCH, LaunchOptions
 if TYPE_CHECKING:
     from atropos_cli.sdk.launchers import JobPlan
     from atropos_cli.sdk.serving import Platform, ServerRecord
+    from atropos_serving.program import Program
     from atropos_serving.servers import Servers
 
 _ANY = "MODEL"
@@ -179,16 +181,15 @@ def _divided(platform: Platform) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(platform.tokens)} if named else {}
 
 
-def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> tuple[str, ...] | None:
-    """The words that start the engine; None: its name, to be found on PATH where it runs."""
-    from atropos_serving.command import MODULES
-    from atropos_serving.prepare import engine_program
+def _program(session: Session, call: Given, *, here: bool, dry_run: bool) -> Program | None:
+    """What starts the engine; None: its command, to be found on PATH where it runs."""
+    from atropos_serving.program import find_program, unseen
 
     python = call.options.engine_python
-    if not here and python is not None:
-        return (python, *MODULES[call.engine])
+    if not here and python is not None and shutil.which(python) is None:
+        return unseen(call.engine, python)
     try:
-        return engine_program(call.engine, python)
+        return find_program(call.engine, python)
     except LaunchError as error:
         if not dry_run:
             raise
@@ -220,7 +221,9 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
     import time
 
     from atropos_cli.sdk.serving import ServerRecord
+    from atropos_serving.probe import KEYS
 
+    key = KEYS[call.engine]
     return ServerRecord(
         name=name,
         engine=call.engine,
@@ -229,6 +232,7 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
         launcher=launcher,
         host=socket.gethostname(),
         started=time.time(),
+        key_env=key if os.environ.get(key, "").strip() else None,
     )
 
 

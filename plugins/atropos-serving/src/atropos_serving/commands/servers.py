@@ -97,9 +97,15 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
         session.out.data(url)
     data_stream().flush()
     seconds = (record.ready or record.started) - record.started
-    urls = [word for url in record.urls for word in ("--base-url", url)]
     headline = f"{record.name} is ready after {seconds:.0f} s: {abilities(record)}. {how}"
-    end(session.out, headline, shell("gen", "ENV", *urls))
+    end(session.out, headline, _generate(record))
+
+
+def _generate(record: ServerRecord) -> str:
+    """The command that generates against the servers."""
+    urls = [word for url in record.urls for word in ("--base-url", url)]
+    key = ["--api-key-env", record.key_env] if record.key_env else []
+    return shell("gen", "ENV", *urls, *key)
 
 
 def abilities(record: ServerRecord) -> str:
@@ -186,7 +192,7 @@ def show_status(session: Session, name: str | None, *, as_json: bool) -> int:
 def _following(first: ServerRecord, ready: list[ServerRecord]) -> str:
     """What to do with servers in this state."""
     if ready:
-        return shell("gen", "ENV", *(word for url in ready[0].urls for word in ("--base-url", url)))
+        return _generate(ready[0])
     if first.state == "starting":
         return status_command(first)
     return shell(f"launch-{first.engine}", first.model)
@@ -211,7 +217,8 @@ def answers(record: ServerRecord) -> bool | None:
             status = get(f"{root}/{'health' if record.engine == 'vllm' else 'ready'}", timeout=5).status_code
         except (OSError, ConfigError):
             return False
-        if status != 200 and not (status == 404 and record.engine == "sglang"):
+        # Older ones of SGLang have no /ready: 404, or 401 where they want a key.
+        if status != 200 and not (status in (401, 404) and record.engine == "sglang"):
             return False
     return True
 
