@@ -151,6 +151,8 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     if summary.rollouts_failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.failures.items()))
         lines.append(f"failed rollouts: {summary.rollouts_failed}" + (f" ({reasons})" if reasons else ""))
+    for name, counts in summary.environments.items():
+        lines.append(_of_member(name, counts))
     if summary.parse_failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.parse_failures.items())
         lines.append(f"faults in tool calls: {sum(summary.parse_failures.values())} ({kinds})")
@@ -168,6 +170,16 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
         lines += [f"ended by: {ends}"] if ends else []
         lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
     return [*lines, *cost_lines(summary)]
+
+
+def _of_member(name: str, counts: Mapping[str, Any]) -> str:
+    """What a mixture's member came to."""
+    mean = counts.get("reward_mean")
+    reward = "" if mean is None else f", reward {mean:.3g}"
+    return (
+        f"{name}: {counted(int(counts['tasks']), 'task')}, {counted(int(counts['rollouts']), 'rollout')}{reward}, "
+        f"{counted(int(counts['spread_groups']), 'group')} with spread"
+    )
 
 
 def _billed(summary: RunSummary) -> list[str]:

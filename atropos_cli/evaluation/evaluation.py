@@ -23,7 +23,8 @@ from pydantic import Field, ValidationError
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup, parse_group_id
-from atropos_cli.domain.plan import Plan, RewardRef
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.errors import DataError
 from atropos_cli.evaluation.evidence import Evidence

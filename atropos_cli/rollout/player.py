@@ -19,7 +19,6 @@ from atropos_cli.domain.task import Task
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
-from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.baselines import KIND as RAE
 from atropos_cli.rollout.baselines import Baselines
@@ -27,11 +26,9 @@ from atropos_cli.rollout.components import make_environment
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
 from atropos_cli.rollout.episodes import failure
-from atropos_cli.rollout.groups import GroupRoller, Run
-from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.groups import GroupRoller, Run, run_of
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.roles import open_roles
-from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
 
@@ -44,9 +41,7 @@ class Player:
 
     def __init__(self, plan: Plan, registry: Registry, tell: EventSink) -> None:
         self.plan = plan
-        self.environment = make_environment(plan, registry)
-        own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
-        self.rewards = component_rewards(plan.rewards, own, registry)
+        self.environment, self.rewards = make_environment(plan, registry)
         self._tell = tell
         self.baselines = Baselines()
         self._registry = registry
@@ -83,7 +78,7 @@ class Player:
             roles = await open_roles(plan, self._registry, self.ledger, self._tell, asyncio.Event(), self._roles)
         except Abort as abort:
             raise abort.error from abort
-        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles)
+        self._run = run_of(plan, self.environment, self.rewards, dispatcher, roles)
 
     async def close(self) -> None:
         """Close the environment and the rewards; the backend stays open."""
@@ -127,7 +122,7 @@ class Player:
 
     async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
         assert self._run is not None, "roll() before open()"
-        roller = GroupRoller(self._run, place)
+        roller = GroupRoller(self._run.of(task), place)
         self._rolling.add(roller)
         try:
             groups = await roller.roll(self.environment, task)

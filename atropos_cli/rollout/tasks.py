@@ -72,6 +72,7 @@ class TaskReader:
         if available == 0:
             raise ConfigError(f"environment {environment.name!r} has no tasks in split {split!r}")
         bounds = [bound for bound in (available, limit) if bound is not None]
+        self.available = available
         self.total = min(bounds) if bounds else None
 
     def get(self, index: int) -> Task | None:

@@ -19,12 +19,9 @@ from atropos_cli.rollout.planner import (
     LOCAL_BACKEND,
     SERVER_BACKEND,
     build_plan,
-    component_rewards,
-    find_rewards,
-    make_config,
-    public_options,
 )
 from atropos_cli.rollout.player import OnFailure, Player
+from atropos_cli.rollout.references import component_rewards, find_rewards, make_config, public_options
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort

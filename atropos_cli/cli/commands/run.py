@@ -17,7 +17,8 @@ from atropos_cli.ports.plans import StoredRun
 from atropos_cli.redaction import MARK
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.plan import ComponentRef, Plan
+    from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef
 
 
 class RunOptions(CommandOptions):
