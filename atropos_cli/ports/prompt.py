@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
-from atropos_cli.domain.messages import Message, assistant, user
+from atropos_cli.domain.messages import Message, assistant, system, user
 from atropos_cli.errors import ConfigError
 from atropos_cli.timelimit import time_limit
 
@@ -43,6 +43,11 @@ class Prompt(Frozen):
             for number, turn in enumerate(self.turns)
             for role, make, text in (("user", user, turn.user), ("assistant", assistant, turn.assistant))
         ]
+
+    def opening(self, examples: Sequence[Message] = (), **values: Any) -> Sequence[Message]:
+        """The system message, unless its text is empty, and the example turns; `examples` where there are none."""
+        told = self.text("system", **values)
+        return [*((system(told),) if told else ()), *(self.examples(**values) or examples)]
 
     @property
     def data(self) -> JsonDict:

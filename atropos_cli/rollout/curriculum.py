@@ -54,14 +54,25 @@ class _Kind:
 
 
 class Pool:
-    """The tasks of one environment by kind. cycle: after the last one they come again, in another order."""
+    """The tasks of one environment by kind.
+
+    most: how many of them there are at most. cycle: after the last one they come again, in another order by this seed.
+    """
 
     def __init__(
-        self, name: str, source: Sequence[Task], selection: Selection, *, cycle: str | None, accept: Reading
+        self,
+        name: str,
+        source: Sequence[Task],
+        selection: Selection,
+        *,
+        most: int | None,
+        cycle: str | None,
+        accept: Reading,
     ) -> None:
         self.name = name
         self.source = source
-        self.length = source.length if isinstance(source, TaskStream) else len(source)
+        length = source.length if isinstance(source, TaskStream) else len(source)
+        self.length = min((bound for bound in (length, most) if bound is not None), default=None)
         self.keys: set[str] = set()
         self.found_key = False
         self.skipped = 0
@@ -281,6 +292,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def success_of(groups: Sequence[ScoredGroup], marks: float) -> float | None:
     """The mean reward of a task's rollouts as part of full marks, between 0 and 1; None where none has a reward."""
     rewards = [one.reward for group in groups for one in group.rollouts if one.reward is not None]
-    if not rewards or marks <= 0:
+    if not rewards:
         return None
     return min(1.0, max(0.0, sum(rewards) / len(rewards) / marks))

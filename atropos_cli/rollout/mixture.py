@@ -283,7 +283,8 @@ def made_environment(source: Plan | Member, registry: Registry) -> Environment:
     cls = registry.find("environment", ref.name, dist=ref.dist).load()
     config = make_config(cls.Config, ref.config, owner=f"environment {ref.name!r}", env_prefix="ATROPOS_ENV__")
     environment: Environment = cls(config)
-    environment.prompt = prompt_of(type(environment), source.prompt)
+    if source.prompt:
+        environment.prompt = prompt_of(cls, source.prompt)
     return environment
 
 

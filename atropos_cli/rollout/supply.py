@@ -19,10 +19,11 @@ from atropos_cli.rollout.mixture import Mixture, member_name
 from atropos_cli.rollout.resume import DoneTasks
 from atropos_cli.rollout.returned import task_of, tasks_of
 from atropos_cli.rollout.tasks import Shard, TaskReader
+from atropos_cli.stats.metrics import full_marks
 
 
 class CurriculumReader:
-    """A TaskReader whose tasks a curriculum chooses. cycle: tasks come again when all were there, by this seed."""
+    """A TaskReader whose tasks a curriculum chooses. cycle: of a training: tasks come again, ordered by this seed."""
 
     def __init__(
         self,
@@ -40,17 +41,19 @@ class CurriculumReader:
             names, weights, sources = list(environment.parts), environment.weights, environment.sources()
         else:
             names, weights, sources = [environment.name], [1.0], [tasks_of(environment, plan.split)]
+        most = plan.limit if cycle is not None else None
         lists = [source if isinstance(source, Sequence) else list(source) for source in sources]
         choice = plan.selection
         self.pools = [
-            Pool(name, tasks, choice, cycle=cycle, accept=accept) for name, tasks in zip(names, lists, strict=True)
+            Pool(name, tasks, choice, most=most, cycle=cycle, accept=accept)
+            for name, tasks in zip(names, lists, strict=True)
         ]
         lengths = [pool.length for pool in self.pools]
         endless = None in lengths
         self.available = None if endless or choice.curriculum_replay else sum(length or 0 for length in lengths)
         default = environment.default_limit if endless else None
         bounds = [bound for bound in (self.available, plan.limit or default) if bound is not None]
-        self.total = min(bounds) if bounds else None
+        self.total = min(bounds) if bounds and cycle is None else None
         self.curriculum = Curriculum(self.pools, weights, choice, seed=plan.seed, folder=folder)
 
     def get(self, index: int) -> Task | None:
@@ -68,14 +71,14 @@ class CurriculumReader:
 
     def outcome(self, index: int, task: Task | None, groups: Sequence[ScoredGroup]) -> None:
         """What came of a task, before it is written."""
-        marks = self._marks.get(member_name(task.id) if task is not None and self._plan.mixture else "", 0.0)
+        marks = self._marks[member_name(task.id) if task is not None and self._plan.mixture else ""]
         self.curriculum.outcome(index, success_of(groups, marks))
 
 
 def marks_of(plan: Plan) -> dict[str, float]:
     """Full marks by member; those of an environment alone under ""."""
     owners = {"": plan.rewards, **{member.name: member.rewards for member in plan.mixture}}
-    return {name: sum(max(0.0, reward.weight) for reward in rewards) for name, rewards in owners.items()}
+    return {name: full_marks(reward.weight for reward in rewards) for name, rewards in owners.items()}
 
 
 class Supply:
