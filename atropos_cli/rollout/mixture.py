@@ -24,9 +24,10 @@ from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.selection import Member
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import AtroposError, ConfigError, UsageError
+from atropos_cli.errors import AtroposError, ConfigError, PluginError, UsageError
 from atropos_cli.io.promptfile import prompt_of
 from atropos_cli.plugins.discovery import get_registry
+from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, MaybeAwaitable, TaskStream
 from atropos_cli.ports.reward import Reward
@@ -158,7 +159,13 @@ class Mixture(Environment):
         self._seed = seed
         for part in self.parts.values():
             self._opened.append(part.environment)
-            await part.environment.open(workers=workers, seed=seed)
+            try:
+                await part.environment.open(workers=workers, seed=seed)
+            except AtroposError:
+                raise
+            except Exception as error:
+                text = f"environment {part.member.name!r} of the mixture cannot be opened: {describe_error(error)}"
+                raise PluginError(text, hint=f"atropos env check {part.member.environment.name}") from error
 
     async def close(self) -> None:
         """Close those that were opened, all of them whatever happens; the first error is raised."""
@@ -325,6 +332,8 @@ def _member(text: str, settings: GenSettings, registry: Registry) -> Member:
     wanted = own.get("rewards", settings.rewards)
     wanted = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     given = {**settings.reward_options, **nested(rewards, f"--of {text!r}")}
+    if isinstance(own.get("weight"), bool):
+        raise UsageError(f"--of {text!r}: a weight is a number", hint=f"--of {said.name}:weight=2")
     try:
         return Member(
             name=name,
@@ -339,7 +348,8 @@ def _member(text: str, settings: GenSettings, registry: Registry) -> Member:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         why = f"{first['msg']}, got {first['input']!r}"
-        raise UsageError(f"--of {text!r}: {where}: {why}", hint="leave a member without weight out") from error
+        hint = "leave a member without weight out" if where == "weight" else None
+        raise UsageError(f"--of {text!r}: {where}: {why}", hint=hint) from error
 
 
 def _split(cls: Any, wanted: str) -> str:
