@@ -92,7 +92,7 @@ def test_a_curriculum_goes_to_what_is_solved_half_of_the_time(train: Callable[..
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*MIX, "--adaptive", "--group-size", "4"), "train has groups of one size"),
+        ((*MIX, "--adaptive"), "train has groups of one size"),
         (("--data", "x.jsonl", "--reward", "exact_match", "--curriculum", "level"), "chooses among the tasks of an"),
         ((*MIX, "--curriculum", "nokey"), "no task has 'nokey' in its info"),
     ],
