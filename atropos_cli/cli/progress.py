@@ -130,6 +130,8 @@ def plain_line(parts: Sequence[tuple[int, str]]) -> str:
 def start_line(plan: Plan, total: int | None, done: int, target: str) -> str:
     """What a run is about to do."""
     tasks = "tasks until there are no more" if total is None else counted(total, "task")
+    if plan.selection.adaptive and plan.limit is not None:
+        tasks = f"{counted(plan.limit * plan.most_rollouts, 'rollout')} of adaptive groups"
     before = f" ({done} done before)" if done else ""
     model = plan.model or "the server's model"
     return (

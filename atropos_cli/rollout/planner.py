@@ -21,6 +21,7 @@ from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.rollout.mixture import MixConfig, Mixture, find_members
 from atropos_cli.rollout.references import find_rewards, make_config, reference
+from atropos_cli.rollout.supply import check_whole
 from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
@@ -99,13 +100,9 @@ def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any]
 
 def check_selection(settings: GenSettings, mixture: Sequence[Member]) -> None:
     """Raises UsageError for choices of tasks that exclude each other."""
-    chosen, shard = settings.selection, settings.execution.shard
-    if shard is not None and (chosen.curriculum is not None or chosen.adaptive):
-        name = "--curriculum" if chosen.curriculum is not None else "--adaptive"
-        raise UsageError(
-            f"{name} goes by the results of the whole run, and a shard knows only its own",
-            hint=f"drop {name}, or --shard",
-        )
+    chosen = settings.selection
+    if settings.execution.shard is not None:
+        check_whole(chosen)
     if chosen.curriculum is None and {*chosen.model_fields_set} & {
         "curriculum_target",
         "curriculum_window",

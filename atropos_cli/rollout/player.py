@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
@@ -19,6 +19,7 @@ from atropos_cli.domain.task import Task
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.metering import current
+from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.baselines import KIND as RAE
 from atropos_cli.rollout.baselines import Baselines
@@ -27,6 +28,7 @@ from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
 from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run, run_of
+from atropos_cli.rollout.mixture import Mixture, member_name
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.roles import open_roles
 from atropos_cli.rollout.stopping import Abort
@@ -65,6 +67,11 @@ class Player:
             requests_in_flight=dispatcher.in_flight if dispatcher is not None else 0,
             completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
         )
+
+    def rewards_of(self, task: Task) -> Sequence[Reward]:
+        """Those that score a task."""
+        mixed = self.environment if isinstance(self.environment, Mixture) else None
+        return self.rewards if mixed is None else mixed.parts[member_name(task.id)].rewards
 
     async def open(self, backend: InferenceBackend) -> None:
         """Open the rewards and the environment, and get ready to ask the backend."""

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.selection import Selection
 from atropos_cli.domain.task import Task
+from atropos_cli.errors import UsageError
 from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.curriculum import Curriculum, Pool, Reading, success_of
 from atropos_cli.rollout.mixture import Mixture, member_name
@@ -81,10 +83,22 @@ def marks_of(plan: Plan) -> dict[str, float]:
     return {name: full_marks(reward.weight for reward in rewards) for name, rewards in owners.items()}
 
 
+def check_whole(choice: Selection) -> None:
+    """Raises UsageError for a choice of tasks that shards cannot make."""
+    if choice.curriculum is not None or choice.adaptive:
+        name = "--curriculum" if choice.curriculum is not None else "--adaptive"
+        raise UsageError(
+            f"{name} goes by the results of the whole run, and a shard knows only its own",
+            hint=f"drop {name}, or make the run in one piece",
+        )
+
+
 class Supply:
     """Hands out the tasks of a run."""
 
     def __init__(self, environment: Environment, plan: Plan, folder: Path | None) -> None:
+        if plan.execution.shard is not None:
+            check_whole(plan.selection)
         self._shard = Shard(plan.execution.shard)
         self.reader: TaskReader | CurriculumReader = (
             TaskReader(environment, plan.split, plan.limit)

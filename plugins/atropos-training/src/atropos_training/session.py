@@ -386,8 +386,8 @@ class TrainSession:
 
     def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
         alive = [(group, one) for group in groups for one in group.rollouts if one.failure is None]
-        rewards = () if self._player is None else self._player.rewards
-        rows = [sample_row(group.task, one, rewards) for group, one in spaced(alive, PER_STEP)]
+        of = self._player.rewards_of if self._player is not None else lambda task: ()
+        rows = [sample_row(group.task, one, of(group.task)) for group, one in spaced(alive, PER_STEP)]
         if rows:
             self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
 
