@@ -253,7 +253,7 @@ class Environment(ABC):
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""
     prompt: Prompt = Prompt()
-    """The texts of its messages, `packaged_prompt(__file__)` of its package; --prompt FILE replaces them."""
+    """The texts of its messages, `sdk.prompts.packaged_prompt(__file__)`; --prompt FILE replaces them."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -118,8 +118,9 @@ class Pushed(Writer):
 
 
 def _own_plan(plan: Plan, member: Member) -> Plan:
-    """The plan with the group size and the weight of a member."""
-    weight = plan.delivery.to_weight * member.weight
-    size = member.group_size or plan.group_size
-    found: Plan = plan.replace(group_size=size, delivery=plan.delivery.replace(to_weight=weight))
+    """The plan with the group size of a member, its weight and its part of the share."""
+    part = member.weight / sum(one.weight for one in plan.mixture)
+    share = None if plan.delivery.to_share is None else plan.delivery.to_share * part
+    delivery = plan.delivery.replace(to_weight=plan.delivery.to_weight * member.weight, to_share=share)
+    found: Plan = plan.replace(group_size=member.group_size or plan.group_size, delivery=delivery)
     return found

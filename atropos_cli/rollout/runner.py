@@ -192,7 +192,7 @@ class Runner:
         assert supply is not None
         while not self._stop.is_set() and not supply.ended:
             room = parts.ledger.room_for_group(len(self._open))
-            room = room and not supply.waits(self.totals.rollouts, len(self._open))
+            room = room and not supply.waits(self.totals.rollouts_without(supply.index), len(self._open))
             if not room and not self._open:
                 return
             if not room or len(self._open) >= parts.most(bound) or dispatcher.demand + len(self._starting) >= workers:

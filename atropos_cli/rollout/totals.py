@@ -156,6 +156,10 @@ class Totals:
     def rollouts(self) -> int:
         return self.written_rollouts + self._lost_rollouts
 
+    def rollouts_without(self, index: int) -> int:
+        """All but those of a task that failed as a whole, which is tried again."""
+        return self.rollouts - sum(count for _, count in self.lost.get(index, ()))
+
     @property
     def rollouts_failed(self) -> int:
         return self.written_failed + self._lost_rollouts

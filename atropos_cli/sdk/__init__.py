@@ -21,7 +21,6 @@ from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, U
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import AtroposError, ConfigError, DataError, PluginError, UsageError
-from atropos_cli.io.promptfile import packaged_prompt
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.environment import (
@@ -35,7 +34,6 @@ from atropos_cli.ports.environment import (
     SingleTurn,
     TaskStream,
 )
-from atropos_cli.ports.prompt import Prompt
 from atropos_cli.ports.reward import Reward, group_reward, reward
 from atropos_cli.text.thinking import split_thinking, thought_text
 from atropos_cli.text.toolcalls import ParsedCall, ToolFormat, ToolParse, parse_tool_calls
@@ -60,7 +58,6 @@ __all__ = [
     "OverTime",
     "ParsedCall",
     "PluginError",
-    "Prompt",
     "Reward",
     "RoleModel",
     "Rollout",
@@ -85,7 +82,6 @@ __all__ = [
     "group_reward",
     "hookimpl",
     "normal_text",
-    "packaged_prompt",
     "parse_tool_calls",
     "reward",
     "split_thinking",

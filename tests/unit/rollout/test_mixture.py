@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import Adding, Bench, exact
+from support import Adding, Bench, exact, right
 
 from atropos_cli.config.environmenttext import nested, read_environment_text, write_environment_text
 from atropos_cli.config.settings import GenSettings
-from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.plan import Execution, Plan
 from atropos_cli.errors import AtroposError, ConfigError, PluginError, UsageError
 from atropos_cli.rollout.mixture import MixConfig, Mixture, Shares
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.sdk import Environment, Rollout, Task, reward, user
+from atropos_cli.sdk.backends import GenerateRequest, Generation
 
 
 @reward
@@ -86,6 +88,16 @@ def test_members_have_rewards_and_group_sizes_of_their_own(mixing: Bench) -> Non
     assert summary.environments["five"]["tasks"] == 3
     assert summary.environments["five"]["reward_mean"] == 0.5
     assert summary.environments["adding"]["rollouts"] == 12
+
+
+def test_all_workers_are_busy(mixing: Bench) -> None:
+    async def slow(request: GenerateRequest) -> Generation:
+        await asyncio.sleep(0.01)
+        return right(request)
+
+    mixing.answer(slow)
+    plan = plan_of(mixing, "adding", "more=adding:group_size=8", limit=60, execution=Execution(workers=12))
+    assert mixing.run(plan).max_in_flight == 12
 
 
 def test_a_member_without_further_tasks_leaves(mixing: Bench) -> None:

@@ -19,11 +19,11 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     assistant,
-    packaged_prompt,
     reward,
     split_thinking,
     user,
 )
+from atropos_cli.sdk.prompts import packaged_prompt
 
 Difficulty = Literal["easy", "medium", "hard", "expert"]
 LEVELS: tuple[Difficulty, ...] = ("easy", "medium", "hard", "expert")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, packaged_prompt, user
+from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, user
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code.rows import Row, hub_rows, imports_needed, names_needed, text_of, texts_of
 from atropos_code.tested import TestedConfig, TestedEnvironment, missing, sandbox_info
 

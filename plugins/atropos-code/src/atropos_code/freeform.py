@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Episode, Field, JsonDict, Message, Task, TaskStream, packaged_prompt, user
+from atropos_cli.sdk import Episode, Field, JsonDict, Message, Task, TaskStream, user
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code import judging
 from atropos_code.rewards import code_runs
 from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info

@@ -20,12 +20,12 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     Usage,
-    packaged_prompt,
     stop_reason_of,
     system,
     user,
 )
 from atropos_cli.sdk.backends import Completion
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code import judging, prediction
 from atropos_code.extract import extract_code, extract_output
 from atropos_code.freeform import request

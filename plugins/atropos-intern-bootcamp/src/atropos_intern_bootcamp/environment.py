@@ -27,11 +27,11 @@ from atropos_cli.sdk import (
     Message,
     Task,
     TaskStream,
-    packaged_prompt,
     system,
     user,
 )
 from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_intern_bootcamp.config import BootcampConfig
 from atropos_intern_bootcamp.scoring import Verdict, intern_bootcamp, judge, worker_for
 

@@ -27,11 +27,11 @@ from atropos_cli.sdk import (
     PluginError,
     Task,
     TaskStream,
-    packaged_prompt,
     system,
     user,
 )
 from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_reasoning_gym.config import ReasoningGymConfig, split_weight
 from atropos_reasoning_gym.families import GOLD_ELSEWHERE
 from atropos_reasoning_gym.scoring import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Episode, JsonDict, Message, Prompt, Task, user
+from atropos_cli.sdk import Episode, JsonDict, Message, Task, user
+from atropos_cli.sdk.prompts import Prompt
 from atropos_textworld import prompts
 from atropos_textworld.config import TextWorldConfig
 from atropos_textworld.game import Play, PlayedGame, answer_to

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Message, Prompt, packaged_prompt, system
+from atropos_cli.sdk import Message, system
+from atropos_cli.sdk.prompts import Prompt, packaged_prompt
 from atropos_textworld.commands import Refusal
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.replies import Fault

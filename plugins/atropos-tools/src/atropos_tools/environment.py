@@ -12,11 +12,11 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     assistant,
-    packaged_prompt,
     reward,
     split_thinking,
     user,
 )
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_cli.sdk.tools import ToolConfig, ToolEnvironment, ToolEpisode
 from atropos_tools.desk import Desk, files_of
 from atropos_tools.tasks import KINDS, SUMMARY, problem_of

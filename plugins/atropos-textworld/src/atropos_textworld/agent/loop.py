@@ -16,7 +16,6 @@ from atropos_cli.sdk import (
     AtroposError,
     GroupContext,
     Message,
-    Prompt,
     Rollout,
     RolloutFailure,
     ScoredGroup,
@@ -24,6 +23,7 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_cli.sdk.backends import ContextOverflow, Generation
+from atropos_cli.sdk.prompts import Prompt
 from atropos_textworld import prompts
 from atropos_textworld.agent.credit import total
 from atropos_textworld.agent.history import History
