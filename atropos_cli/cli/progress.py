@@ -166,6 +166,8 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     else:
         lines += _billed(summary)
     if verbose:
+        useful = summary.useful_per_1000
+        lines += [] if useful is None else [f"groups with spread: {useful:.1f} per 1000 rollouts"]
         lines += [f"reward {name}: {value:.4g}" for name, value in summary.rewards.items()]
         lines += [f"metric {name}: {value:.4g}" for name, value in summary.metrics.items()]
         ends = ", ".join(f"{count} {reason}" for reason, count in summary.stop_reasons.items())

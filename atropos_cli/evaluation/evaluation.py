@@ -110,6 +110,7 @@ class Evaluation(Frozen):
                 values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
         if self.reward is not None:
             values["reward"] = self.reward.value
+        values |= {f"accuracy/{name}": found.value for name, found in self.environments.items()}
         return values | {f"pass@{k}": value.value for k, value in self.pass_at.items() if k != "1"}
 
 
