@@ -165,6 +165,7 @@ class Curriculum:
         *,
         seed: object,
         folder: Path | None,
+        fsync: str = "interval",
     ) -> None:
         self._pools, self._window = pools, selection.curriculum_window
         self._shares = Shares(weights, seed)
@@ -176,7 +177,7 @@ class Curriculum:
         _check_key(pools, str(selection.curriculum))
         if folder is not None:
             self._recall(folder / FILE)
-            self._log = AppendLog(folder / FILE, fsync="never")
+            self._log = AppendLog(folder / FILE, fsync=fsync)
 
     @property
     def decided(self) -> int:

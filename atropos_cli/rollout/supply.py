@@ -56,7 +56,8 @@ class CurriculumReader:
         default = environment.default_limit if endless else None
         bounds = [bound for bound in (self.available, plan.limit or default) if bound is not None]
         self.total = min(bounds) if bounds and cycle is None else None
-        self.curriculum = Curriculum(self.pools, weights, choice, seed=plan.seed, folder=folder)
+        fsync = plan.execution.fsync
+        self.curriculum = Curriculum(self.pools, weights, choice, seed=plan.seed, folder=folder, fsync=fsync)
 
     def get(self, index: int) -> Task | None:
         """The task at a place, None behind the last."""
