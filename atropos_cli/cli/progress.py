@@ -177,7 +177,7 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
 
 
 def _of_member(name: str, counts: Mapping[str, Any]) -> str:
-    """What a mixture's member came to."""
+    """The counts of a mixture's member."""
     mean = counts.get("reward_mean")
     reward = "" if mean is None else f", reward {mean:.3g}"
     return (

@@ -15,7 +15,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentText:
-    """label: "" where none was given. options: JSON values; what is no JSON is text. Dots make nested options."""
+    """label: "" where none was given. options: JSON values; other values are text. Dots make nested options."""
 
     label: str
     name: str

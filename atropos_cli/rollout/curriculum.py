@@ -1,4 +1,4 @@
-"""Curricula: kinds of tasks that are solved at about the target rate come more often, and what was hard comes again.
+"""Curricula: kinds of tasks that are solved at about the target rate come more often, and hard tasks come again.
 
 Tasks are chosen in rounds of `window`. Round r goes by the results of the rounds up to r - 2, so that workers are busy
 while results come in, and the choice does not depend on which of them is faster. The weight of a kind falls linearly
@@ -146,7 +146,7 @@ class Pool:
         kind.waiting.extend(order)
 
     def result(self, place: int, success: float) -> None:
-        """What came of a task."""
+        """The success of a task."""
         self._kinds[self._kind_of[place]].results.append(success)
         replays = self._replays.get(place, 0)
         if self._selection.curriculum_replay and success < self._selection.curriculum_target and replays < _REPLAYS:
@@ -198,7 +198,7 @@ class Curriculum:
         return self._picks[index] if index < len(self._picks) else None
 
     def outcome(self, index: int, success: float | None) -> None:
-        """What came of the task at a place; None where nothing did. To be called before its groups are written."""
+        """The success of the task at a place; None without a reward. To be called before its groups are written."""
         if len(self._picks) - 2 * self._window > index - index % self._window:
             return  # its round has been taken into account
         self._outcomes[index] = success

@@ -4,7 +4,7 @@
 
 Each member has options, rewards, a group size and a split of its own. Its name is the `env` of its groups and the first
 part of the ids of its tasks. Members take turns by their weights: after n tasks each has had its share of n, give or
-take one. A member without further tasks leaves, and the others go on by their weights.
+take one. A member without further tasks leaves, and the others keep their weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HELD_OUT = ("test", "valid")
 
 
 class MixConfig(Config):
-    """What is mixed."""
+    """The members of a mixture."""
 
     of: tuple[str, ...] = Field(
         min_length=1,

@@ -73,7 +73,7 @@ class CurriculumReader:
         return task_of(self._environment, task)
 
     def outcome(self, index: int, task: Task | None, groups: Sequence[ScoredGroup]) -> None:
-        """What came of a task, before it is written."""
+        """The groups of a task, before they are written."""
         marks = self._marks[member_name(task.id) if task is not None and self._plan.mixture else ""]
         self.curriculum.outcome(index, success_of(groups, marks))
 
@@ -147,7 +147,7 @@ class Supply:
         return self.reader.get(self.index)
 
     def outcome(self, index: int, task: Task | None, groups: Sequence[ScoredGroup] = ()) -> None:
-        """What came of a task; to be called before its groups are written."""
+        """The groups of a task, none where all failed; to be called before they are written."""
         if isinstance(self.reader, CurriculumReader):
             self.reader.outcome(index, task, groups)
 

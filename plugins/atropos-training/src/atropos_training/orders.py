@@ -114,7 +114,7 @@ class CurriculumOrder:
         return task
 
     def note(self, place: int, task: Task, groups: Sequence[ScoredGroup]) -> None:
-        """What came of a task, before its groups are written."""
+        """The groups of a task, before they are written."""
         self._reader.outcome(place, task, groups)
 
     def close(self) -> None:
