@@ -24,6 +24,16 @@ def atropos_register_backends() -> Iterator[ComponentSpec]:
 
 
 @hookimpl
+def atropos_register_environments() -> Iterator[ComponentSpec]:
+    yield ComponentSpec(
+        "environment",
+        "mix",
+        "atropos_cli.rollout.mixture:Mixture",
+        summary="Several environments with weights: --of ENV:weight=2 --of NAME=ENV:option=value.",
+    )
+
+
+@hookimpl
 def atropos_register_writers() -> Iterator[ComponentSpec]:
     yield ComponentSpec(
         "writer", "jsonl", "atropos_cli.io.groupfile:JsonlWriter", summary="One JSON line per group; can resume."

@@ -26,7 +26,7 @@ from atropos_cli.console.commands import Flag, command_flags, negated
 
 SETTINGS_PANEL = "Run options"
 TRACKING_PANEL = "Tracking"
-_PANELS = {"sampling": "Sampling", "execution": "Execution", "tracking": TRACKING_PANEL}
+_PANELS = {"sampling": "Sampling", "execution": "Execution", "tracking": TRACKING_PANEL, "selection": "Choice of tasks"}
 ALIASES = {"rewards": "reward", "roles": "role", "trackers": "track", "tags": "tag"}
 """Repeatable settings whose flag reads better in the singular."""
 

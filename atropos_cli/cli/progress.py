@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from atropos_cli.console.ending import counted
 from atropos_cli.console.output import is_rich_terminal, printable
@@ -130,6 +130,8 @@ def plain_line(parts: Sequence[tuple[int, str]]) -> str:
 def start_line(plan: Plan, total: int | None, done: int, target: str) -> str:
     """What a run is about to do."""
     tasks = "tasks until there are no more" if total is None else counted(total, "task")
+    if plan.selection.adaptive and plan.limit is not None:
+        tasks = f"{counted(plan.limit * plan.most_rollouts, 'rollout')} of adaptive groups"
     before = f" ({done} done before)" if done else ""
     model = plan.model or "the server's model"
     return (
@@ -151,6 +153,8 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     if summary.rollouts_failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.failures.items()))
         lines.append(f"failed rollouts: {summary.rollouts_failed}" + (f" ({reasons})" if reasons else ""))
+    for name, counts in summary.environments.items():
+        lines.append(_of_member(name, counts))
     if summary.parse_failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.parse_failures.items())
         lines.append(f"faults in tool calls: {sum(summary.parse_failures.values())} ({kinds})")
@@ -162,12 +166,24 @@ def summary_lines(summary: RunSummary, *, verbose: bool = False) -> list[str]:
     else:
         lines += _billed(summary)
     if verbose:
+        useful = summary.useful_per_1000
+        lines += [] if useful is None else [f"groups with spread: {useful:.1f} per 1000 rollouts"]
         lines += [f"reward {name}: {value:.4g}" for name, value in summary.rewards.items()]
         lines += [f"metric {name}: {value:.4g}" for name, value in summary.metrics.items()]
         ends = ", ".join(f"{count} {reason}" for reason, count in summary.stop_reasons.items())
         lines += [f"ended by: {ends}"] if ends else []
         lines.append(f"requests: {summary.requests}, {summary.retries} retries, most in flight {summary.max_in_flight}")
     return [*lines, *cost_lines(summary)]
+
+
+def _of_member(name: str, counts: Mapping[str, Any]) -> str:
+    """The counts of a mixture's member."""
+    mean = counts.get("reward_mean")
+    reward = "" if mean is None else f", reward {mean:.3g}"
+    return (
+        f"{name}: {counted(int(counts['tasks']), 'task')}, {counted(int(counts['rollouts']), 'rollout')}{reward}, "
+        f"{counted(int(counts['spread_groups']), 'group')} with spread"
+    )
 
 
 def _billed(summary: RunSummary) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -10,6 +11,7 @@ from atropos_cli.config.pricefile import read_prices
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.delivery import Delivery
 from atropos_cli.domain.plan import AdvantageKind, Execution, Sampling
+from atropos_cli.domain.selection import Selection
 from atropos_cli.domain.tracking import RolloutTracking
 
 
@@ -44,6 +46,10 @@ class GenSettings(Frozen):
         description="Tools for the model, repeated: NAME:TARGET, such as mcp:COMMAND or mcp:URL.",
     )
     tools_options: JsonDict = Field(default_factory=dict, description="Options of sources of tools, by name.")
+    selection: Selection = Field(default_factory=Selection)
+    prompt: Path | None = Field(
+        default=None, description="TOML file of prompts in the place of the environment's own (atropos env info ENV)."
+    )
     advantage: AdvantageKind = Field(default="grpo", description="How advantages are computed in a group.")
     writer: str = Field(default="jsonl", description="jsonl or jsonl.zst.")
     execution: Execution = Field(default_factory=Execution)

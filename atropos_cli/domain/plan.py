@@ -8,7 +8,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.delivery import Delivery
+from atropos_cli.domain.refs import ComponentRef, RewardRef, ToolsRef
 from atropos_cli.domain.runplan import RunPlan
+from atropos_cli.domain.selection import Member, Selection
 from atropos_cli.domain.tracking import RolloutTracking
 
 AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "role_mean", "rae", "none"]
@@ -20,54 +22,6 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count)):
         raise ValueError(f"{text!r} is no shard: give INDEX/COUNT, counted from 0, such as 0/4")
     return int(index), int(count)
-
-
-class ComponentRef(Frozen):
-    """Which component, from which distribution and version, with which config (secrets left out)."""
-
-    name: str
-    dist: str | None = None
-    version: str | None = None
-    config: JsonDict = Field(default_factory=dict)
-
-    def served(self, urls: tuple[str, ...]) -> ComponentRef:
-        """A backend's reference with the addresses of servers that were not known when the plan was made."""
-        if not urls or "base_url" not in self.config:
-            return self
-        served: ComponentRef = self.replace(config={**self.config, "base_url": list(urls)})
-        return served
-
-
-class RewardRef(ComponentRef):
-    """A reward and its weight.
-
-    config: the options that decide the values. access: those that only say how the values are got (a server's
-    address, time limits); they are no part of a plan's identity, and are not written where there are none.
-    """
-
-    weight: float = 1.0
-    access: JsonDict = Field(default_factory=dict)
-
-    @model_serializer(mode="wrap")
-    def _without_empty_access(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if not self.access:
-            data.pop("access", None)
-        return data
-
-
-class ToolsRef(ComponentRef):
-    """A source of tools and what it is asked for, such as the command or the URL of a server.
-
-    access: options that do not decide the results, such as the name of a key's variable.
-    """
-
-    target: str
-    access: JsonDict = Field(default_factory=dict)
-
-    def identity(self) -> JsonDict:
-        """The part that decides the results."""
-        return {"name": self.name, "target": self.target, "config": self.config}
 
 
 class Sampling(Frozen):
@@ -149,12 +103,18 @@ class RoleRef(Frozen):
 
 
 class Plan(RunPlan):
-    """A resolved run. `digest` covers what is produced, not how fast or where."""
+    """A resolved run. `digest` covers what is produced, not how fast or where.
+
+    mixture: where the environment is a mixture, its members; they have the rewards. prompt: the texts that the
+    environment writes its messages with, as read from its file or the user's.
+    """
 
     schema_version: int = 1
     atropos_version: str
     command: Literal["gen"] = "gen"
     environment: ComponentRef
+    mixture: tuple[Member, ...] = ()
+    prompt: JsonDict = Field(default_factory=dict)
     rewards: tuple[RewardRef, ...] = ()
     backend: ComponentRef
     model: str | None = None
@@ -172,6 +132,7 @@ class Plan(RunPlan):
     prices: JsonDict = Field(default_factory=dict)
     roles: dict[str, RoleRef] = Field(default_factory=dict)
     tools: tuple[ToolsRef, ...] = ()
+    selection: Selection = Field(default_factory=Selection)
 
     @model_serializer(mode="wrap")
     def _without_empty_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -180,10 +141,17 @@ class Plan(RunPlan):
             data.pop("tracking", None)
         if self.delivery.to is None:
             data.pop("delivery", None)
-        for part in ("roles", "tools"):
-            if not getattr(self, part):
-                data.pop(part, None)
+        for name in ("roles", "tools", "mixture", "prompt"):
+            if not getattr(self, name):
+                data.pop(name, None)
+        if self.selection == Selection():
+            data.pop("selection", None)
         return data
+
+    @property
+    def most_rollouts(self) -> int:
+        """The size of the largest groups."""
+        return max((member.group_size or self.group_size for member in self.mixture), default=self.group_size)
 
     def identity(self) -> JsonDict:
         """The part of the plan that decides what comes out; two runs with the same identity may be joined.
@@ -197,7 +165,9 @@ class Plan(RunPlan):
             data["roles"] = {name: role.identity() for name, role in self.roles.items()}
         if self.tools:
             data["tools"] = [ref.identity() for ref in self.tools]
-        for ref in (data["environment"], *data["rewards"]):
+        members = data.get("mixture", ())
+        rewards = [reward for owner in (data, *members) for reward in owner["rewards"]]
+        for ref in (data["environment"], *(member["environment"] for member in members), *rewards):
             ref.pop("version", None)
             ref.pop("access", None)
         return data

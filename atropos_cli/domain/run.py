@@ -44,7 +44,8 @@ class RunSummary(Frozen):
     cost_unsure: what requests without a whole answer cost at most, part of it. stopped: why the run ended before its
     last task, where that was no error and no signal; next_cost: the limit that what came next needed.
     parse_failures: calls of tools that could not be read or do not fit their schemas, by kind. roles: which model
-    played each role.
+    played each role. useful_per_1000: groups with spread per thousand rollouts. environments: of a mixture, counts and
+    mean reward of the groups of each member.
     """
 
     state: RunState
@@ -64,6 +65,8 @@ class RunSummary(Frozen):
     reward_std: float | None = None
     zero_std_groups: int = 0
     spread_groups: int = 0
+    useful_per_1000: float | None = None
+    environments: dict[str, JsonDict] = Field(default_factory=dict)
     rewards: dict[str, float] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
     reward_details: dict[str, JsonDict] = Field(default_factory=dict)

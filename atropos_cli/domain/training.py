@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef, RewardRef
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import Tracking
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,8 @@ from pydantic import Field, ValidationError
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup, parse_group_id
-from atropos_cli.domain.plan import Plan, RewardRef
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.errors import DataError
 from atropos_cli.evaluation.evidence import Evidence
@@ -31,6 +32,7 @@ from atropos_cli.evaluation.success import NO_VERDICT, OWN_FIELDS, TOLERANCE, in
 from atropos_cli.io.jsonvalue import read_object
 from atropos_cli.io.lost import LostTask
 from atropos_cli.ports.reward import Reward
+from atropos_cli.rollout.mixture import member_name
 from atropos_cli.rollout.totals import Totals, means
 from atropos_cli.stats.metrics import bootstrap_interval, full_marks, pass_at_k, pass_hat_k
 
@@ -62,7 +64,10 @@ class Estimate(Frozen):
 
 
 class Evaluation(Frozen):
-    """The results of an evaluation, with everything needed to interpret them."""
+    """The results of an evaluation, with everything needed to interpret them.
+
+    environments: of a mixture, the accuracy on each member's tasks.
+    """
 
     schema_version: int = 1
     environment: str
@@ -82,6 +87,7 @@ class Evaluation(Frozen):
     errors: int
     failures: dict[str, int] = Field(default_factory=dict)
     stop_reasons: dict[str, int] = Field(default_factory=dict)
+    environments: dict[str, Estimate] = Field(default_factory=dict)
     accuracy: Estimate | None
     reward: Estimate | None
     pass_at: dict[str, Estimate] = Field(default_factory=dict)
@@ -104,6 +110,7 @@ class Evaluation(Frozen):
                 values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
         if self.reward is not None:
             values["reward"] = self.reward.value
+        values |= {f"accuracy/{name}": found.value for name, found in self.environments.items()}
         return values | {f"pass@{k}": value.value for k, value in self.pass_at.items() if k != "1"}
 
 
@@ -147,14 +154,17 @@ def succeeded(rollout: Rollout, threshold: float) -> bool:
 class Judge:
     """Decides whether a rollout succeeded, and remembers by which rule."""
 
-    def __init__(self, threshold: float | None, default: float) -> None:
+    def __init__(self, threshold: float | None, default: float, members: Mapping[str, float]) -> None:
+        """members: full marks in each environment of a mixture, by its name."""
         self._threshold = threshold
         self._default = default
+        self._members = members
         self.rules: Counter[str] = Counter()
 
     def __call__(self, rollout: Rollout) -> bool:
         own = own_verdict(rollout) if self._threshold is None else None
-        bound = self._default if self._threshold is None else self._threshold
+        marks = self._members.get(member_name(rollout.task_id), self._default)
+        bound = marks if self._threshold is None else self._threshold
         self.rules[f"reward >= {bound:g}" if own is None else f"info.{own[0]}"] += 1
         return reaches(rollout, bound) if own is None else own[1]
 
@@ -268,7 +278,8 @@ def evaluate(
     errors: Errors = "wrong",
 ) -> Evaluation:
     """Count a run. Tasks of which nothing was written count as errors."""
-    judge = Judge(success_at, success_threshold(plan.rewards))
+    members = {member.name: success_threshold(member.rewards) for member in plan.mixture}
+    judge = Judge(success_at, success_threshold(plan.rewards), members)
     tally = _Tally(judge, errors)
     for group in run.groups:
         tally.add(group)
@@ -284,7 +295,7 @@ def evaluate(
     failed = sum(result.errors for result in results)
     return Evaluation(
         environment=plan.environment.name,
-        environment_config=plan.environment.config,
+        environment_config=plan.environment.config | {item.name: item.model_dump(mode="json") for item in plan.mixture},
         split=plan.split,
         model=plan.model,
         plan_digest=plan.digest,
@@ -301,6 +312,10 @@ def evaluate(
         failures=dict(tally.totals.failed.most_common()),
         stop_reasons=dict(tally.totals.stop_reasons.most_common()),
         accuracy=_estimate([result.accuracy for result in counted]) if counted or not tally.turns else None,
+        environments={
+            name: _estimate([result.accuracy for result in counted if member_name(result.task_id) == name])
+            for name in members
+        },
         reward=_estimate(rewards) if rewards else None,
         pass_at=pass_at,
         pass_hat=pass_hat,

@@ -71,7 +71,9 @@ def run_facts(run: Path) -> RunFacts | None:
         plan, digest = plan["rollouts"], None
     try:
         env, size = str(plan["environment"]["name"]), int(plan["group_size"])
-        marks = full_marks(float(reward["weight"]) for reward in plan["rewards"]) if "rewards" in plan else None
+        owners = plan.get("mixture") or [plan]
+        known = {full_marks(float(reward["weight"]) for reward in owner["rewards"]) for owner in owners}
+        marks = known.pop() if len(known) == 1 else None
     except (KeyError, TypeError, ValueError):
         return None
     stored = _object(run / "summary.json").get("env")  # an environment of a file is planned by its path

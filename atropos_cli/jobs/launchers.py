@@ -22,7 +22,7 @@ def make_launcher(
 ) -> Launcher:
     """The launcher with options given as KEY=VALUE over those of its profile. Raises UsageError, ConfigError."""
     from atropos_cli.config.launchers import launcher_profile, shown
-    from atropos_cli.rollout.planner import make_config
+    from atropos_cli.rollout.references import make_config
 
     registration = session.registry.find("launcher", name)
     cls = registration.load()

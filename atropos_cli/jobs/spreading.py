@@ -19,6 +19,7 @@ from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import check_same_plan, read_plan
 from atropos_cli.jobs.code import CODE_FOLDER
 from atropos_cli.jobs.shards import merge_shards, shard_folder
+from atropos_cli.rollout.supply import check_whole
 
 _PASSED_ON = ("ATROPOS_", "HF_", "OPENAI_", "WANDB_")
 _NOT_PASSED_ON = {"ATROPOS_DEBUG", "ATROPOS_CONFIG"}
@@ -36,6 +37,7 @@ def write_shards(plan: Plan, folder: Path, count: int, *, resume: bool) -> None:
             raise RunExists(f"{folder} was not begun in shards", hint="drop --on, or give another --output")
         if begun != count:
             raise PlanChanged(f"{folder} was begun in {begun} shards, not {count}", hint=f"--shards {begun}")
+    check_whole(plan.selection)
     for index in range(count):
         place = shard_folder(folder, index)
         name, group = plan.tracking.run_name or folder.absolute().name, plan.tracking.run_group

@@ -20,6 +20,7 @@ from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.paths import home
 from atropos_cli.ports.backend import Completion, Generation
+from atropos_cli.ports.prompt import Prompt
 from atropos_cli.ports.reward import Reward
 
 T = TypeVar("T")
@@ -260,6 +261,8 @@ class Environment(ABC):
     splits: ClassVar[Sequence[str]] = ("train",)
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""
+    prompt: Prompt = Prompt()
+    """The texts of its messages, `sdk.prompts.packaged_prompt(__file__)`; --prompt FILE replaces them."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

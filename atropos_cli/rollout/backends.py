@@ -14,7 +14,7 @@ from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.toolsource import ToolSource
-from atropos_cli.rollout.planner import make_config
+from atropos_cli.rollout.references import make_config
 from atropos_cli.rollout.stopping import Abort
 
 _CLOSE_TIMEOUT = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.domain.plan import Plan
@@ -19,12 +19,11 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
-from atropos_cli.rollout.groups import Run
-from atropos_cli.rollout.planner import component_rewards, make_config
+from atropos_cli.rollout.mixture import made_environment, mixture_of
 from atropos_cli.rollout.pushing import Pushed
+from atropos_cli.rollout.references import component_rewards
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.roles import Opening, Role, described, open_roles
-from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import ended_by
 from atropos_cli.rollout.toolsources import OpenSource, open_sources
 
@@ -43,11 +42,8 @@ class Parts:
     roles: dict[str, Role]
     tools: tuple[OpenSource, ...] = ()
     pushed: Pushed | None = None
-
-    def run(self, plan: Plan, digest: str) -> Run:
-        """What all groups share."""
-        scorer, env = Scorer(self.rewards), self.environment.name
-        return Run(plan, digest, env, self.dispatcher, scorer, self.roles, self.tools)
+    at_end: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    """What is closed with them."""
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that they report."""
@@ -70,9 +66,7 @@ async def open_parts(
 ) -> AsyncIterator[Parts]:
     """Make and open backend and environment, make the writer. Raises AtroposError, and Draining
     when it is stopped meanwhile; closes what it opened."""
-    environment = make_environment(plan, registry)
-    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
-    rewards = component_rewards(plan.rewards, own, registry)
+    environment, rewards = make_environment(plan, registry)
     writer_class = registry.find("writer", "stdout" if to_stdout else plan.writer.name).load()
     writer: Writer = writer_class(writer_class.Config())
     pushed = None if plan.delivery.to is None else Pushed(writer, plan, environment.name, on_event)
@@ -108,20 +102,16 @@ async def open_parts(
         plan = plan.model_copy(update={"model": backend.model or plan.model})
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed)
+        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed, stack)
         if pushed is not None:
             await pushed.flush(stop)
 
 
-def make_environment(plan: Plan, registry: Registry) -> Environment:
-    """The plan's environment, its options checked; not opened yet."""
-    registration = registry.find("environment", plan.environment.name, dist=plan.environment.dist)
-    cls = registration.load()
-    config = make_config(
-        cls.Config,
-        plan.environment.config,
-        owner=f"environment {plan.environment.name!r}",
-        env_prefix="ATROPOS_ENV__",
-    )
-    environment: Environment = cls(config)
-    return environment
+def make_environment(plan: Plan, registry: Registry) -> tuple[Environment, list[Reward]]:
+    """The plan's environment and its rewards, options checked; not opened yet. A mixture has its members' rewards."""
+    if plan.mixture:
+        mixture = mixture_of(plan, registry)
+        return mixture, [reward for part in mixture.parts.values() for reward in part.rewards]
+    environment = made_environment(plan, registry)
+    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+    return environment, component_rewards(plan.rewards, own, registry)

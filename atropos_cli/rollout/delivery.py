@@ -51,8 +51,8 @@ class Journal:
     Refused groups are offered again by the next session: the server may have other limits by then.
     """
 
-    def __init__(self, folder: Path) -> None:
-        path = folder / JOURNAL
+    def __init__(self, folder: Path, name: str = JOURNAL) -> None:
+        path = folder / name
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
@@ -81,7 +81,9 @@ class Journal:
 class Sender(threading.Thread):
     """held: should the run start no more groups? wake is called when that ends."""
 
-    def __init__(self, plan: Plan, env_name: str, on_event: Callable[[str, str], None], wake: Callable[[], None]):
+    def __init__(
+        self, plan: Plan, env_name: str, on_event: Callable[[str, str], None], wake: Callable[[], None]
+    ) -> None:
         super().__init__(name="delivery", daemon=True)
         self.held = True
         self.error: AtroposError | None = None
@@ -105,7 +107,7 @@ class Sender(threading.Thread):
 
     def begin(self, folder: Path, stored: Iterable[ScoredGroup]) -> None:
         """Start; what an earlier session has stored and not sent is sent first."""
-        self._journal = Journal(folder)
+        self._journal = Journal(folder, f"delivered-{self._env_name}.jsonl" if self._plan.mixture else JOURNAL)
         self._earlier = iter(stored)
         self.start()
 

@@ -23,12 +23,15 @@ from atropos_cli.errors import ContextOverflow, PluginError
 from atropos_cli.ports import asking
 from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
+from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
+from atropos_cli.rollout.advantages import ZERO_SPREAD, spread
 from atropos_cli.rollout.advantages import advantages as advantages_of
 from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.rollout.episodes import EpisodeState, close_episode, together, with_tools
 from atropos_cli.rollout.games import play_games
+from atropos_cli.rollout.mixture import Mixture, member_name, relabelled
 from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
 from atropos_cli.rollout.roles import Role, RoleModels
@@ -41,7 +44,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all groups of a run share. roles: those that have a model of their own, or sampling."""
+    """What all groups of a run share. roles: those that have a model of their own, or sampling.
+
+    members: of a mixture, what the groups of each member share, by its name.
+    """
 
     plan: Plan
     digest: str
@@ -50,6 +56,41 @@ class Run:
     scorer: Scorer
     roles: Mapping[str, Role] = field(default_factory=dict)
     tools: Sequence[OpenSource] = ()
+    members: Mapping[str, Run] = field(default_factory=dict)
+
+    def of(self, task: Task) -> Run:
+        """What the groups of a task share."""
+        return self.members[member_name(task.id)] if self.members else self
+
+
+def run_of(
+    plan: Plan,
+    environment: Environment,
+    rewards: Sequence[Reward],
+    dispatcher: Dispatcher,
+    roles: Mapping[str, Role],
+    tools: Sequence[OpenSource],
+) -> Run:
+    """Of an environment, or of a mixture with its members."""
+    members = {
+        name: Run(
+            plan.replace(group_size=part.member.group_size or plan.group_size),
+            plan.digest,
+            name,
+            dispatcher,
+            Scorer(part.rewards),
+            roles,
+            tools,
+        )
+        for name, part in (environment.parts.items() if isinstance(environment, Mixture) else ())
+    }
+    return Run(plan, plan.digest, environment.name, dispatcher, Scorer(rewards), roles, tools, members)
+
+
+def decided(rollouts: Sequence[Rollout]) -> bool:
+    """Do all have the same reward? A group whose rewards do not differ teaches nothing (DAPO, arXiv 2503.14476)."""
+    rewards = [rollout.reward for rollout in rollouts]
+    return None not in rewards and spread(rewards) <= ZERO_SPREAD
 
 
 class GroupRoller:
@@ -150,30 +191,45 @@ class GroupRoller:
 
     async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
         """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
-        groups = [group async for group in environment.roll_group(task, self)]
+        rolls, own = environment.own(task) if isinstance(environment, Mixture) else (environment, task)
+        groups = [group async for group in rolls.roll_group(own, self)]
         if self._run.tools and not self._offered_tools:
-            raise PluginError(f"{environment.name} plays its groups itself, without --tools", hint="drop --tools")
+            raise PluginError(f"{rolls.name} plays its groups itself, without --tools", hint="drop --tools")
         if not groups or not groups[-1].last:
             raise ValueError(f"roll_group ended without a last group ({len(groups)} groups)")
-        return tuple(groups)
+        return tuple(groups) if own is task else relabelled(groups, task)
 
     async def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
-        """group_size independent episodes of the task, one group."""
-        states = await self._open_episodes(environment, task)
+        """group_size independent episodes of the task, one group; half of them where these decide an adaptive one."""
+        first = -(-self.group_size // 2) if self.plan.selection.adaptive else self.group_size
+        rollouts, task = await self._roll_some(environment, task, range(first))
+        scored = await self.score(task, rollouts)
+        if first < self.group_size and not decided(scored):
+            more, task = await self._roll_some(environment, task, range(first, self.group_size))
+            if self._scorer.compares:
+                scored = await self.score(task, [*rollouts, *more])
+            else:
+                scored = (*scored, *await self.score(task, more))
+        yield self.group(task, scored)
+
+    async def _roll_some(
+        self, environment: Environment, task: Task, numbers: Sequence[int]
+    ) -> tuple[list[Rollout], Task]:
+        """The rollouts of these numbers, and the task with the tools that they had."""
+        states = await self._open_episodes(environment, task, numbers)
         try:
             await together([waiting for state in states if (waiting := self._reset(state)) is not None])
             await self._play(states)
-            self.over = len(states)
+            self.over = numbers[-1] + 1
             rollouts = [state.rollout(self.group_id, task) for state in states]
-            task = with_tools(task, states)
+            return rollouts, with_tools(task, states)
         finally:
             await together([waiting for state in states if (waiting := close_episode(state)) is not None])
-        yield self.group(task, await self.score(task, rollouts))
 
-    async def _open_episodes(self, environment: Environment, task: Task) -> list[EpisodeState]:
+    async def _open_episodes(self, environment: Environment, task: Task, numbers: Sequence[int]) -> list[EpisodeState]:
         states: list[EpisodeState] = []
         self._offered_tools = True
-        for number in range(self.group_size):
+        for number in numbers:
             try:
                 episode = with_sources(episode_of(environment, task), self._run.tools)
                 states.append(EpisodeState(number, episode))

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 import atropos_cli
-from atropos_cli.config.buckets import reward_prefix, tools_prefix
 from atropos_cli.config.roles import RoleOptions
-from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef, RoleRef, ToolsRef
-from atropos_cli.errors import ComponentNotFound, ConfigError, PluginError, UsageError
+from atropos_cli.domain.plan import Plan, RoleRef
+from atropos_cli.domain.refs import ComponentRef, RewardRef
+from atropos_cli.domain.selection import Member
+from atropos_cli.errors import ComponentNotFound, ConfigError, UsageError
+from atropos_cli.io.promptfile import prompt_of
 from atropos_cli.models.sources import names_a_path
 from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
-from atropos_cli.ports.backend import NoOptions
-from atropos_cli.ports.environment import Environment, GameEnvironment
+from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
-from atropos_cli.ports.toolsource import ToolSource
+from atropos_cli.rollout.mixture import MixConfig, Mixture, find_members
+from atropos_cli.rollout.references import component_rewards, find_rewards, find_tools, make_config, reference
+from atropos_cli.rollout.supply import check_whole
 from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
@@ -39,15 +39,18 @@ def build_plan(
     env = registry.find("environment", environment)
     env_class = env.load()
     check_split(env_class, settings.split)
+    chosen = _chosen(env, settings, environment_options, registry)
+    check_selection(settings, chosen.mixture)
     backend = choose_backend(settings, registry)
     for name in settings.tracking.trackers:
         registry.find("tracker", name)
-    rewards = find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options)
     return Plan(
         atropos_version=atropos_cli.__version__,
-        environment=_reference(env, env_class.Config, environment_options),
-        rewards=rewards,
-        backend=_reference(backend, backend.load().Config, settings.backend_options),
+        environment=chosen.environment,
+        mixture=chosen.mixture,
+        prompt=chosen.prompt,
+        rewards=chosen.rewards,
+        backend=reference(backend, backend.load().Config, settings.backend_options),
         model=settings.model,
         sampling=settings.sampling,
         logprobs=settings.logprobs,
@@ -61,67 +64,65 @@ def build_plan(
         tracking=settings.tracking,
         delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
-        roles=find_roles(settings, env_class.roles, registry, _asked(rewards, env_class.rewards, registry)),
-        tools=find_tools(settings, env_class, registry),
+        roles=find_roles(settings, chosen.roles, registry, chosen.asked),
+        tools=find_tools(settings, chosen.classes, registry),
+        selection=settings.selection,
     )
 
 
-def make_config(model: type[BaseModel], options: Mapping[str, Any], *, owner: str, env_prefix: str) -> BaseModel:
-    """Validate a component's options; secrets that a plan leaves out come from the environment variables.
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """An environment, or a mixture of some, as the plan has it. asked: the roles that its rewards ask."""
 
-    Raises ConfigError listing every wrong key at once, with close matches for unknown ones.
-    """
-    values = {**secrets_from_environment(model, env_prefix), **options}
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_explain(error, model, owner))) from error
-
-
-def public_options(config: BaseModel) -> JsonDict:
-    """A component's options as JSON, without secrets."""
-    return config.model_dump(mode="json", exclude=secret_fields(type(config)))
+    classes: tuple[type[Environment], ...]
+    environment: ComponentRef
+    rewards: tuple[RewardRef, ...] = ()
+    roles: tuple[str, ...] = ()
+    mixture: tuple[Member, ...] = ()
+    prompt: JsonDict = field(default_factory=dict)
+    asked: JsonDict = field(default_factory=dict)
 
 
-def component_rewards(refs: Sequence[RewardRef], own: Mapping[str, Reward], registry: Registry) -> list[Reward]:
-    """A plan's rewards as objects: `own` are the environment's, all others installed ones."""
-    found: list[Reward] = []
-    for ref in refs:
-        reward = own.get(ref.name)
-        if reward is None:
-            reward = _load(registry.find("reward", ref.name, dist=ref.dist))
-        found.append(configured(reward, {**ref.config, **ref.access}).named(ref.name, ref.weight))
-    return found
+def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any], registry: Registry) -> _Chosen:
+    cls = env.load()
+    if not (isinstance(cls, type) and issubclass(cls, Mixture)):
+        rewards = find_rewards(settings.rewards, cls.rewards, registry, settings.reward_options)
+        return _Chosen(
+            (cls,),
+            reference(env, cls.Config, options),
+            rewards,
+            tuple(cls.roles),
+            prompt=prompt_of(cls, None, settings.prompt).data,
+            asked=_asked(rewards, cls.rewards, registry),
+        )
+    config = make_config(cls.Config, options, owner="a mixture", env_prefix="ATROPOS_ENV__")
+    assert isinstance(config, MixConfig)
+    members = find_members(settings, config, registry)
+    found = [registry.find("environment", one.environment.name, dist=one.environment.dist).load() for one in members]
+    # The members say all that the texts did.
+    ref = ComponentRef(name=env.name, dist=env.dist, version=env.version)
+    asked: JsonDict = {}
+    for member, one in zip(members, found, strict=True):
+        check_split(one, member.split)
+        asked |= _asked(member.rewards, one.rewards, registry)
+    roles = tuple(dict.fromkeys(role for one in found for role in one.roles))
+    return _Chosen(tuple(found), ref, (), roles, members, asked=asked)
 
 
-def configured(reward: Reward, options: Mapping[str, Any]) -> Reward:
-    """The reward with its options. Raises ConfigError for those it does not take."""
-    if reward.Config is NoOptions and not options:
-        return reward
-    return reward.configured(_reward_config(reward, options))
-
-
-def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
-    """The rewards without options that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
-    rewards = []
-    for item in own:
-        if not isinstance(item, Reward):
-            name, _, weight = str(item).partition("=")
-            reward = _load(registry.find("reward", name))
-            if reward.Config is NoOptions:
-                rewards.append(reward.named(name, float(weight) if weight else reward.weight))
-    return rewards
-
-
-def _reference(registration: Registration, config: type[BaseModel], options: Mapping[str, Any]) -> ComponentRef:
-    prefix = "ATROPOS_ENV__" if registration.kind == "environment" else "ATROPOS_BACKEND__"
-    validated = make_config(config, options, owner=f"{registration.kind} {registration.name!r}", env_prefix=prefix)
-    return ComponentRef(
-        name=registration.name,
-        dist=registration.dist,
-        version=registration.version,
-        config=public_options(validated),
-    )
+def check_selection(settings: GenSettings, mixture: Sequence[Member]) -> None:
+    """Raises UsageError for choices of tasks that exclude each other."""
+    chosen = settings.selection
+    if settings.execution.shard is not None:
+        check_whole(chosen)
+    if chosen.curriculum is None and {*chosen.model_fields_set} & {
+        "curriculum_target",
+        "curriculum_window",
+        "curriculum_replay",
+    }:
+        raise UsageError("--curriculum-... needs --curriculum KEY", hint="--curriculum difficulty")
+    sizes = [one.group_size or settings.group_size for one in mixture] or [settings.group_size]
+    if chosen.adaptive and min(sizes) < 4:
+        raise UsageError("--adaptive needs groups of 4 rollouts or more", hint="--group-size 8")
 
 
 def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
@@ -201,127 +202,11 @@ def _role(name: str, settings: GenSettings, registry: Registry, default: Mapping
     given = options.all_backend_options()
     if options.base_url is None and backend.name == choose_backend(settings, registry).name:
         given = {key: settings.backend_options[key] for key in _SAME_SERVER if key in settings.backend_options} | given
-    reference = _reference(backend, backend.load().Config, given)
-    found: RoleRef = ref.replace(backend=reference, model=options.model)
+    own = reference(backend, backend.load().Config, given)
+    found: RoleRef = ref.replace(backend=own, model=options.model)
     return found
-
-
-def find_tools(settings: GenSettings, env_class: type[Environment], registry: Registry) -> tuple[ToolsRef, ...]:
-    """The sources of tools, each with its options checked."""
-    if settings.tools and issubclass(env_class, GameEnvironment):
-        raise UsageError(f"environment {env_class.name!r} is a game, and players have no tools", hint="drop --tools")
-    refs: list[ToolsRef] = []
-    for text in settings.tools:
-        name, colon, target = text.partition(":")
-        if not colon or not target.strip():
-            raise UsageError(f"--tools {text!r} names no target", hint="give NAME:TARGET, such as mcp:COMMAND")
-        registration = registry.find("toolset", name)
-        given: Any = settings.tools_options.get(registration.name, {})
-        source = make_tools(registration, target, given)
-        config = public_options(source.config)
-        access = {option: config.pop(option) for option in sorted(source.access) if option in config}
-        about = {"dist": registration.dist, "version": registration.version}
-        refs.append(ToolsRef(name=registration.name, target=target, config=config, access=access, **about))
-        if refs[-1] in refs[:-1]:
-            raise UsageError(f"--tools {text!r} is given twice", hint="give each source once")
-    return tuple(refs)
-
-
-def make_tools(registration: Registration, target: str, options: Mapping[str, Any]) -> ToolSource:
-    """A source of tools, not opened yet. Raises ConfigError."""
-    cls, prefix = registration.load(), f"ATROPOS_{tools_prefix(registration.name)}"
-    source: ToolSource = cls(
-        target, make_config(cls.Config, options, owner=f"toolset {registration.name!r}", env_prefix=prefix)
-    )
-    return source
 
 
 def runs_here(model: str) -> bool:
     """Does the name mean a model that a process of ours loads, whatever servers there are?"""
     return model.casefold() in MODELS or names_a_path(model) or Path(model).expanduser().exists()
-
-
-def find_rewards(
-    wanted: tuple[str, ...], own: Any, registry: Registry, options: Mapping[str, Any] | None = None
-) -> tuple[RewardRef, ...]:
-    """References for NAME or NAME=WEIGHT texts, or for the environment's own rewards when none are given.
-
-    options: what was given for the rewards that have options, by their names.
-    """
-    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
-    if not wanted:
-        refs = [_own_reference(item, registry, options or {}) for item in own]
-    else:
-        refs = [_wanted_reference(text, by_name, registry, options or {}) for text in wanted]
-    names = [ref.name for ref in refs]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise UsageError(f"reward {doubled[0]!r} is given twice", hint="give each reward once, with one weight")
-    return tuple(refs)
-
-
-def _own_reference(item: Any, registry: Registry, options: Mapping[str, Any]) -> RewardRef:
-    if isinstance(item, Reward):
-        return _with_options(RewardRef(name=item.name, weight=item.weight), item, options)
-    return _wanted_reference(str(item), {}, registry, options)
-
-
-def _wanted_reference(
-    text: str, own: Mapping[str, Reward], registry: Registry, options: Mapping[str, Any]
-) -> RewardRef:
-    name, separator, weight_text = text.rpartition("=")
-    weight: float | None = None
-    if separator:
-        try:
-            weight = float(weight_text)
-        except ValueError as error:
-            raise UsageError(f"reward {text!r}: {weight_text!r} is not a number", hint="give NAME=WEIGHT") from error
-    else:
-        name = text
-    if name in own:
-        ref = RewardRef(name=name, weight=own[name].weight if weight is None else weight)
-        return _with_options(ref, own[name], options)
-    registration = registry.find("reward", name)
-    reward = _load(registration)
-    ref = RewardRef(
-        name=registration.name,
-        dist=registration.dist,
-        version=registration.version,
-        weight=reward.weight if weight is None else weight,
-    )
-    return _with_options(ref, reward, options)
-
-
-def _load(registration: Registration) -> Reward:
-    reward = registration.load()
-    if not isinstance(reward, Reward):
-        raise PluginError(f"reward {registration.name!r} is a {type(reward).__name__}, not a Reward")
-    return reward
-
-
-def _with_options(ref: RewardRef, reward: Reward, options: Mapping[str, Any]) -> RewardRef:
-    """The reference with the reward's options, checked, those of its access apart."""
-    if reward.Config is NoOptions:
-        return ref
-    config = public_options(_reward_config(reward, options.get(reward.name, {})))
-    access = {name: config.pop(name) for name in sorted(reward.access) if name in config}
-    found: RewardRef = ref.replace(config=config, access=access)
-    return found
-
-
-def _reward_config(reward: Reward, options: Mapping[str, Any]) -> BaseModel:
-    prefix = f"ATROPOS_{reward_prefix(reward.name)}"
-    return make_config(reward.Config, options, owner=f"reward {reward.name!r}", env_prefix=prefix)
-
-
-def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> list[str]:
-    lines = []
-    for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            close = get_close_matches(key, model.model_fields, n=1)
-            advice = f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(model.model_fields) or 'none'})"
-            lines.append(f"{owner} has no option {key!r}{advice}")
-        else:
-            lines.append(f"{owner}, option {key!r}: {item['msg']}, got {item['input']!r}")
-    return lines

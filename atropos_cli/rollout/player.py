@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
@@ -28,11 +28,10 @@ from atropos_cli.rollout.components import make_environment
 from atropos_cli.rollout.costs import Ledger
 from atropos_cli.rollout.dispatch import Dispatcher, EventSink
 from atropos_cli.rollout.episodes import failure
-from atropos_cli.rollout.groups import GroupRoller, Run
-from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.groups import GroupRoller, Run, run_of
+from atropos_cli.rollout.mixture import Mixture, member_name
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.roles import Opening, open_roles
-from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 from atropos_cli.rollout.systematic import FailureWatch
 from atropos_cli.rollout.toolsources import open_sources
@@ -46,9 +45,7 @@ class Player:
 
     def __init__(self, plan: Plan, registry: Registry, tell: EventSink) -> None:
         self.plan = plan
-        self.environment = make_environment(plan, registry)
-        own = {reward.name: reward for reward in self.environment.rewards if isinstance(reward, Reward)}
-        self.rewards = component_rewards(plan.rewards, own, registry)
+        self.environment, self.rewards = make_environment(plan, registry)
         self._tell = tell
         self.baselines = Baselines()
         self._registry = registry
@@ -73,6 +70,11 @@ class Player:
             completion_tokens=dispatcher.completion_tokens if dispatcher is not None else 0,
         )
 
+    def rewards_of(self, task: Task) -> Sequence[Reward]:
+        """Those that score a task."""
+        mixed = self.environment if isinstance(self.environment, Mixture) else None
+        return self.rewards if mixed is None else mixed.parts[member_name(task.id)].rewards
+
     async def open(self, backend: InferenceBackend, copies: Mapping[str, InferenceBackend] | None = None) -> None:
         """Open the rewards and the environment, and get ready to ask the backend.
 
@@ -91,7 +93,7 @@ class Player:
         except Abort as abort:
             raise abort.error from abort
         tools = await open_sources(plan, self._registry, self._roles)
-        self._run = Run(plan, plan.digest, self.environment.name, dispatcher, Scorer(self.rewards), roles, tools)
+        self._run = run_of(plan, self.environment, self.rewards, dispatcher, roles, tools)
 
     async def close(self) -> None:
         """Close the environment and the rewards; the backend stays open."""
@@ -135,7 +137,7 @@ class Player:
 
     async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
         assert self._run is not None, "roll() before open()"
-        roller = GroupRoller(self._run, place)
+        roller = GroupRoller(self._run.of(task), place)
         self._rolling.add(roller)
         try:
             groups = await roller.roll(self.environment, task)

@@ -1,4 +1,7 @@
-"""The writer of a run whose groups are pushed to a trajectory server: it stores them, then hands them to the sender."""
+"""The writer of a run whose groups are pushed to a trajectory server: it stores them, then hands them to a sender.
+
+Each member of a mixture is an environment of the server, with its own weight.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.selection import Member
 from atropos_cli.errors import DataError
 from atropos_cli.io.sources import Source
 from atropos_cli.ports.writer import Writer
@@ -25,7 +29,8 @@ class Pushed(Writer):
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._woken: Callable[[], object] = lambda: None
-        self._sender = Sender(plan, env_name, self._event, self._wake)
+        plans = {member.name: _own_plan(plan, member) for member in plan.mixture} or {env_name: plan}
+        self._senders = {name: Sender(own, name, self._event, self._wake) for name, own in plans.items()}
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -53,7 +58,10 @@ class Pushed(Writer):
         if folder is None:
             raise DataError("--to needs a run folder, which keeps unsent groups", hint="drop -o -")
         yield from self._writer.open(folder, prefix=prefix, fsync=fsync)
-        self._sender.begin(folder, self._stored(folder))
+        for name, sender in self._senders.items():
+            stored = self._stored(folder)
+            mixed = len(self._senders) > 1
+            sender.begin(folder, (group for group in stored if group.env == name) if mixed else stored)
 
     def _stored(self, folder: Path) -> Iterator[ScoredGroup]:
         """The groups that are there now; those that are written later are handed over by `write`."""
@@ -78,24 +86,41 @@ class Pushed(Writer):
 
     def write(self, groups: tuple[ScoredGroup, ...]) -> None:
         self._writer.write(groups)
-        self._sender.put(groups)
+        if len(self._senders) == 1:
+            next(iter(self._senders.values())).put(groups)
+        else:
+            self._senders[groups[0].env].put(groups)
 
     @property
     def held(self) -> bool:
         """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
-        if self._sender.error is not None:
-            raise Abort(self._sender.error)
-        return self._sender.held
+        for sender in self._senders.values():
+            if sender.error is not None:
+                raise Abort(sender.error)
+        # A trainer that lacks groups of one member takes none of the others: only all together hold the run.
+        return all(sender.held for sender in self._senders.values())
 
     async def flush(self, stop: asyncio.Event) -> None:
         """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""
-        while self._sender.pending:
+        while any(sender.pending for sender in self._senders.values()):
             if stop.is_set():
                 return
             await asyncio.sleep(0.05)
-        if self._sender.error is not None and not stop.is_set():
-            raise Abort(self._sender.error)
+        for sender in self._senders.values():
+            if sender.error is not None and not stop.is_set():
+                raise Abort(sender.error)
 
     def close(self) -> None:
         self._writer.close()
-        self._on_event("delivery", f"groups sent: {self._sender.end()}")
+        for name, sender in self._senders.items():
+            of = f" of {name}" if len(self._senders) > 1 else ""
+            self._on_event("delivery", f"groups{of} sent: {sender.end()}")
+
+
+def _own_plan(plan: Plan, member: Member) -> Plan:
+    """The plan with the group size of a member, its weight and its part of the share."""
+    part = member.weight / sum(one.weight for one in plan.mixture)
+    share = None if plan.delivery.to_share is None else plan.delivery.to_share * part
+    delivery = plan.delivery.replace(to_weight=plan.delivery.to_weight * member.weight, to_share=share)
+    found: Plan = plan.replace(group_size=member.group_size or plan.group_size, delivery=delivery)
+    return found

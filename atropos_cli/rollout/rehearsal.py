@@ -18,7 +18,7 @@ from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
-from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.references import component_rewards
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 

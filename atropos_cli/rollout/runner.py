@@ -13,7 +13,6 @@ import contextlib
 import gc
 import time
 from pathlib import Path
-from typing import Any
 
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.plan import Plan
@@ -28,14 +27,16 @@ from atropos_cli.ports.environment import Environment
 from atropos_cli.rollout.components import Parts, open_parts
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.episodes import failure
-from atropos_cli.rollout.groups import GroupRoller, Run
+from atropos_cli.rollout.groups import GroupRoller, Run, run_of
 from atropos_cli.rollout.loopthread import STUCK, LoopThread
 from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.resume import DoneTasks, doubled_group
 from atropos_cli.rollout.sessions import RunTotals, Sessions, recover
 from atropos_cli.rollout.stopping import Abort, Draining, leave, stopped_by_signals
+from atropos_cli.rollout.supply import Supply
 from atropos_cli.rollout.systematic import FailureWatch
-from atropos_cli.rollout.tasks import Shard, TaskReader, most_open_groups
+from atropos_cli.rollout.tasks import most_open_groups
+from atropos_cli.rollout.telling import Telling
 
 _SNAPSHOT_EVERY = 0.5
 _SUMMARY_EVERY = 10.0
@@ -79,8 +80,10 @@ class Runner:
         self.whole = RunTotals()
         self.totals = self.whole.totals
         self.done = DoneTasks()
+        telling = Telling(reporter, run_dir, registry)
+        self._event, self._observe = telling.event, telling.observe
         self.failures = FailureWatch(plan.execution.same_failures)
-        self.shard = Shard(plan.execution.shard)
+        self.supply: Supply | None = None
         self.resumed = 0
         self.total: int | None = None
         self.started_at = time.monotonic()
@@ -120,7 +123,8 @@ class Runner:
         plan, digest = self.plan, self.plan.digest
         self._check_plan()
         folder = None if self.run_dir is None else self.run_dir.folder
-        self.reader = await LoopThread.in_callers_place(lambda: TaskReader(parts.environment, plan.split, plan.limit))
+        self.supply = await LoopThread.in_callers_place(lambda: Supply(parts.environment, plan, folder))
+        parts.at_end.callback(self.supply.close)
         written = 0
         for index in parts.writer.open(folder, prefix=digest[:10], fsync=plan.execution.fsync):
             written += 1
@@ -129,14 +133,15 @@ class Runner:
         self.resumed = self.done.count
         if folder is not None and not await self._recover(folder, parts, written):
             return False
-        self.total = self.shard.size(self.reader.total)
+        self.total = self.supply.total
+        self.supply.begin(self.done)
         if self.run_dir is not None:
             self.run_dir.write_plan(plan)
             attempt, done = self.run_dir.attempt, self.done.count
             self.run_dir.log("started", attempt=attempt, done=done, total=self.total, git_commit=git_commit())
         self.dispatcher = parts.dispatcher
         parts.ledger.on_reached = self._stop.set
-        self._run = parts.run(plan, digest)
+        self._run = run_of(plan, parts.environment, parts.rewards, parts.dispatcher, parts.roles, parts.tools)
         self.reporter.started(plan, self.total, self.done.count)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
         # What is alive now stays alive: the collector need not look at it again for every group.
@@ -183,34 +188,36 @@ class Runner:
         """Open a group whenever a worker would be idle otherwise. Where no task is left, no money is missing."""
         dispatcher, workers = parts.dispatcher, self.plan.execution.workers
         bound = most_open_groups(parts.environment, workers, self.plan.group_size)
-        index = self.shard.next_index(self.done.next_open, 0, self.reader.total)
-        while not self._stop.is_set() and (self.reader.total is None or index < self.reader.total):
+        supply = self.supply
+        assert supply is not None
+        while not self._stop.is_set() and not supply.ended:
             room = parts.ledger.room_for_group(len(self._open))
+            room = room and not supply.waits(self.totals.rollouts_without(supply.index), len(self._open))
             if not room and not self._open:
                 return
             if not room or len(self._open) >= parts.most(bound) or dispatcher.demand + len(self._starting) >= workers:
                 dispatcher.demand_changed.clear()
                 await dispatcher.demand_changed.wait()
                 continue
+            index = supply.index
             try:
-                task = self.reader.get(index)
+                task = supply.task()
             except AtroposError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error, for this one task only
                 self._fail_group(index, None, error)
-                if self.reader.total is None:
+                if supply.reader.total is None:
                     return
             else:
                 if task is None:
                     return
                 self._start(parts.environment, index, task)
-            index = self.shard.next_index(self.done.next_open, index + 1, self.reader.total)
+            supply.advance()
             await asyncio.sleep(0)
 
     def _start(self, environment: Environment, index: int, task: Task) -> None:
         self._starting.add(index)
-        running = asyncio.create_task(self._roll(environment, index, task))
-        self._open[running] = index
+        self._open[running := asyncio.create_task(self._roll(environment, index, task))] = index
         running.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
@@ -223,7 +230,7 @@ class Runner:
     async def _roll(self, environment: Environment, index: int, task: Task) -> None:
         """One task: roll its groups, write them together. What is not the run's end is this task's failure."""
         assert self._run is not None and self._parts is not None  # noqa: PT018
-        roller = GroupRoller(self._run, index)
+        roller = GroupRoller(self._run.of(task), index)
         roller.on_first_request = lambda: self._starting.discard(index)
         self._rolling.add(roller)
         try:
@@ -240,12 +247,13 @@ class Runner:
 
     def _write(self, index: int, task: Task, groups: tuple[ScoredGroup, ...]) -> None:
         """Write the groups, or only their failures when no rollout of the task succeeded."""
-        assert self._parts is not None
+        assert self._parts is not None and self.supply is not None  # noqa: PT018
         failed = [(r.id, r.failure) for group in groups for r in group.rollouts if r.failure is not None]
         lost = bool(failed) and len(failed) == sum(len(group.rollouts) for group in groups)
         if self.run_dir is not None:
             for rollout, reason in failed:
                 self.run_dir.failure(groups[-1].group_id, task.id, reason, rollout, lost=lost)
+        self.supply.outcome(index, task, groups)
         if lost:
             self.totals.lose(index, [f"{reason.stage}:{reason.type}" for _, reason in failed])
             self.failures.look(rollout for group in groups for rollout in group.rollouts)
@@ -262,6 +270,8 @@ class Runner:
         assert self._run is not None
         reason = failure("environment", error, type(self._parts.environment).roll_group if self._parts else None)
         self.totals.lose(index, [f"{reason.stage}:{reason.type}"] * self.plan.group_size)
+        if self.supply is not None:
+            self.supply.outcome(index, task)
         if self.run_dir is not None:
             group_id = make_group_id(self._run.digest, index)
             self.run_dir.failure(group_id, task.id if task else None, reason, None)
@@ -312,16 +322,6 @@ class Runner:
         with contextlib.suppress(Exception):
             self._end()
         leave(ExitCode.INTERRUPTED if self._signals else ExitCode.FAILED, STUCK)
-
-    def _event(self, kind: str, message: str) -> None:
-        self.reporter.event(kind, message)
-        if self.run_dir is not None:
-            with contextlib.suppress(DataError):
-                self.run_dir.log(kind, message=message)
-
-    def _observe(self, hook: str, **arguments: Any) -> None:
-        for problem in self.registry.call_observers(hook, **arguments):
-            self._event("plugin", problem.message)
 
     async def _watch(self) -> None:
         """Report now and then, and keep summary.json fresh for readers outside."""

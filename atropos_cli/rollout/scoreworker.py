@@ -160,7 +160,7 @@ class Worker:
 def load_rewards(wanted: list[list[Any]], environment: str | None, options: Message) -> list[tuple[Reward, Message]]:
     """(reward with its weight, what it is) for each [name, weight or null]. Raises PluginError and ConfigError."""
     from atropos_cli.plugins.discovery import get_registry
-    from atropos_cli.rollout.planner import configured
+    from atropos_cli.rollout.references import configured
 
     registry = get_registry()
     own: dict[str, Reward] = {}

@@ -33,6 +33,7 @@ class Scorer:
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self._rewards = sorted(rewards, key=lambda reward: reward.kind == "group")  # of groups last
+        self.compares = any(reward.kind == "group" for reward in rewards)
         self._weights = {reward.name: reward.weight for reward in rewards}
 
     async def score(self, task: Task, rollouts: Sequence[Rollout], seconds: float | None = None) -> tuple[Rollout, ...]:

@@ -50,7 +50,11 @@ class Sessions:
     @classmethod
     def of(cls, dispatcher: Dispatcher | None, rewards: Sequence[Reward], seconds: float) -> Sessions:
         """A session so far."""
-        counts = {reward.name: reward.counts() for reward in rewards}
+        counts: dict[str, dict[str, int]] = {}
+        for reward in rewards:  # members of a mixture may have the same one
+            mine = counts.setdefault(reward.name, {})
+            for key, count in reward.counts().items():
+                mine[key] = mine.get(key, 0) + count
         if dispatcher is None:
             return cls(seconds=seconds, reward_counts=counts)
         did = dispatcher

@@ -9,6 +9,7 @@ from atropos_cli.domain.plan import parse_shard
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.ports.environment import Environment, TaskStream
+from atropos_cli.rollout.mixture import Mixture
 from atropos_cli.rollout.returned import task_of, tasks_of
 
 
@@ -72,6 +73,7 @@ class TaskReader:
         if available == 0:
             raise ConfigError(f"environment {environment.name!r} has no tasks in split {split!r}")
         bounds = [bound for bound in (available, limit) if bound is not None]
+        self.available = available
         self.total = min(bounds) if bounds else None
 
     def get(self, index: int) -> Task | None:
@@ -91,6 +93,9 @@ class TaskReader:
 
 def most_open_groups(environment: Environment, workers: int, group_size: int) -> int:
     """How many groups may be open: enough to keep the workers busy, not so many that they fill the memory."""
+    if isinstance(environment, Mixture):
+        parts = environment.parts.values()
+        return max(most_open_groups(it.environment, workers, it.member.group_size or group_size) for it in parts)
     if type(environment).episode is Environment.episode:
         return 2 * workers
     return max(2, -(-2 * workers // max(1, environment.requests_at_once(group_size))) + 1)

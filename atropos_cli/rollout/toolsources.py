@@ -21,7 +21,7 @@ from atropos_cli.ports.environment import Episode, MaybeAwaitable, RoleModel
 from atropos_cli.ports.toolsource import ToolsConfig, ToolSession, ToolSource
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.backends import close_part
-from atropos_cli.rollout.planner import make_tools
+from atropos_cli.rollout.references import make_tools
 from atropos_cli.rollout.returned import messages_of, tools_of
 from atropos_cli.text.toolcalls import parse_tool_calls
 from atropos_cli.tools.environment import introduced, results_as_user, unreadable

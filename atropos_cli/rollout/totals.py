@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from atropos_cli.domain.base import JsonDict
@@ -32,6 +34,32 @@ _LATER_COUNTERS = ("parse_failures",)
 _MEANS = ("reward", "rewards", "metrics")
 
 
+@dataclass(slots=True)
+class EnvironmentTotals:
+    """What a mixture's member has in the groups file. spread_groups: groups whose rewards differ."""
+
+    tasks: int = 0
+    rollouts: int = 0
+    rollouts_failed: int = 0
+    spread_groups: int = 0
+    reward_sum: float = 0.0
+
+    def add(self, group: ScoredGroup, *, spreads: bool) -> None:
+        """A group of it."""
+        rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
+        self.tasks += group.last
+        self.rollouts += len(group.rollouts)
+        self.rollouts_failed += sum(rollout.failure is not None for rollout in group.rollouts)
+        self.spread_groups += spreads
+        self.reward_sum += math.fsum(rewards)
+
+    def told(self) -> JsonDict:
+        """As a summary has it. The mean is over the rollouts that did not fail."""
+        scored = self.rollouts - self.rollouts_failed
+        data: JsonDict = {key: value for key, value in asdict(self).items() if key != "reward_sum"}
+        return data | {"reward_mean": self.reward_sum / scored if scored else None}
+
+
 class Totals:
     """Counts and means over the groups of a run, and the tasks that have none because all their rollouts failed.
 
@@ -54,6 +82,7 @@ class Totals:
         self.rewards: dict[str, Moments] = {}
         self.metrics: dict[str, Moments] = {}
         self.baselines = Baselines()
+        self.environments: dict[str, EnvironmentTotals] = {}
         self.lost: dict[int, Lost] = {}
         self._lost_rollouts = 0
         self._kinds: dict[Lost, Lost] = {}
@@ -101,11 +130,12 @@ class Totals:
                 self.rewards.setdefault(name, Moments()).add(value)
             for name, value in rollout.metrics.items():
                 self.metrics.setdefault(name, Moments()).add(value)
-        if len(rewards) > 1:
-            if spread(rewards) <= ZERO_SPREAD:
-                self.zero_std_groups += 1
-            else:
-                self.spread_groups += 1
+        spreads = len(rewards) > 1 and spread(rewards) > ZERO_SPREAD
+        if spreads:
+            self.spread_groups += 1
+        elif len(rewards) > 1:
+            self.zero_std_groups += 1
+        self.environments.setdefault(group.env, EnvironmentTotals()).add(group, spreads=spreads)
 
     def _look_at_reply(self, rollout: Rollout) -> None:
         """Count what a reader of the summary should know of: nothing said, or a call the server did not parse."""
@@ -125,6 +155,10 @@ class Totals:
     @property
     def rollouts(self) -> int:
         return self.written_rollouts + self._lost_rollouts
+
+    def rollouts_without(self, index: int) -> int:
+        """All but those of a task that failed as a whole, which is tried again."""
+        return self.rollouts - sum(count for _, count in self.lost.get(index, ()))
 
     @property
     def rollouts_failed(self) -> int:
@@ -157,6 +191,10 @@ class Totals:
             "reward_std": self.reward.std,
             "zero_std_groups": self.zero_std_groups,
             "spread_groups": self.spread_groups,
+            "useful_per_1000": 1000 * self.spread_groups / self.rollouts if self.rollouts else None,
+            "environments": {name: one.told() for name, one in self.environments.items()}
+            if len(self.environments) > 1
+            else {},
             "rewards": means(self.rewards),
             "metrics": means(self.metrics) | dict(self.counts),
             "prompt_tokens": self.prompt_tokens,
@@ -170,7 +208,8 @@ class Totals:
         named = {"reward": {"": self.reward}, "rewards": self.rewards, "metrics": self.metrics}
         for kind, moments in named.items():
             numbers[kind] = {name: one.state() for name, one in moments.items() if one.n}  # type: ignore[misc]
-        return numbers | {"baselines": dict(self.baselines.values)}
+        environments: JsonDict = {name: asdict(one) for name, one in self.environments.items()}
+        return numbers | {"baselines": dict(self.baselines.values), "environments": environments}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Totals:
@@ -183,6 +222,9 @@ class Totals:
         for name in _LATER_COUNTERS:
             getattr(totals, name).update({str(key): int(count) for key, count in state.get(name, {}).items()})
         totals.baselines = Baselines({str(key): float(one) for key, one in state.get("baselines", {}).items()})
+        totals.environments = {
+            str(name): EnvironmentTotals(**one) for name, one in state.get("environments", {}).items()
+        }
         read = {kind: {str(name): Moments.from_state(row) for name, row in state[kind].items()} for kind in _MEANS}
         totals.reward = read["reward"].get("", totals.reward)
         totals.rewards, totals.metrics = read["rewards"], read["metrics"]

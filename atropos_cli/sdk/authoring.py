@@ -10,7 +10,7 @@ from atropos_cli.plugins.discovery import get_registry, load_registry, reset_reg
 from atropos_cli.plugins.records import PluginInfo, Registration
 from atropos_cli.plugins.spec import KINDS
 from atropos_cli.plugins.trial import try_components
-from atropos_cli.rollout.planner import named_rewards
+from atropos_cli.rollout.references import named_rewards
 from atropos_cli.rollout.rehearsal import REPLY, Rehearsal, rehearse
 from atropos_cli.rollout.runner import run_gen
 

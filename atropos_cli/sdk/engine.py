@@ -15,19 +15,18 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.rollout.backends import close_part, open_backend
 from atropos_cli.rollout.backends import make_backend as backend_of
 from atropos_cli.rollout.loopthread import LoopThread
+from atropos_cli.rollout.mixture import Mixture, Shares
 from atropos_cli.rollout.planner import (
     LOCAL_BACKEND,
     SERVER_BACKEND,
     build_plan,
-    component_rewards,
-    find_rewards,
-    make_config,
-    public_options,
 )
 from atropos_cli.rollout.player import OnFailure, Player
+from atropos_cli.rollout.references import component_rewards, find_rewards, make_config, public_options
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
+from atropos_cli.rollout.supply import CurriculumReader
 from atropos_cli.rollout.systematic import FailureWatch
 from atropos_cli.rollout.tasks import TaskReader, check_split
 
@@ -35,16 +34,19 @@ __all__ = [
     "LOCAL_BACKEND",
     "SERVER_BACKEND",
     "Abort",
+    "CurriculumReader",
     "Execution",
     "FailureWatch",
     "GenSettings",
     "LoopThread",
+    "Mixture",
     "OnFailure",
     "Player",
     "Registry",
     "Rolling",
     "RolloutTracking",
     "Scorer",
+    "Shares",
     "TaskReader",
     "Tracking",
     "backend_of",

@@ -23,6 +23,7 @@ from atropos_cli.cli.roles import role_buckets, role_flags
 from atropos_cli.cli.runs import execute_part, flattened, resuming
 from atropos_cli.cli.toolsources import tools_buckets
 from atropos_cli.config.buckets import SETTINGS, settings_bucket
+from atropos_cli.config.environmenttext import read_environment_text
 from atropos_cli.config.resolve import Resolved
 from atropos_cli.config.sources import Bucket
 from atropos_cli.console.commands import Flag, entries_of
@@ -66,6 +67,7 @@ __all__ = [
     "pick_backend",
     "plain_line",
     "printable",
+    "read_environment_text",
     "resolve_settings",
     "resuming",
     "reward_buckets",

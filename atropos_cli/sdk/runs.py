@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from atropos_cli.domain.job import JOB_FILE
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef, RewardRef
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.errors import PlanChanged, RunExists, RunFailed, RunLocked
 from atropos_cli.io.git import git_commit

@@ -120,6 +120,10 @@ LEFT_OUT = {"env", "prices", "execution.cache_dir"}
 execution.cache_dir: the variable ATROPOS_CACHE_DIR is the folder of models and data."""
 
 
+FLAT = ("sampling", "execution", "tracking", "delivery", "selection")
+"""Sections whose options have flags without the section's name."""
+
+
 def sample(option: Option) -> Any:
     """A value that is not the default, as a file has it."""
     if option.key in NAMES:
@@ -142,7 +146,7 @@ def told(cli: Any, words: tuple[str, ...], *flags: str) -> dict[str, tuple[Any, 
 
 
 def as_flags(option: Option, value: Any) -> list[str]:
-    flat = option.path[-1] if option.path[0] in ("sampling", "execution", "tracking", "delivery") else option.flag
+    flat = option.path[-1] if option.path[0] in FLAT else option.flag
     name = {**ALIASES, "evals": "eval"}.get(flat, flat).replace("_", "-")
     if option.kind == "bool":
         return [f"--{name}" if value else f"--no-{name}"]

@@ -14,7 +14,8 @@ from atropos_cli.cli.app import run
 
 def begin(folder: Path, **changes: Any) -> Path:
     """A training run as its files have it."""
-    from atropos_cli.domain.plan import ComponentRef, Plan
+    from atropos_cli.domain.plan import Plan
+    from atropos_cli.domain.refs import ComponentRef
     from atropos_cli.domain.training import EvalSuite, TrainPlan
 
     folder.mkdir(parents=True)

@@ -18,7 +18,8 @@ import pytest
 
 from atropos_cli.cli.progress import PLAIN_EVERY, PlainReporter, Speed, duration, plain_line, progress_parts
 from atropos_cli.console.output import Output, printable
-from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef
 from atropos_cli.domain.run import RunSummary
 from atropos_cli.rollout.report import Snapshot
 

@@ -22,7 +22,8 @@ from screen import Screen
 
 from atropos_cli.cli.progress import PlainReporter, Speed, plain_line, progress_parts
 from atropos_cli.console.statusline import StatusLine, fitted
-from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef
 from atropos_cli.rollout.report import Snapshot
 
 PROGRAM = [sys.executable, "-c", "from atropos_cli.cli.app import main; main()"]

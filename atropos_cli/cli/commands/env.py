@@ -11,6 +11,7 @@ from atropos_cli.cli.commands.prompt_gen import TasksOptions, tasks
 from atropos_cli.cli.environments import Use, environment_app
 from atropos_cli.cli.lazy import new_app
 from atropos_cli.cli.listing import print_components
+from atropos_cli.cli.runs import flattened
 from atropos_cli.config.commands import command_bucket
 from atropos_cli.console.commands import JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -54,6 +55,7 @@ def info(
                 "splits": list(environment.splits),
                 "default_limit": environment.default_limit,
                 "rewards": rewards,
+                "prompt": environment.prompt.data,
                 "options": [_option(option) for option in options],
             }
         )
@@ -73,6 +75,9 @@ def info(
         session.out.data(f"\n{doc}\n")
     rows = [(o.key, o.type_text, "required" if o.required else o.default_text or "", _text(o)) for o in options]
     session.out.table(rows, header=("option", "type", "default", "meaning"))
+    if environment.prompt.data:
+        session.out.data("\nprompts, which --prompt FILE replaces:")
+        session.out.details(dict(flattened(environment.prompt.data)))
     end(session.out, f"{counted(len(options), 'option')}, {counted(len(rewards), 'reward')}", shell("gen", name))
 
 

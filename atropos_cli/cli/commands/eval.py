@@ -16,6 +16,7 @@ from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.names import default_run_folder, safe_name
 from atropos_cli.domain.delivery import Delivery
+from atropos_cli.domain.selection import Selection
 from atropos_cli.errors import ExitCode, UsageError
 from atropos_cli.jobs.order import PlannedRun, makes_plan
 
@@ -114,8 +115,12 @@ def _plan(chosen: ConfiguredEnvironment, model: str | None, samples: int) -> Pla
     settings = chosen.settings
     if chosen.resolved.origin("settings", ("delivery", "to")).kind == "flag":
         raise UsageError("--to is for gen: an evaluation is not trained on", hint="atropos gen pushes groups")
+    for name in Selection.model_fields:
+        if chosen.resolved.origin("settings", ("selection", name)).kind == "flag":
+            raise UsageError(f"--{name.replace('_', '-')} is for gen: an evaluation takes every task alike")
     # A file or a variable may say it for gen.
     changes: dict[str, Any] = {"group_size": samples, "model": model, "advantage": "none", "delivery": Delivery()}
+    changes["selection"] = Selection()
     if "temperature" not in settings.sampling.model_fields_set and samples == 1:
         changes["sampling"] = settings.sampling.model_copy(update={"temperature": 0.0})
     if "logprobs" not in settings.model_fields_set:
@@ -162,6 +167,7 @@ def _publish(
         lines = {
             "environment": f"{item.environment} ({item.split})",
             "model": item.model or "?",
+            **{f"accuracy {name}": estimate(value) for name, value in item.environments.items()},
             **{f"pass@{k}": estimate(value) for k, value in item.pass_at.items() if k != "1"},
             **{f"pass^{k}": estimate(value) for k, value in item.pass_hat.items() if k != "1"},
             **{f"pass@{k}": f"left out: {why}" for k, why in item.left_out.items()},

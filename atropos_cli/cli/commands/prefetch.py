@@ -91,8 +91,8 @@ def _one(fetch: Any, name: str, detail: str | None) -> list[Fetched]:
 def _environment(session: Session, name: str, config: Path | None, lenient: bool = False) -> list[Fetched]:
     """Open the environment as it is configured and let it fetch. lenient: one that needs options is left out."""
     from atropos_cli.cli.environments import gen_buckets, resolve_settings
-    from atropos_cli.rollout.planner import make_config
     from atropos_cli.rollout.prefetch import fetch_environment
+    from atropos_cli.rollout.references import make_config
 
     registration = session.registry.find("environment", name)
     try:

@@ -126,7 +126,7 @@ async def _write_tasks(
 ) -> Any:
     """The output; None when no task became a row, and then no file is there."""
     from atropos_cli.io.writers_out import open_output
-    from atropos_cli.rollout.planner import make_config
+    from atropos_cli.rollout.references import make_config
 
     cls = chosen.environment
     owner = f"environment {chosen.registration.name!r}"

@@ -19,7 +19,8 @@ from atropos_cli.ports.plans import StoredRun
 from atropos_cli.redaction import MARK
 
 if TYPE_CHECKING:
-    from atropos_cli.domain.plan import ComponentRef, Plan
+    from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef
 
 
 class RunOptions(CommandOptions):
@@ -100,7 +101,9 @@ def _own_shard(folder: Path) -> Path:
 def warn_of_other_versions(plan: Plan, session: Session) -> None:
     """Say which components of the plan are installed in another version than it was made with."""
     refs: list[tuple[str, ComponentRef]] = [("environment", plan.environment), ("backend", plan.backend)]
-    refs += [("reward", reward) for reward in plan.rewards if reward.dist is not None]
+    refs += [("environment", member.environment) for member in plan.mixture]
+    rewards = [*plan.rewards, *(reward for member in plan.mixture for reward in member.rewards)]
+    refs += [("reward", reward) for reward in rewards if reward.dist is not None]
     for kind, ref in refs:
         try:
             installed = session.registry.find(kind, ref.name)  # type: ignore[arg-type]

@@ -342,6 +342,11 @@ async def _interruptible() -> AsyncIterator[asyncio.Event]:
 def rewards_of_run(folder: Path) -> RewardSet:
     """The rewards of a run's plan, its environment's own ones included. Raises DataError."""
     plan = read_plan(folder / "plan.json")
+    if plan.mixture:
+        raise DataError(
+            f"{folder} is of a mixture, whose environments have rewards of their own",
+            hint="name those to score with: --reward NAME",
+        )
     if not plan.rewards:
         raise DataError(f"the plan of {folder} has no rewards", hint="name some: --reward NAME")
     return RewardSet(

@@ -10,7 +10,8 @@ from pathlib import Path
 from atropos_training.progress import TrainReporter, no_spread_in_training, train_headline
 
 from atropos_cli.console.output import NORMAL, QUIET, VERBOSE, Output
-from atropos_cli.domain.plan import ComponentRef, Plan
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef
 from atropos_cli.domain.training import EvalSuite, TrainPlan
 from atropos_cli.rollout.report import Rolling
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from atropos_cli.config.secrets import secret_fields, secrets_from_environment
-from atropos_cli.rollout.planner import make_config, public_options
+from atropos_cli.rollout.references import make_config, public_options
 
 
 class Options(BaseModel):

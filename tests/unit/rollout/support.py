@@ -110,7 +110,7 @@ class FakeBackend(InferenceBackend):
 class _Registration:
     def __init__(self, kind: str, name: str, component: Any) -> None:
         self.kind, self.name, self.component = kind, name, component
-        self.dist, self.version = "tests", "0"
+        self.dist, self.version, self.file = "tests", "0", None
 
     def load(self) -> Any:
         return self.component

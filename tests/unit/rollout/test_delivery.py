@@ -14,9 +14,12 @@ import pytest
 from pydantic import ValidationError
 from support import Bench, CountingEnvironment
 
+from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.delivery import Delivery
 from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
 from atropos_cli.rollout.delivery import JOURNAL, TOKEN_VARIABLE, Journal
+from atropos_cli.rollout.mixture import Mixture
+from atropos_cli.rollout.planner import build_plan
 from atropos_cli.sdk import Message, TokenSpan
 from atropos_cli.sdk.backends import Completion, GenerateRequest, Generation
 
@@ -80,12 +83,14 @@ ANSWERS: dict[str, Any] = {
 
 
 @contextmanager
-def answering(changes: dict[str, Any]) -> Iterator[str]:
-    """A server that answers with data or, as text, with something else; a number is a status."""
+def answering(changes: dict[str, Any], bodies: list[dict[str, Any]] | None = None) -> Iterator[str]:
+    """A server that answers with data or, as text, with something else; a number is a status. bodies: what it got."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            got = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if bodies is not None and got:
+                bodies.append(json.loads(got))
             answer = {**ANSWERS, **changes}[self.path]
             answer = next(answer) if isinstance(answer, Iterator) else answer
             body = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
@@ -117,6 +122,26 @@ def push(bench: Bench, url: str) -> None:
 
 def answers(bench: Bench) -> list[str]:
     return [json.loads(line)["answer"] for line in (bench.folder / JOURNAL).read_text().splitlines()[1:]]
+
+
+def test_members_of_a_mixture_are_environments_of_the_server(bench: Bench) -> None:
+    bodies: list[dict[str, Any]] = []
+    bench.registry.components["environment", "mix"] = Mixture
+    bench.answer(known_tokens)
+    of = {"of": ["adding:weight=2", "more=adding:group_size=3"]}
+    with answering({}, bodies) as url:
+        wanted = GenSettings(backend="fake", limit=6, group_size=2, delivery=Delivery(to=url, to_weight=10))
+        bench.run(build_plan(wanted, "mix", of, bench.registry))  # type: ignore[arg-type]
+    asked = {body["desired_name"]: body for body in bodies if "desired_name" in body}
+    assert {name: (body["weight"], body["group_size"]) for name, body in asked.items()} == {
+        "adding": (20.0, 2),
+        "more": (10.0, 3),
+    }
+    sent = [len(body["tokens"]) for body in bodies if "tokens" in body]
+    assert sorted(sent) == [2, 2, 2, 2, 3, 3]
+    for name, count in (("adding", 4), ("more", 2)):
+        lines = (bench.folder / f"delivered-{name}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["answer"] for line in lines[1:]] == ["received"] * count
 
 
 def test_groups_are_sent(bench: Bench) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from atropos_cli.domain.plan import ComponentRef, Plan, RewardRef
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.refs import ComponentRef, RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
@@ -247,7 +248,7 @@ def test_a_renamed_reward_keeps_what_it_is() -> None:
 
 
 def test_options_for_a_reward_that_has_none_are_refused(cli: Any, talk: str) -> None:
-    from atropos_cli.rollout.planner import configured
+    from atropos_cli.rollout.references import configured
 
     with pytest.raises(ConfigError, match="has no option 'x'"):
         configured(Reward(lambda task, rollout: 1.0, name="plain"), {"x": 1})

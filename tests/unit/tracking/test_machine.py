@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from atropos_training.settings import TrainSettings
 
-from atropos_cli.domain.plan import ComponentRef
+from atropos_cli.domain.refs import ComponentRef
 from atropos_cli.domain.tracking import RolloutTracking
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.tracking.machine import Machine, gpu_reader, gpu_values

@@ -20,7 +20,7 @@ from atropos_tracking.eventfile import crc32c
 from wandblog import wandb_ended, wandb_records
 
 from atropos_cli import redaction
-from atropos_cli.domain.plan import ComponentRef
+from atropos_cli.domain.refs import ComponentRef
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.tracking import services as trackers

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from atropos_authoring.helpers import make_rollout
 
-from atropos_cli.domain.plan import RewardRef
+from atropos_cli.domain.refs import RewardRef
 from atropos_cli.domain.rollout import Rollout
 from atropos_cli.domain.task import Task
 from atropos_cli.evaluation.evaluation import Judge, success_threshold
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.rollout.planner import component_rewards
+from atropos_cli.rollout.references import component_rewards
 from atropos_cli.sdk import Reward, group_reward, reward, user
 from atropos_cli.training.samples import MOST_EXTRACTED, sample_row
 

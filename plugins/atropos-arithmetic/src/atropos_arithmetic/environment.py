@@ -21,15 +21,13 @@ from atropos_cli.sdk import (
     assistant,
     reward,
     split_thinking,
-    system,
     user,
 )
+from atropos_cli.sdk.prompts import packaged_prompt
 
 Difficulty = Literal["easy", "medium", "hard", "expert"]
 LEVELS: tuple[Difficulty, ...] = ("easy", "medium", "hard", "expert")
 WORDS = ("apple", "river", "stone", "cloud", "green", "seven", "window", "paper", "music", "table", "silver", "winter")
-
-INSTRUCTION = 'Solve the problem. End your reply with the number alone on a last line, as in "Answer: 12".'
 
 
 def _number(rng: random.Random, level: int) -> int:
@@ -152,6 +150,7 @@ class ArithmeticEnvironment(Environment):
     Config = ArithmeticConfig
     rewards = (exact,)
     splits = ("train", "test")
+    prompt = packaged_prompt(__file__)
     config: ArithmeticConfig
 
     def tasks(self, split: str) -> TaskStream:
@@ -190,7 +189,7 @@ class ArithmeticEnvironment(Environment):
 
     def _chat(self, shots: list[tuple[str, int]], question: str) -> tuple[Message, ...]:
         solved = [m for asked, answer in shots for m in (user(asked), assistant(f"Answer: {answer}"))]
-        return (system(INSTRUCTION), *solved, user(question))
+        return (*self.prompt.opening(solved), user(question))
 
     def validate(self, task: Task) -> bool:
         """Does the gold answer, written as asked, earn full marks?"""

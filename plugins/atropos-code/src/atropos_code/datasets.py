@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, system, user
+from atropos_cli.sdk import Field, JsonDict, Message, Task, assistant, user
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code.rows import Row, hub_rows, imports_needed, names_needed, text_of, texts_of
 from atropos_code.tested import TestedConfig, TestedEnvironment, missing, sandbox_info
 
@@ -13,11 +14,6 @@ MBPP_HUB = "google-research-datasets/mbpp"
 HUMANEVAL_HUB = "openai/openai_humaneval"
 EXAMPLES = (2, 3, 4)
 """The three tasks that the authors of MBPP use as examples, by id."""
-
-INSTRUCTION = (
-    "You write Python functions. Reply with the complete code in one block that begins with ```python and ends "
-    "with ```. Keep the name and the arguments that the task gives. Do not print anything and do not read input."
-)
 
 
 class MbppConfig(TestedConfig):
@@ -38,6 +34,7 @@ class MbppEnvironment(TestedEnvironment):
     name = "mbpp"
     Config = MbppConfig
     splits = ("train", "test", "validation", "prompt", "all")
+    prompt = packaged_prompt(__file__, "functions.toml")
     config: MbppConfig
 
     def from_hub(self) -> list[Row]:
@@ -50,7 +47,7 @@ class MbppEnvironment(TestedEnvironment):
         info = self._info(row, place)
         question = self._question(row, info)
         shots = [] if number in EXAMPLES else self._shots()
-        prompt = _plain(shots, question) if self.config.prompt_style == "plain" else _chat(shots, question)
+        prompt = _plain(shots, question) if self.config.prompt_style == "plain" else self._chat(shots, question)
         return Task(id=f"mbpp-{number}", prompt=prompt, answer=text_of(row, "code") or None, info=info)
 
     def _info(self, row: Row, place: int) -> JsonDict:
@@ -84,6 +81,10 @@ class MbppEnvironment(TestedEnvironment):
         before = [text_of(row, "test_setup_code")] if info["setup"] else []
         return "\n".join([text, "", "Your code should pass these tests:", "", *before, *shown])
 
+    def _chat(self, shots: list[tuple[str, str]], question: str) -> tuple[Message, ...]:
+        solved = [m for asked, code in shots for m in (user(asked), assistant(f"```python\n{code.strip()}\n```"))]
+        return (*self.prompt.opening(solved), user(question))
+
     def _shots(self) -> list[tuple[str, str]]:
         if not self.config.few_shot:
             return []
@@ -98,11 +99,6 @@ def _split(number: object) -> str:
     return "prompt" if number <= 10 else "test" if number <= 510 else "validation" if number <= 600 else "train"
 
 
-def _chat(shots: list[tuple[str, str]], question: str) -> tuple[Message, ...]:
-    solved = [m for asked, code in shots for m in (user(asked), assistant(f"```python\n{code.strip()}\n```"))]
-    return (system(INSTRUCTION), *solved, user(question))
-
-
 def _plain(shots: list[tuple[str, str]], question: str) -> tuple[Message, ...]:
     role = "You are an expert Python programmer, and here is your task:"
     solved = "".join(f"{role} {asked}\n[BEGIN]\n{code.strip()}\n[DONE]\n\n" for asked, code in shots)
@@ -114,6 +110,7 @@ class HumanEvalEnvironment(TestedEnvironment):
 
     name = "humaneval"
     splits = ("test",)
+    prompt = packaged_prompt(__file__, "functions.toml")
 
     def from_hub(self) -> list[Row]:
         return hub_rows(HUMANEVAL_HUB, None)
@@ -140,6 +137,6 @@ class HumanEvalEnvironment(TestedEnvironment):
             prompt: tuple[Message, ...] = (user(f"# Complete the function.\n\n[BEGIN]\n{stem}"),)
         else:
             question = f"Complete this function. Repeat it as a whole.\n\n```python\n{stem.rstrip()}\n```"
-            prompt = (system(INSTRUCTION), user(question))
+            prompt = (*self.prompt.opening(), user(question))
         gold = stem + text_of(row, "canonical_solution") if text_of(row, "canonical_solution") else None
         return Task(id=str(row.get("task_id", f"humaneval-{place}")), prompt=prompt, answer=gold, info=info)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Episode, Field, JsonDict, Message, Task, TaskStream, system, user
+from atropos_cli.sdk import Episode, Field, JsonDict, Message, Task, TaskStream, user
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code import judging
 from atropos_code.rewards import code_runs
 from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
-
-INSTRUCTION = (
-    "You write small Python 3 programs. Reply with one complete program in a block that begins with ```python and "
-    "ends with ```. Use the standard library only. The program reads no input, uses no network and prints its result."
-)
 
 GOALS = (
     "prints the first {n} {numbers}",
@@ -99,6 +95,7 @@ class CodeExecEnvironment(SandboxedEnvironment):
     Config = CodeExecConfig
     rewards = (code_runs,)
     splits = ("train", "test")
+    prompt = packaged_prompt(__file__, "code_exec.toml")
     config: CodeExecConfig
 
     def tasks(self, split: str) -> TaskStream:
@@ -107,7 +104,7 @@ class CodeExecEnvironment(SandboxedEnvironment):
 
     def _task(self, split: str, index: int) -> Task:
         wanted = request(f"{self.config.data_seed}:{split}:{index}")
-        prompt = (system(INSTRUCTION), user(f"Write a program that {wanted}."))
+        prompt = (*self.prompt.opening(), user(f"Write a program that {wanted}."))
         info: JsonDict = {"task_name": self.name, "sandbox": sandbox_info(self.config)}
         return Task(id=f"program-{split}-{index}", prompt=prompt, info=info)
 

@@ -25,22 +25,12 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_cli.sdk.backends import Completion
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_code import judging, prediction
 from atropos_code.extract import extract_code, extract_output
 from atropos_code.freeform import request
 from atropos_code.rewards import code_game
 from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
-
-PROPOSER = (
-    "You write short Python 3 programs whose output is hard to predict by reading them. Another player sees your "
-    "program and says what it prints; you win when that is wrong. Reply with one complete program in a block that "
-    "begins with ```python and ends with ```. It must run without error, read no input, print something, and print "
-    "the same each time: no random numbers without a seed, no clock, no order of sets."
-)
-OPPONENT = (
-    "You read a Python 3 program and say exactly what it prints. Think first if you like. End your reply with the "
-    "output alone, in a block that begins with ```output and ends with ```."
-)
 
 
 class CodeGameConfig(SandboxConfig):
@@ -81,6 +71,7 @@ class CodeGameEnvironment(SandboxedEnvironment):
     name = "code-game"
     Config = CodeGameConfig
     rewards = (code_game,)
+    prompt = packaged_prompt(__file__, "code_game.toml")
     config: CodeGameConfig
 
     def tasks(self, split: str) -> TaskStream:
@@ -89,13 +80,21 @@ class CodeGameEnvironment(SandboxedEnvironment):
 
     def _task(self, split: str, index: int) -> Task:
         topic = request(f"{self.config.data_seed}:game:{split}:{index}")
-        prompt = (system(PROPOSER), user(f"As a starting point: a program that {topic}. Change it as you like."))
+        prompt = (*self._told("proposer"), user(f"As a starting point: a program that {topic}. Change it as you like."))
         info: JsonDict = {
             "task_name": self.name,
             "sandbox": sandbox_info(self.config),
             "proposer_reward": self.config.proposer_reward,
         }
         return Task(id=f"game-{split}-{index}", prompt=prompt, info=info)
+
+    def _told(self, role: str) -> tuple[Message, ...]:
+        text = self.prompt.text(role)
+        return (system(text),) if text else ()
+
+    def _question(self, program: _Program) -> tuple[Message, ...]:
+        asked = user(f"```python\n{program.code.rstrip()}\n```\n\nWhat does this program print?")
+        return (*self._told("opponent"), asked)
 
     async def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """Programs, two runs of each, predictions, groups."""
@@ -104,7 +103,7 @@ class CodeGameEnvironment(SandboxedEnvironment):
         await asyncio.gather(*(self._examine(task, program) for program in programs))
         counted = [program for program in programs if program.valid]
         answers = await asyncio.gather(
-            *(context.generate(_question(program), n=self.config.predictions) for program in counted)
+            *(context.generate(self._question(program), n=self.config.predictions) for program in counted)
         )
         for program, given in zip(counted, answers, strict=True):
             program.answers = list(given)
@@ -114,7 +113,7 @@ class CodeGameEnvironment(SandboxedEnvironment):
         yield context.group(task, scored, episode_id=task.id, turn=0, last=not counted)
         for turn, program in enumerate(counted, 1):
             opponents = [
-                _rollout(task, context, program, _question(program), answer, opponent=place)
+                _rollout(task, context, program, self._question(program), answer, opponent=place)
                 for place, answer in enumerate(program.answers)
             ]
             scored = await context.score(task, opponents)
@@ -128,10 +127,6 @@ class CodeGameEnvironment(SandboxedEnvironment):
         program.info["deterministic"] = prediction.deterministic(first, second)
         program.info["output"] = first.stdout[: self.config.output_chars]
         program.info["outcome"] = first.outcome
-
-
-def _question(program: _Program) -> tuple[Message, ...]:
-    return (system(OPPONENT), user(f"```python\n{program.code.rstrip()}\n```\n\nWhat does this program print?"))
 
 
 def _rollout(

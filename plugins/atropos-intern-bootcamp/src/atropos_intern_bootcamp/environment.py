@@ -31,16 +31,13 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_intern_bootcamp.config import BootcampConfig
 from atropos_intern_bootcamp.scoring import Verdict, intern_bootcamp, judge, worker_for
 
 ALL = "RandomTask"
 DRAWS = 10
 """Bootcamps that are tried for a task of RandomTask."""
-THINKING = (
-    "Think about the problem inside <think> and </think>. After the closing tag give the final answer, "
-    "in the form that the problem asks for."
-)
 
 
 class BootcampEpisode(Episode):
@@ -92,6 +89,7 @@ class BootcampEnvironment(Environment):
     Config = BootcampConfig
     rewards = (intern_bootcamp,)
     splits: ClassVar[Sequence[str]] = ("train", "test")
+    prompt = packaged_prompt(__file__)
     config: BootcampConfig
 
     def __init__(self, config: BootcampConfig) -> None:
@@ -193,7 +191,9 @@ class BootcampEnvironment(Environment):
         return {"folder": self._folder, **{name: getattr(self.config, name) for name in fields}}
 
     def _system(self) -> tuple[Message, ...]:
-        return (system(THINKING),) if self.config.thinking or self.config.require_thinking else ()
+        asked = self.config.thinking or self.config.require_thinking
+        told = self.prompt.text("thinking") if asked else ""
+        return (*((system(told),) if told else ()), *self.prompt.examples())
 
     def episode(self, task: Task) -> Episode:
         return BootcampEpisode(task)

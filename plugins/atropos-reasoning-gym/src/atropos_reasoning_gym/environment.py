@@ -31,6 +31,7 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_cli.sdk.isolation import IsolatedWorker, WorkerError, accept_isolation
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_reasoning_gym.config import ReasoningGymConfig, split_weight
 from atropos_reasoning_gym.families import GOLD_ELSEWHERE
 from atropos_reasoning_gym.scoring import (
@@ -43,11 +44,6 @@ from atropos_reasoning_gym.scoring import (
     started,
 )
 
-INSTRUCTION = (
-    "Solve the problem. Put the final answer, and nothing else, between <answer> and </answer>. "
-    "Where the problem shows the form of an answer, use that form."
-)
-THINKING = "First think inside <think> and </think>; the answer follows after the closing tag."
 _START_S = 60.0
 
 
@@ -95,6 +91,7 @@ class ReasoningGymEnvironment(Environment):
     Config = ReasoningGymConfig
     rewards = (reasoning_gym, answer_tags)
     splits: ClassVar[Sequence[str]] = ("train", "test")
+    prompt = packaged_prompt(__file__)
     config: ReasoningGymConfig
 
     def __init__(self, config: ReasoningGymConfig) -> None:
@@ -216,10 +213,10 @@ class ReasoningGymEnvironment(Environment):
 
     def _system(self) -> tuple[Message, ...]:
         own = self.config.system_prompt
-        text = INSTRUCTION if own is None else own
+        text = self.prompt.text("system") if own is None else own
         if self.config.thinking:
-            text = f"{text}\n\n{THINKING}".strip()
-        return (system(text),) if text else ()
+            text = f"{text}\n\n{self.prompt.text('thinking')}".strip()
+        return (*((system(text),) if text else ()), *self.prompt.examples())
 
     def episode(self, task: Task) -> Episode:
         return ReasoningGymEpisode(task)

@@ -18,6 +18,7 @@ from atropos_textworld.engine.fleet import Session
 from atropos_textworld.engine.runtime import Runtime
 from atropos_textworld.episode import GameEpisode
 from atropos_textworld.games.spec import SPLITS, GameSpec
+from atropos_textworld.prompts import PROMPT
 
 FEWEST_AHEAD = 2
 """Games built before they are asked for, at least."""
@@ -31,6 +32,7 @@ class TextWorldEnvironment(Environment):
     Config = TextWorldConfig
     rewards = (rewards.score, rewards.won, rewards.lost)
     splits = SPLITS
+    prompt = PROMPT
     config: TextWorldConfig
 
     def __init__(self, config: TextWorldConfig) -> None:
@@ -83,14 +85,16 @@ class TextWorldEnvironment(Environment):
     def episode(self, task: Task) -> Episode:
         """A fresh game. The games of the tasks that follow are built meanwhile."""
         self._build_ahead(task)
-        return GameEpisode(task, self.config, self._play)
+        return GameEpisode(task, self.config, self._play, self.prompt)
 
     def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """Independent games, or one game with a group for each turn."""
         if self.config.group_by == "episode":
             return context.roll_independent(self, task)
         self._build_ahead(task)
-        return TurnLoop(task, self.config, self._play, context, self._judge).groups()
+        loop = TurnLoop(task, self.config, self._play, context, self._judge)
+        loop.prompt = self.prompt
+        return loop.groups()
 
     def requests_at_once(self, group_size: int) -> int:
         """One game asks for all alternatives of a turn in one request."""

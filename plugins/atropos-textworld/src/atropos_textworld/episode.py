@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atropos_cli.sdk import Episode, JsonDict, Message, Task, system, user
+from atropos_cli.sdk import Episode, JsonDict, Message, Task, user
+from atropos_cli.sdk.prompts import Prompt
 from atropos_textworld import prompts
 from atropos_textworld.config import TextWorldConfig
 from atropos_textworld.game import Play, PlayedGame, answer_to
@@ -15,17 +16,17 @@ from atropos_textworld.replies import read_command
 class GameEpisode(Episode):
     """`play` starts the game."""
 
-    def __init__(self, task: Task, config: TextWorldConfig, play: Play) -> None:
+    def __init__(self, task: Task, config: TextWorldConfig, play: Play, prompt: Prompt = prompts.PROMPT) -> None:
+        self._prompt = prompt
         self.game = PlayedGame(GameSpec.from_json(task.info), config, play, form=prompts.FORM)
         self._told: list[Message] = []
 
     async def reset(self) -> Sequence[Message]:
         """Start the game and show its first screen. Raises EngineError."""
         record = await self.game.start()
-        rules = prompts.PICK if self.game.config.pick_from_admissible else prompts.SYSTEM
-        return self._tell(
-            system(prompts.instructions(record.forms, rules)), user(self.game.screen(self.game.seen.text))
-        )
+        rules = "pick" if self.game.config.pick_from_admissible else "system"
+        opening = prompts.instructions(self._prompt, rules, record.forms)
+        return self._tell(*opening, user(self.game.screen(self.game.seen.text)))
 
     async def step(self, reply: Message) -> Sequence[Message] | None:
         """Play the reply's command. Raises EngineError."""

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atropos_cli.sdk import Message, system
+from atropos_cli.sdk.prompts import Prompt, packaged_prompt
 from atropos_textworld.commands import Refusal
 from atropos_textworld.engine.observation import Observation
 from atropos_textworld.replies import Fault
 
-SYSTEM = """\
-You are playing a text adventure game. You see what happens, and you answer with one command.
-
-The game knows these commands: {forms}. The command `goal` repeats what you have to do.
-
-Think first if you like. Then write the command alone on the last line, after a > sign:
-> open chest"""
-
-PICK = """\
-You are playing a text adventure game. You see what happens and which commands are possible, and you answer with one \
-of these commands, exactly as it is written."""
+PROMPT = packaged_prompt(__file__)
 
 _GO = ("go east", "go north", "go south", "go west")
 
@@ -38,19 +30,6 @@ MALFORMED: dict[Fault, str] = {
     "too_long": "The last line of your reply is too long for a command. {form} Nothing happens.",
 }
 
-AGENT = """\
-You are playing a text adventure game. You see what happens, and you answer with one command.
-
-The game knows these commands: {forms}. The command `goal` repeats what you have to do.
-
-Write each reply in exactly this form:
-<think>what you see, what it means, and what to do next</think>
-<memory>one to three sentences that you will need in later turns</memory>
-<tool_call>{{"name": "execute_command", "arguments": {{"command": "open chest", \
-"expected_outcome": "The chest opens. There is a brass key in it."}}}}</tool_call>
-
-In expected_outcome, write what the game will say when it has carried out your command, as exactly as you can."""
-AGENT_WITHOUT_MEMORY = AGENT.replace("<memory>one to three sentences that you will need in later turns</memory>\n", "")
 AGENT_FORM = "Answer with one <tool_call> of execute_command, as you were told."
 
 REMEMBERED = "What you noted in earlier turns:"
@@ -66,10 +45,12 @@ Command: {command}
 After: {after}"""
 
 
-def instructions(forms: Sequence[str], template: str = SYSTEM) -> str:
-    """The system message for a game that knows these commands."""
+def instructions(prompt: Prompt, name: str, forms: Sequence[str], *, memory: bool = False) -> tuple[Message, ...]:
+    """The system message for a game that knows these commands, and the example turns."""
     others = [form for form in forms if form not in _GO]
-    return template.format(forms=", ".join([*others, "go north (or south, east, west)"]))
+    known = ", ".join([*others, "go north (or south, east, west)"])
+    told = prompt.text(name, forms=known, memory=memory)
+    return (*((system(told),) if told else ()), *prompt.examples(forms=known, memory=memory))
 
 
 def screen(text: str, observation: Observation, *, commands: bool, score: str, turns: str) -> str:

@@ -14,14 +14,13 @@ from atropos_cli.sdk import (
     assistant,
     reward,
     split_thinking,
-    system,
     user,
 )
+from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_cli.sdk.tools import ToolConfig, ToolEnvironment, ToolEpisode
 from atropos_tools.desk import Desk, files_of
 from atropos_tools.tasks import KINDS, SUMMARY, problem_of
 
-INSTRUCTION = "Solve the task with your tools. When you are done, reply with the result, without a call."
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.0+)?(?![\d.]*\d)")
 
 
@@ -64,6 +63,7 @@ class ToolsDemo(ToolEnvironment):
     Config = ToolsDemoConfig
     rewards = (solved,)
     splits = ("train", "test")
+    prompt = packaged_prompt(__file__)
     config: ToolsDemoConfig
 
     def tasks(self, split: str) -> TaskStream:
@@ -101,5 +101,5 @@ class ToolsDemo(ToolEnvironment):
         key = f"{self.config.data_seed}:{split}:{index}"
         problem = problem_of(kind, key)
         info: JsonDict = {"task_name": kind, "kind": kind, "key": key}
-        prompt = (system(INSTRUCTION), user(problem.question))
+        prompt = (*self.prompt.opening(kind=kind), user(problem.question))
         return Task(id=f"{kind}-{split}-{index}", prompt=prompt, answer=problem.answer, info=info)

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from atropos_cli.sdk import ConfigError, UsageError
-from atropos_cli.sdk.commands import json_once, put_once
 from atropos_cli.sdk.data import home, is_remote
 from atropos_cli.sdk.engine import (
     LOCAL_BACKEND,
@@ -24,6 +23,7 @@ from atropos_cli.sdk.engine import (
     public_options,
 )
 from atropos_cli.sdk.jobs import core_version
+from atropos_cli.sdk.planning import read_environment_text
 from atropos_cli.sdk.records import check_data, plain_name, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
@@ -140,6 +140,13 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         raise UsageError(
             f"--eval-every {train.eval_every}: there is no suite to evaluate on", hint="--eval ENV, or leave it out"
         )
+    if settings.selection.adaptive:
+        raise UsageError(
+            "train has groups of one size, and --adaptive makes smaller ones",
+            hint="gen --adaptive, or --curriculum KEY",
+        )
+    if settings.selection.curriculum is not None and train.env is None:
+        raise UsageError("--curriculum chooses among the tasks of an environment", hint="train grpo --env NAME")
     if method == "grpo":
         if train.env is None and not train.data:
             raise UsageError(
@@ -205,21 +212,13 @@ def _suite(
     text: str, settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
 ) -> EvalSuite:
     """[LABEL=]ENV[:option=value,...]: greedy, on held-out tasks where the environment has some."""
-    head, _, tail = text.partition(":")
-    if head.endswith(".py"):  # ./file.py:Name
-        attribute, _, tail = tail.partition(":")
-        head = f"{head}:{attribute}"
-    label, _, name = head.rpartition("=")
-    options: dict[str, Any] = {}
-    for part in filter(None, tail.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"--eval {text!r}: {part!r} is not option=value", hint="--eval arithmetic:few_shot=2")
-        put_once(options, key.strip().replace("-", "_"), _value(value.strip()), f"--eval {text!r}")
+    said = read_environment_text(text, "--eval")
+    label, name, options = said.label, said.name, said.options
     own = {key: options.pop(key) for key in _SUITE_SETTINGS if key in options}
     registration = registry.find("environment", name)
     cls = registration.load()
-    if train.env is not None and registry.find("environment", train.env) == registration:
+    same = train.env is not None and registry.find("environment", train.env) == registration
+    if same:
         options = {**environment, **options}
     samples = own.get("samples", 1)
     default = 0.0 if samples == 1 else settings.sampling.temperature
@@ -236,6 +235,8 @@ def _suite(
         "rewards": (),
         "advantage": "none",
         "logprobs": "off",
+        "selection": {},
+        "prompt": settings.prompt if same else None,
     }
     try:
         merged = GenSettings.model_validate(
@@ -250,13 +251,6 @@ def _suite(
         raise UsageError(f"--eval {text!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     known = plain_name(name) if names_a_file(name) else registration.name
     return EvalSuite(name=label or known, plan=build_plan(merged, name, options, registry))
-
-
-def _value(text: str) -> Any:
-    try:
-        return json_once(text, "--eval")
-    except ValueError:
-        return text
 
 
 def derived(trainer: Trainer, plan: TrainPlan) -> dict[str, Any]:

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from atropos_cli.sdk.engine import GenSettings
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
 
-_LIVE_ONLY = frozenset({"roles", "tools", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs"})
+_LIVE_ONLY = frozenset(
+    {"roles", "tools", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs", "selection"}
+    | {"prompt"}
+)
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
-from atropos_cli.sdk import ConfigError, Environment, Task, TaskStream, normal_text, words
+from atropos_cli.sdk import ConfigError, Environment, ScoredGroup, Task, TaskStream, normal_text, words
 from atropos_cli.sdk.engine import check_split
 
 Turn = tuple[str, str]
@@ -102,6 +102,12 @@ class TaskOrder:
     def task(self, place: int) -> Task:
         """The task at a place; places run from 0 without end."""
         return self._tasks[self._index(place)]
+
+    def note(self, place: int, task: Task, groups: Sequence[ScoredGroup]) -> None:
+        """Results change nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def _index(self, place: int) -> int:
         if self.length is None:

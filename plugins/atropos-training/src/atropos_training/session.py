@@ -32,7 +32,8 @@ from atropos_cli.sdk.training import TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
 from atropos_training.frozen import FrozenCopies
-from atropos_training.order import TaskOrder, held_out_digests
+from atropos_training.order import held_out_digests
+from atropos_training.orders import Order, order_of
 from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_training.recording import Recording
@@ -73,7 +74,7 @@ class TrainSession:
         self._player: Player | None = None
         self._frozen = FrozenCopies(self.folder, keeps=not self._helps, resume=resume)
         self._suites: dict[str, Player] = {}
-        self._order: TaskOrder | None = None
+        self._order: Order | None = None
         self._writer: Writer | None = None
         self._make_writer: Callable[[Plan], Writer] | None = None
         self._written: set[int] = set()
@@ -130,7 +131,8 @@ class TrainSession:
         found = self._sample(self._player, tasks, self._on_failure, step)
         assert found is not None, "nothing stops it"
         self._player.keep(self._own, step)
-        for place in tasks:
+        for place, task in tasks.items():
+            self._order.note(place, task, found[place])
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
         if self._order.skipped and not self._told_skipped:
@@ -245,7 +247,7 @@ class TrainSession:
         if plan is None:
             return
         self._player = Player(plan, self._registry, self._event)
-        self._order = TaskOrder(self._player.environment, plan.split, plan.limit, seed=plan.seed, held_out=held_out)
+        self._order = order_of(self._player.environment, plan, self._own, held_out)
         self.tasks = self._order.length
         if self._order.skipped:
             self._told_skipped = True
@@ -280,6 +282,8 @@ class TrainSession:
                 self._scoring.call(self._answers.close())
             self._scoring.close()
         self._answers = self._scoring = None
+        if self._order is not None:
+            self._order.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -388,8 +392,8 @@ class TrainSession:
 
     def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
         alive = [(group, one) for group in groups for one in group.rollouts if one.failure is None]
-        rewards = () if self._player is None else self._player.rewards
-        rows = [sample_row(group.task, one, rewards) for group, one in spaced(alive, PER_STEP)]
+        of = self._player.rewards_of if self._player is not None else lambda task: ()
+        rows = [sample_row(group.task, one, of(group.task)) for group, one in spaced(alive, PER_STEP)]
         if rows:
             self.recording.samples(step + 1, rows)  # the optimiser step that learns from them
 

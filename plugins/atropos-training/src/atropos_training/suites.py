@@ -6,7 +6,7 @@ the one with the highest accuracy on the first suite, the earliest of equals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from atropos_cli.sdk import JsonDict, Reward, ScoredGroup, Task
@@ -24,7 +24,7 @@ class SuiteResults:
         self._folder = folder / EVALUATIONS
         self._names = {suite_file(name): name for name in names}
         self._tasks: dict[str, dict[int, Task]] = {}
-        self._rewards: dict[str, Sequence[Reward]] = {}
+        self._rewards: dict[str, Callable[[Task], Sequence[Reward]]] = {}
         self._first = names[0] if names else None
         self.best_step: int | None = None
         self.best_value = float("-inf")
@@ -40,7 +40,7 @@ class SuiteResults:
                 tasks[index] = task
                 index += 1
             self._tasks[name] = tasks
-            self._rewards[name] = player.rewards
+            self._rewards[name] = player.rewards_of
         return self._tasks[name]
 
     def count(
@@ -68,8 +68,8 @@ class SuiteResults:
             for rollout in group.rollouts[:1]
             if group.last and rollout.failure is None
         ]
-        rewards = self._rewards.get(name, ())
-        shown = [sample_row(task, rollout, rewards) for task, rollout in spaced(first, PER_STEP)]
+        of = self._rewards[name]
+        shown = [sample_row(task, rollout, of(task)) for task, rollout in spaced(first, PER_STEP)]
         return _metrics(result), shown
 
     def settle(self, step: int, values: Mapping[str, float]) -> None:

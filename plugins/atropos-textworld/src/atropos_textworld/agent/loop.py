@@ -20,10 +20,10 @@ from atropos_cli.sdk import (
     RolloutFailure,
     ScoredGroup,
     Task,
-    system,
     user,
 )
 from atropos_cli.sdk.backends import ContextOverflow, Generation
+from atropos_cli.sdk.prompts import Prompt
 from atropos_textworld import prompts
 from atropos_textworld.agent.credit import total
 from atropos_textworld.agent.history import History
@@ -40,6 +40,8 @@ from atropos_textworld.games.spec import GameSpec
 
 class TurnLoop:
     """One game of one task. Use once: `async for group in TurnLoop(...).groups()`."""
+
+    prompt: Prompt = prompts.PROMPT
 
     def __init__(self, task: Task, config: TextWorldConfig, play: Play, context: GroupContext, judge: Judge) -> None:
         self.task = task
@@ -82,9 +84,9 @@ class TurnLoop:
             self._failed = ((), _failure("reset", error))
             return
         plan = Plan(record.plan)
-        rules = prompts.AGENT if self.config.memory else prompts.AGENT_WITHOUT_MEMORY
         self._first = self.game.seen.text
-        opening = system(prompts.instructions(record.forms, rules)), user(self.game.screen(self._first))
+        rules = prompts.instructions(self.prompt, "agent", record.forms, memory=self.config.memory)
+        opening = (*rules, user(self.game.screen(self._first)))
         history = History(opening, self.config.history_tokens)
         while not self.game.over:
             turn = await self._ask(history, notebook)
