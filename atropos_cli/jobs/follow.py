@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.errors import LaunchError
+from atropos_cli.jobs.folder import newest_attempt
 from atropos_cli.jobs.status import ENDED, view
-from atropos_cli.jobs.store import Submitted
+from atropos_cli.jobs.store import Submitted, successor
 from atropos_cli.ports.launcher import Launcher
 
 _FIRST, _SLOWEST = 0.5, 10.0
@@ -27,7 +28,7 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
     while True:
         found = view(job, launcher)
         state, reason = found["state"], found["reason"]
-        text = f"{state}" + (f", {reason}" if reason else "")
+        text = f"{state}" + (f", {reason}" if reason not in (None, "", state) else "")
         if text != shown:
             shown, pause = text, _FIRST
             say(f"job {job.id}: {text}")
@@ -45,12 +46,21 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
 
 def log_names(job: Submitted, shard: int | None) -> list[str]:
     """The components that have a log."""
-    return sorted(path.stem for path in (_place(job, shard) / "logs" / "latest").glob("*.log"))
+    return sorted(path.stem for path in _logs(job, shard).glob("*.log"))
 
 
 def log_path(job: Submitted, component: str, shard: int | None) -> Path:
     """The log of a component."""
-    return _place(job, shard) / "logs" / "latest" / f"{component}.log"
+    return _logs(job, shard) / f"{component}.log"
+
+
+def _logs(job: Submitted, shard: int | None) -> Path:
+    """The newest logs: those of a later job in the folder are not this one's."""
+    place, later = _place(job, shard), successor(job)
+    if later is None:
+        return place / "logs" / "latest"
+    newest = newest_attempt(place, until=later.attempts_before(shard))
+    return place / "logs" / f"attempt_{newest}"
 
 
 def earlier_attempts(path: Path, job: Submitted) -> set[str]:

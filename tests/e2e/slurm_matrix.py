@@ -178,7 +178,7 @@ class Cell:
     def _submit_pipeline(self) -> None:
         given = [value for key, value in zip(self.options, self.options[1:], strict=False) if key == "--sbatch"]
         options = {value.partition("=")[0]: value.partition("=")[2] for value in given}
-        more = ", requeue = true, signal_before = \"30\"" if self.requeue else ""
+        more = ', requeue = true, signal_before = "30"' if self.requeue else ""
         if options:
             more += ", sbatch = { " + ", ".join(f'{key} = "{value}"' for key, value in options.items()) + " }"
         text = FLOW.format(more=more, limit=self.limit)
@@ -318,8 +318,8 @@ class Conditions:
         for cell in cells:
             cell.submit()
         self.statuses(cells, "while held")
-        for cell in cells:
-            self.cluster.output("scontrol", "release", self.first(cell))
+        for job in [job for cell in cells for job in cell.ids.values()]:
+            self.cluster.output("scontrol", "release", job)
         return cells, Wanted()
 
     def requeued(self) -> tuple[list[Cell], Wanted]:
