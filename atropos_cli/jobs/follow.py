@@ -36,12 +36,19 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
             return found
         if found.get("hopeless"):
             raise LaunchError(f"job {job.id} will never start: {reason}", hint=f"atropos job cancel {job.id}")
-        if state != "unknown" or found.get("silent"):
-            known = time.monotonic()
-        elif time.monotonic() - known > _UNKNOWN_FOR:
-            raise LaunchError(f"the state of job {job.id} is not known", hint=f"look into {job.folder}")
+        known = _last_known(job, found, known)
         time.sleep(pause)
         pause = min(pause * 1.3, _SLOWEST)
+
+
+def _last_known(job: Submitted, found: dict[str, Any], known: float) -> float:
+    """When the state was last known. Raises LaunchError when nobody here can know it, however long one waits."""
+    if found["state"] != "unknown" or found.get("silent"):
+        return time.monotonic()
+    if time.monotonic() - known > _UNKNOWN_FOR:
+        reason = found["reason"] or "its launcher does not say"
+        raise LaunchError(f"the state of job {job.id} is not known: {reason}", hint=f"look into {job.folder}")
+    return known
 
 
 def log_names(job: Submitted, shard: int | None) -> list[str]:
@@ -76,7 +83,7 @@ def _place(job: Submitted, shard: int | None) -> Path:
 
 def lines(path: Path, job: Submitted, launcher: Launcher) -> Iterator[str]:
     """The lines of a log as they come, over all attempts of this job from now on, until it has ended."""
-    asked = time.monotonic()
+    asked = known = time.monotonic()
     state = ""
     old = earlier_attempts(path, job)
     current: Path | None = None
@@ -99,7 +106,9 @@ def lines(path: Path, job: Submitted, launcher: Launcher) -> Iterator[str]:
             return
         if time.monotonic() - asked > 2 or not state:
             asked = time.monotonic()
-            state = str(view(job, launcher)["state"])
+            found = view(job, launcher)
+            state = str(found["state"])
             if state in ENDED:
                 continue
+            known = _last_known(job, found, known)
         time.sleep(_POLL)

@@ -214,7 +214,7 @@ PartitionName=high {all_nodes} PriorityTier=10 PreemptMode=OFF"""
             of_node = {pid for pid in self.processes() if _variable(pid, "SLURMD_NODENAME") == name}
             parents = {_parent(pid) for pid in of_node}
             steps = {pid for pid in self.processes("slurmstepd") if pid in parents}
-            daemon = {pid for pid in self.processes("slurmd") if _command(pid).endswith(f"-N {name}")}
+            daemon = {pid for pid in self.processes("slurmd") if command_of(pid).endswith(f"-N {name}")}
             found = [*daemon, *steps, *of_node]
             for pid in found:
                 end(pid)
@@ -227,7 +227,7 @@ PartitionName=high {all_nodes} PriorityTier=10 PreemptMode=OFF"""
             if path.name.isdigit() and int(path.name) != os.getpid():
                 pid = int(path.name)
                 if _variable(pid, "SLURM_CONF") == str(self.conf):
-                    name = _command(pid).partition(" ")[0].rpartition("/")[2].rstrip(":")
+                    name = command_of(pid).partition(" ")[0].rpartition("/")[2].rstrip(":")
                     if program is None or name == program:
                         found.append(pid)
         return found
@@ -257,11 +257,11 @@ def end(pid: int) -> None:
 
 def _gone(pids: list[int]) -> None:
     deadline = time.monotonic() + 5
-    while any(_command(pid) for pid in pids) and time.monotonic() < deadline:
+    while any(command_of(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     """Empty for one that has ended."""
     try:
         return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -335,7 +334,7 @@ class Conditions:
         cells = self.cells("preempted", requeue=True)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") == "1" for cell in cells), 90)
+        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
@@ -350,7 +349,7 @@ class Conditions:
         cells = self.cells("thrown-out", "--sbatch", "partition=now", requeue=True)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") == "1" for cell in cells), 90)
+        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
@@ -471,7 +470,7 @@ def untrue(cell: Cell, end: dict[str, Any], wanted: Wanted) -> list[str]:
     if said["code of logs -f"] != "0":
         wrong.append(f"logs -f ends with {said['code of logs -f']}")
     stored = cell.amount()
-    if wanted.complete and stored != cell.limit or stored > cell.limit:
+    if (wanted.complete and stored != cell.limit) or stored > cell.limit:
         wrong.append(f"{stored} of {cell.limit} groups or steps")
     if cell.kind != "train" and len(set(cell.groups())) != len(cell.groups()):
         wrong.append("groups that are stored twice")

@@ -125,12 +125,14 @@ class SlurmLauncher(Launcher):
         return text.strip().removeprefix("sbatch: ")
 
     def submit(self, job: JobSpec) -> str:
+        clusters = self.ready(job).directives.get("clusters", "")
+        _check_waits(job, clusters)
         self.write(job)
         script = Path(job.run) / SCRIPT
         try:
             return client.job_id_of(client.call(*self.call(job)))
         except LauncherSilent as error:
-            if taken := client.queued_id(script, patience=_LOST_ANSWER):
+            if taken := client.queued_id(script, patience=_LOST_ANSWER, clusters=clusters):
                 log.warning("warning: SLURM did not answer, and has the job: %s", taken)
                 return taken
             raise LauncherSilent(error.message, hint=error.hint or "try again later") from error
@@ -203,6 +205,18 @@ class SlurmLauncher(Launcher):
             if time.monotonic() > deadline:
                 raise LaunchError(f"job {job_id} is still {state} {_CANCEL_WAIT:.0f} s after scancel")
             time.sleep(0.2)
+
+
+def _check_waits(job: JobSpec, clusters: str) -> None:
+    """A job waits for jobs of its own cluster: the number alone would name another one there. Raises LaunchError."""
+    named = {text.partition(";")[2]: text for text in job.after if ";" in text}
+    here = clusters or (client.cluster_name() if named else "")
+    for cluster, text in named.items():
+        if cluster != here and not client.in_federation(cluster):
+            raise LaunchError(
+                f"job {text} is on cluster {cluster!r}: this job, for cluster {here!r}, cannot wait for it",
+                hint=f"--sbatch clusters={cluster} submits there",
+            )
 
 
 def _status(job_id: str, record: JobRecord) -> JobStatus:
