@@ -26,7 +26,7 @@ import slurm_cluster
 from slurm_cluster import Cluster
 from slurm_matrix import ENV, PLAYER
 
-GROUPS, SAMPLES = 16, 2
+GROUPS, SAMPLES = 12, 2
 ATROPOS = (sys.executable, "-P", "-m", "atropos_cli")
 FLOW = """
 resources = {{ time = "1h", cpus = 1, mem = "300M"{more} }}
@@ -41,11 +41,8 @@ command = ["score", "{{steps.gen.output}}", "-o", "{{output}}", "--reward", "len
 
 [steps.rows]
 command = ["sft-gen", "{{steps.scored.output}}", "-o", "{{output}}"]
-
-[steps.look]
-command = ["analyze", "{{steps.gen.output}}", "--json"]
 """
-STEPS = ("gen", "scored", "rows", "look")
+STEPS = ("gen", "scored", "rows")
 PROCESSES = {
     "batch script": ("-m atropos_cli run ", "job.json"),
     "srun": ("srun ",),
@@ -165,9 +162,9 @@ class Field:
         before = self.queue()
         said = view(job, SlurmLauncher(SlurmLauncher.Config()))
         after = self.queue()
-        if before and after and job.id in before and job.id in after and said["state"] not in ("pending", "running"):
-            if not said.get("silent"):
-                self.untrue.append(f"job {job.id} is in the queue, and said to be {said['state']}: {said['reason']}")
+        waits = job.id in (before or ()) and job.id in (after or ())
+        if waits and said["state"] not in ("pending", "running") and not said.get("silent"):
+            self.untrue.append(f"job {job.id} is in the queue, and said to be {said['state']}: {said['reason']}")
 
     def judge(self) -> list[str]:
         """Everything that is wrong in the end."""

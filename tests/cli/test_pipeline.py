@@ -239,11 +239,16 @@ def test_a_stopped_pipeline_goes_on_where_it_was(cli: Callable[..., Any], flow: 
         assert time.monotonic() < deadline
         assert child.poll() is None
         time.sleep(0.05)
+    assert cli("pipeline", "status", "out", "--json").json["steps"][0]["reason"] == "running"
     child.send_signal(number)
     child.communicate(timeout=60)
     assert child.returncode == (130 if number != signal.SIGKILL else -signal.SIGKILL)
     if number != signal.SIGKILL:
         assert records()["gen"]["state"] == "interrupted"
+    told = cli("pipeline", "status", "out", "--json")
+    reason = {step["name"]: step.get("reason") for step in told.json["steps"]}["gen"]
+    assert told.code == (1 if number == signal.SIGKILL else 0)
+    assert reason == "killed" if number == signal.SIGKILL else reason.startswith("exit code 1")
     resumed = cli("pipeline", "run", "flow.toml", "-o", "out", "--resume")
     while resumed.code == 6 and "being" in resumed.stderr and time.monotonic() < deadline:
         time.sleep(0.2)  # killed outright: the step ends a moment later

@@ -91,6 +91,9 @@ class Cluster:
         deadline = time.monotonic() + 15
         while any(self._alive(path) for path in self.folder.glob("*.pid")) and time.monotonic() < deadline:
             time.sleep(0.05)
+        for program in ("slurmctld", "slurmscriptd", "slurmd", "slurmstepd"):  # killed ones may have left their like
+            for pid in self.processes(program):
+                end(pid)
 
     @staticmethod
     def _alive(path: Path) -> bool:

@@ -88,7 +88,8 @@ resources = {{ time = "20m", cpus = 1, mem = "300M"{more} }}
 
 [steps.gen]
 command = ["gen", "./sums.py:Sums", "--backend", "scripted", "--backend.function", "./player.py:reply",
-           "--backend.delay-s", "1", "--group-size", "1", "--workers", "1", "--limit", "{limit}", "--output", "{{output}}"]
+           "--backend.delay-s", "1", "--group-size", "1", "--workers", "1",
+           "--limit", "{limit}", "--output", "{{output}}"]
 
 [steps.rows]
 command = ["sft-gen", "{{steps.gen.output}}", "-o", "{{output}}"]

@@ -152,7 +152,7 @@ def named(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ]
         if name == "sbatch":
             lines.append('grep -q clusters=test "${words[-1]}" && named=1')
-            lines.append('sed "s/^#SBATCH --clusters=.*//" "${words[-1]}" > "${words[-1]}.bare"; words[-1]+=.bare')
+            lines.append('sed -i "s/^#SBATCH --clusters=.*//" "${words[-1]}"')
             lines.append(f'text=$({shutil.which(name)} "${{words[@]}}") || exit 1')
             lines.append("echo $text${named:+;test}".replace(";", "\\;"))
         else:
@@ -179,8 +179,10 @@ def test_an_id_with_the_name_of_its_cluster(place: Path, cluster: Cluster, cli: 
     assert cluster.job(after.json["id"].partition(";")[0])["Dependency"].startswith("afterok:" + array.json["id"][:-5])
     for run in ("after", "array"):
         assert cli("slurm", "cancel", run).code == 0
-    asked = [line for line in (named / "calls").read_text().splitlines() if " show job" in line or "scancel" in line]
-    assert all("--clusters=test" in line for line in asked)
+    calls = (named / "calls").read_text().splitlines()
+    cancelled = [line for line in calls if line.startswith("scancel ") and "--signal" not in line]
+    assert len(cancelled) == 2
+    assert all("--clusters=test" in line for line in cancelled)
 
 
 def test_a_number_of_another_cluster_is_not_waited_for(place: Path, cluster: Cluster, cli: Any, named: Path) -> None:
@@ -204,7 +206,7 @@ def test_the_answer_of_a_named_cluster_is_lost(place: Path, cluster: Cluster, cl
     """The job is looked for where it was sent to, and its id has the cluster's name."""
     text = (named / "sbatch").read_text()
     lost = 'echo "sbatch: error: Socket timed out on send/recv operation" >&2; exit 1'
-    (named / "sbatch").write_text(text[: text.rindex("echo $text")].replace(".bare", "") + lost + "\n")
+    (named / "sbatch").write_text(text[: text.rindex("echo $text")] + lost + "\n")
     done = submit(cli, "run", "--sbatch", "clusters=test", *HELD)
     assert done.code == 0, done.stderr
     assert done.json["id"].endswith(";test")
