@@ -63,6 +63,7 @@ class Field:
         self.kills: collections.Counter[str] = collections.Counter()
         self.submissions: collections.Counter[str] = collections.Counter()
         self.untrue: list[str] = []
+        self.submitting: tuple[str, subprocess.Popen[str]] | None = None
         self.refused: list[str] = []
         (place / "sums.py").write_text(ENV)
         (place / "player.py").write_text(PLAYER)
@@ -72,13 +73,28 @@ class Field:
             (place / f"{name}.toml").write_text(flow)
 
     def submit(self, name: str) -> None:
+        """Start to submit it, while kills go on."""
         words = ("pipeline", "run", f"{name}.toml", "-o", name, "--on", "slurm", "--json")
         again = ("--resume",) if (self.place / name).exists() else ()
-        done = subprocess.run([*ATROPOS, *words, *again], capture_output=True, text=True)
+        self.submitting = (
+            name,
+            subprocess.Popen([*ATROPOS, *words, *again], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True),
+        )
+
+    def submitted(self) -> bool:
+        """Has the last submission ended? Its outcome is counted then."""
+        if self.submitting is None:
+            return True
+        name, done = self.submitting
+        if done.poll() is None:
+            return False
+        self.submitting = None
         self.submissions[name] += not done.returncode
         if done.returncode:
-            self.refused.append(f"{name}: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
+            said = done.stderr.read().strip().splitlines() if done.stderr else []
+            self.refused.append(f"{name}: {' / '.join(said[-2:]) or done.returncode}")
             print(f"  {self.refused[-1]}", flush=True)
+        return True
 
     def record(self, name: str, step: str) -> str:
         try:
@@ -96,7 +112,8 @@ class Field:
 
     def keep(self) -> int:
         """Submit one that is not done and has nothing in the queue; how many pipelines are not done."""
-        queued = self.queue()
+        ready = self.submitted()
+        queued = self.queue() if ready else None
         left = [name for name in self.names if not self.done(name)]
         for name in left:
             if queued is not None and not any(job.startswith(f"{name}-") for job in queued.values()):
@@ -179,7 +196,7 @@ class Field:
 
     def _data(self, name: str) -> list[str]:
         wrong = []
-        for file in (self.place / name / "gen/groups.jsonl", *(self.place / name).glob("scored*.jsonl*")):
+        for file in (self.place / name / "gen/groups.jsonl", self.place / name / "scored.jsonl"):
             groups = [json.loads(line) for line in file.read_text().splitlines()]
             tasks = collections.Counter(str(group["task"]["id"]) for group in groups)
             if tasks != {str(number): 1 for number in range(GROUPS)}:
@@ -227,7 +244,7 @@ def run(field: Field, kills: int, limit: float) -> list[str]:
         if time.monotonic() - began > limit:
             return [f"not done after {limit:.0f} s: {[name for name in field.names if not field.done(name)]}"]
         time.sleep(field.chance.uniform(0.2, 2))
-        if sum(field.kills.values()) < kills and len(field.submissions) > 1:
+        if sum(field.kills.values()) < kills and len(field.submissions) > 0:
             field.kill()
             field.look()
             if sum(field.kills.values()) % 10 == 0:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm_cluster
@@ -27,7 +26,6 @@ from slurm_cluster import Cluster
 
 KINDS = ("gen", "train", "server", "array", "pipeline")
 GROUPS = 8
-ATROPOS = (sys.executable, "-P", "-m", "atropos_cli")
 SIZE = ("--time", "20m", "--cpus", "1", "--mem", "300M", "--no-check")
 ENV = """
 from atropos_cli.sdk import Environment, Task, reward, user
@@ -96,9 +94,53 @@ command = ["sft-gen", "{{steps.gen.output}}", "-o", "{{output}}"]
 """
 
 
-def atropos(*words: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """The command line, as a user calls it."""
-    return subprocess.run([*ATROPOS, *words], capture_output=True, text=True, **settings)
+class Called:
+    """The command line in a fork of this process: a new interpreter takes seconds on a busy machine."""
+
+    def __init__(self, *words: str) -> None:
+        from atropos_cli.cli import app
+
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - open for its life
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            code = 70
+            try:
+                os.dup2(self._out.fileno(), 1)
+                os.dup2(self._err.fileno(), 2)
+                code = app.run(list(words))
+            except SystemExit as stop:
+                code = stop.code if isinstance(stop.code, int) else 1
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, seconds: float = 300) -> Called:
+        until(lambda: self.poll() is not None, seconds)
+        return self
+
+    @property
+    def stdout(self) -> str:
+        return self._text(self._out)
+
+    @property
+    def stderr(self) -> str:
+        return self._text(self._err)
+
+    @staticmethod
+    def _text(file: IO[bytes]) -> str:
+        return os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace")
+
+
+def atropos(*words: str) -> Called:
+    """The command line, to its end."""
+    return Called(*words).wait()
 
 
 def set_up(place: Path) -> None:
@@ -125,8 +167,8 @@ class Cell:
     limit: int = GROUPS
     ids: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
-    waiting: subprocess.Popen[str] | None = None
-    following: subprocess.Popen[str] | None = None
+    waiting: Called | None = None
+    following: Called | None = None
 
     @property
     def run(self) -> Path:
@@ -161,10 +203,10 @@ class Cell:
             words = ("slurm", "submit", "--wait", *SIZE, *extra.get(self.kind, ()), *self._requeue(), *self.options)
             if self.kind != "train":
                 words += ("--folder", self.name)
-            self.waiting = start(*words, "--", *self.command())
+            self.waiting = Called(*words, "--", *self.command())
             until(lambda: self._id() != before or self.waiting.poll() is not None, 60)  # type: ignore[union-attr]
             self.ids["job"] = self._id()
-        self.following = start("slurm", "logs", "-f", str(self.job))
+        self.following = Called("slurm", "logs", "-f", str(self.job))
 
     def _id(self) -> str:
         try:
@@ -229,14 +271,13 @@ class Cell:
     def finish(self, seconds: float = 240) -> None:
         """Wait for those who wait, and keep what they were told last."""
         if self.waiting is not None:
-            text, _ = self.waiting.communicate(timeout=seconds)
-            lines = text.strip().splitlines()
+            lines = self.waiting.wait(seconds).stderr.strip().splitlines()
             states = [line.partition(": ")[2] for line in lines if line.startswith("job ") and ": " in line]
             ends = [line for line in lines if line.startswith("error")]
             self.said["--wait"] = " -> ".join([*states, *ends])
             self.said["exit code"] = str(self.waiting.returncode)
         if self.following is not None:
-            text, _ = self.following.communicate(timeout=seconds)
+            text = self.following.wait(seconds).stdout
             lines = [line for line in text.strip().splitlines() if line]
             self.said["logs -f"] = f"{len(lines)} lines, last: {lines[-1] if lines else ''}"
             self.said["code of logs -f"] = str(self.following.returncode)
@@ -246,10 +287,6 @@ class Cell:
             self.said["exit.json"] = f"{ended['code']}: {ended['reason']}" + (" (requeued)" * bool(ended["requeued"]))
         except OSError:
             self.said["exit.json"] = "none"
-
-
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*ATROPOS, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def until(condition: Callable[[], Any], seconds: float = 60) -> None:
@@ -340,7 +377,7 @@ class Conditions:
         return cells, Wanted()
 
     def preempted_for_good(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("preempted-for-good", limit=60)
+        cells = self.cells("preempted-for-good", limit=500)
         self.under_way(cells)
         self.occupy()
         return cells, Wanted("failed", "preempted", complete=False)
@@ -355,7 +392,7 @@ class Conditions:
         return cells, Wanted()
 
     def thrown_out_for_good(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("thrown-out-for-good", "--sbatch", "partition=now", limit=60)
+        cells = self.cells("thrown-out-for-good", "--sbatch", "partition=now", limit=500)
         self.under_way(cells)
         self.occupy()
         return cells, Wanted("failed", "preempted", complete=False)
@@ -371,7 +408,7 @@ class Conditions:
         return cells, Wanted()
 
     def node_down(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("node-down", limit=60)
+        cells = self.cells("node-down", limit=500)
         self.under_way(cells)
         self._cut(cells)
         return cells, Wanted("failed", "node", complete=False)
@@ -417,7 +454,7 @@ class Conditions:
         return cells, Wanted()
 
     def cancelled(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("cancelled", limit=60)
+        cells = self.cells("cancelled", limit=500)
         self.under_way(cells)
         for cell in cells:
             done = atropos("slurm", "cancel", str(cell.job))
@@ -440,7 +477,7 @@ def observed(conditions: Conditions, name: str) -> list[tuple[Cell, list[str]]]:
             cell.finish()
             for job in cell.ids.values():
                 cell.said["SLURM"] = _of_slurm(conditions.cluster.wait(job, 120))
-        except (AssertionError, subprocess.TimeoutExpired) as error:
+        except AssertionError as error:
             found.append((cell, [f"does not end: {error}"]))
             continue
         end = cell.status("at the end")
@@ -495,7 +532,17 @@ def table(rows: list[tuple[str, Cell, list[str]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _loaded_once() -> None:
+    """What every call would import."""
+    import atropos_pipeline.commands  # noqa: F401
+    import atropos_slurm.launcher  # noqa: F401
+    import atropos_training.train  # noqa: F401
+
+    from atropos_cli.cli.commands import gen, job  # noqa: F401
+
+
 def main() -> None:
+    _loaded_once()
     out, names = Path(sys.argv[1]), sys.argv[2:] or CONDITIONS
     rows: list[tuple[str, Cell, list[str]]] = []
     with tempfile.TemporaryDirectory() as folder, slurm_cluster.running(Path(folder, "c"), cpus=24, preempt=True) as c:

@@ -223,11 +223,21 @@ def _check_keys(given: Collection[str], known: Sequence[str], where: str) -> Non
 
 
 def _cancel(launcher: Launcher, ids: Mapping[str, str]) -> list[str]:
-    """Cancel jobs, the last first; those that could not be."""
+    """Cancel jobs, the last first; those that may still be in the queue."""
     left = []
     for name, job_id in reversed(list(ids.items())):
         try:
             launcher.cancel(job_id)
         except LaunchError:
-            left.append(f"{name} ({job_id})")
+            if _may_run(launcher, job_id):
+                left.append(f"{name} ({job_id})")
     return left
+
+
+def _may_run(launcher: Launcher, job_id: str) -> bool:
+    """Not when the launcher, asked, says that it is over, or does not know it any more."""
+    try:
+        found = launcher.status(job_id)
+    except LaunchError:
+        return True
+    return found.state in ("pending", "running") or not found.answered
