@@ -158,6 +158,8 @@ def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
     """The launcher knows why something was stopped from outside."""
     own = ended.get("reason")
     if told.state in ("failed", "cancelled") and told.reason and _stopped(ended):
+        if own and not own.startswith("stopped by "):  # the supervisor has asked why, and the launcher guesses
+            return f"{own} ({told.reason})"
         return f"{told.reason} ({own})" if own else told.reason
     return own
 
