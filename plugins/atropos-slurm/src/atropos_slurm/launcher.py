@@ -33,6 +33,7 @@ SCRIPT = "job.sbatch"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
 _LOST_ANSWER = 20.0
+_SILENT_FOR = 3.0
 log = logging.getLogger("atropos.slurm")
 
 
@@ -51,6 +52,8 @@ class SlurmLauncher(Launcher):
         super().__init__(config)
         self._told: set[str] = set()
         self._asked = ""
+        self._silence: LauncherSilent | None = None
+        self._silent_at = 0.0
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
@@ -140,8 +143,19 @@ class SlurmLauncher(Launcher):
             raise LaunchError(error.message, hint=error.hint or f"the script: {script}") from error
 
     def records(self, job_id: str) -> list[JobRecord]:
-        """SLURM's own records, one for each task of an array."""
-        return client.show_job(job_id)
+        """SLURM's own records, one for each task of an array.
+
+        A controller that is down takes up to a minute to be found silent: not for each job of a list.
+        """
+        if self._silence is not None and time.monotonic() - self._silent_at < _SILENT_FOR:
+            raise LauncherSilent(self._silence.message, hint=self._silence.hint)
+        try:
+            found = client.show_job(job_id)
+        except LauncherSilent as error:
+            self._silence, self._silent_at = error, time.monotonic()
+            raise
+        self._silence = None
+        return found
 
     def status(self, job_id: str) -> JobStatus:
         found = self.records(job_id)
