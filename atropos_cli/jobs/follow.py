@@ -42,7 +42,7 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
 
 
 def _last_known(job: Submitted, found: dict[str, Any], known: float) -> float:
-    """When the state was last known. Raises LaunchError when nobody here can know it, however long one waits."""
+    """When the state was last known. Raises LaunchError when it cannot be known here, however long one waits."""
     if found["state"] != "unknown" or found.get("silent"):
         return time.monotonic()
     if time.monotonic() - known > _UNKNOWN_FOR:

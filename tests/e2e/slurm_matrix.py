@@ -24,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import slurm_cluster
 from slurm_cluster import Cluster
 
-KINDS = ("gen", "train", "server", "array", "pipeline")
+KINDS = ("pipeline", "gen", "train", "server", "array")
 GROUPS = 8
+LONG = 30
+"""Groups or steps of what must not end before its condition has come."""
 SIZE = ("--time", "20m", "--cpus", "1", "--mem", "300M", "--no-check")
 ENV = """
 from atropos_cli.sdk import Environment, Task, reward, user
@@ -360,7 +362,7 @@ class Conditions:
         return cells, Wanted()
 
     def requeued(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("requeued", requeue=True)
+        cells = self.cells("requeued", requeue=True, limit=LONG)
         self.under_way(cells)
         for cell in cells:
             self.cluster.output("scontrol", "requeue", self.first(cell))
@@ -369,7 +371,7 @@ class Conditions:
 
     def preempted(self) -> tuple[list[Cell], Wanted]:
         """GraceTime=30; --requeue."""
-        cells = self.cells("preempted", requeue=True)
+        cells = self.cells("preempted", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
         until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
@@ -384,7 +386,7 @@ class Conditions:
 
     def thrown_out(self) -> tuple[list[Cell], Wanted]:
         """GraceTime=0; --requeue."""
-        cells = self.cells("thrown-out", "--sbatch", "partition=now", requeue=True)
+        cells = self.cells("thrown-out", "--sbatch", "partition=now", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
         until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
@@ -414,7 +416,7 @@ class Conditions:
         return cells, Wanted("failed", "node", complete=False)
 
     def node_down_again(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("node-down-again", requeue=True)
+        cells = self.cells("node-down-again", requeue=True, limit=LONG)
         self.under_way(cells)
         self._cut(cells)
         return cells, Wanted()
@@ -432,7 +434,7 @@ class Conditions:
             self.cluster.output("scontrol", "update", f"nodename=n{number}", "state=resume")
 
     def controller_paused(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("paused", limit=2 * GROUPS)
+        cells = self.cells("paused", limit=LONG)
         self.under_way(cells)
         self.cluster.signal_controller(signal.SIGSTOP)
         try:
@@ -445,7 +447,7 @@ class Conditions:
 
     def controller_killed(self) -> tuple[list[Cell], Wanted]:
         """The jobs end while there is no controller."""
-        cells = self.cells("killed", limit=2 * GROUPS)
+        cells = self.cells("killed", limit=LONG)
         self.under_way(cells)
         self.cluster.kill_controller()
         self.statuses(cells[:2], "meanwhile")

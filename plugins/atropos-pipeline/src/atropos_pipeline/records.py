@@ -109,7 +109,7 @@ def view(pipeline: Pipeline) -> dict[str, StepView]:
 
 
 def killed(pipeline: Pipeline, record: StepRecord | None) -> bool:
-    """Does a step count as running that nobody of this machine carries out any more? False for other machines."""
+    """Is a step recorded as running whose process, on this machine, is gone? False for other machines."""
     if record is None or record.state != "running" or record.host != socket.gethostname():
         return False
     try:
