@@ -477,8 +477,8 @@ def observed(conditions: Conditions, name: str) -> list[tuple[Cell, list[str]]]:
     for cell in cells:
         try:
             cell.finish()
-            for job in cell.ids.values():
-                cell.said["SLURM"] = _of_slurm(conditions.cluster.wait(job, 120))
+            for step, job in cell.ids.items():
+                cell.said[f"SLURM, {step}"] = _of_slurm(conditions.cluster.wait(job, 120))
         except AssertionError as error:
             found.append((cell, [f"does not end: {error}"]))
             continue
