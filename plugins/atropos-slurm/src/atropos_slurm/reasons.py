@@ -13,7 +13,8 @@ _PENDING = {
     "JobArrayTaskLimit": "waits for other tasks of its array (its own limit)",
     "ReqNodeNotAvail": "a node it needs is down, drained or reserved (maintenance, often); try a shorter --time",
     "MaxRequeue": "queued again too often; held",
-    "launch failed requeued held": "could not be launched, and is held; see the node with: scontrol show node",
+    "launch failed requeued held": "a node could not launch it, and it is held; see the node with "
+    "scontrol show node, then continue with: scontrol release JOB",
 }
 _NEVER = {
     "DependencyNeverSatisfied": "a job it depends on has failed: it will never start; cancel it",
