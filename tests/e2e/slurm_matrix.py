@@ -270,7 +270,7 @@ class Cell:
             self.said[f"pipeline status {when}"] = ", ".join(words)
         return found
 
-    def finish(self, seconds: float = 240) -> None:
+    def finish(self, seconds: float = 400) -> None:
         """Wait for those who wait, and keep what they were told last."""
         if self.waiting is not None:
             lines = self.waiting.wait(seconds).stderr.strip().splitlines()
@@ -400,13 +400,15 @@ class Conditions:
         return cells, Wanted("failed", "preempted", complete=False)
 
     def time_limit(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("limit", "--time", "1m", limit=300)
-        self.under_way(cells)
+        cells = self.cells("limit", "--time", "1m", limit=500)
+        for cell in cells:
+            cell.submit()
         return cells, Wanted("failed", "time limit", complete=False)
 
     def time_limit_again(self) -> tuple[list[Cell], Wanted]:
-        cells = self.cells("limit-again", "--time", "1m", requeue=True, limit=45)
-        self.under_way(cells)
+        cells = self.cells("limit-again", "--time", "2m", requeue=True, limit=60)
+        for cell in cells:
+            cell.submit()
         return cells, Wanted()
 
     def node_down(self) -> tuple[list[Cell], Wanted]:
