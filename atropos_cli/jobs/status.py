@@ -107,7 +107,9 @@ def _one(folder: Path, told: JobStatus, span: Span, *, again: bool) -> dict[str,
         found["hopeless"] = True
     found |= told.detail
     kept = until is None or newest_attempt(folder) <= until
-    found["components"] = _components(folder, began=newest > before) if kept else []
+    began = newest > before and found["state"] != "pending"  # what an attempt before left says nothing of the next
+    left = "killed" if found["state"] in ENDED else "running"
+    found["components"] = _components(folder, began=began, left=left) if kept else []
     return found
 
 
@@ -164,8 +166,12 @@ def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
     return own
 
 
-def _components(folder: Path, *, began: bool) -> list[dict[str, Any]]:
-    """The components of the plan, in its order. began: what lies there is of this job, and not of an earlier one."""
+def _components(folder: Path, *, began: bool, left: str) -> list[dict[str, Any]]:
+    """The components of the plan, in its order.
+
+    began: what lies there is of this job, and not of an earlier one. left: what one is that has started and left no
+    exit code.
+    """
     try:
         names = [item.name for item in read_job(folder / "job.json").components]
     except Exception:  # noqa: BLE001 - a folder without a plan that can be read has no components to show
@@ -174,7 +180,7 @@ def _components(folder: Path, *, began: bool) -> list[dict[str, Any]]:
     for name in names:
         endpoint = read_record(folder / "endpoints" / f"{name}.json") if began else None
         status = read_record(folder / "status" / f"{name}.json") if began else None
-        state = "ended" if status else "running" if endpoint else "not started"
+        state = "ended" if status else left if endpoint else "not started"
         found.append(
             {
                 "name": name,

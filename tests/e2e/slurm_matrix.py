@@ -502,6 +502,9 @@ def untrue(cell: Cell, end: dict[str, Any], wanted: Wanted) -> list[str]:
         wrong.append(f"status: {end['reason']!r} does not say {wanted.reason!r}")
     if said["code of status at the end"] != ("0" if wanted.state == "finished" else "1"):
         wrong.append(f"status ends with {said['code of status at the end']}")
+    parts = [part for shard in end.get("shards", [end]) for part in shard["components"]]
+    if running := [part["name"] for part in parts if part["state"] == "running"]:
+        wrong.append(f"status: {running} still run")
     if "exit code" in said:
         if (said["exit code"] == "0") != (wanted.state == "finished"):
             wrong.append(f"--wait ends with {said['exit code']}")

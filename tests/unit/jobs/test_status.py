@@ -230,3 +230,24 @@ def test_a_job_is_waiting_in_the_folder_of_one_that_ended(tmp_path: Path, monkey
     assert view(second, launcher)["state"] == "pending"
     launcher.says = says("failed")
     assert (view(first, launcher)["state"], view(first, launcher)["exit_code"]) == ("failed", 9)
+
+
+@pytest.mark.parametrize(
+    ("told", "component"),
+    [
+        (says("running"), "running"),
+        (says("pending", restarts=1), "not started"),
+        (says("failed", reason="NODE_FAIL"), "killed"),
+        (says("unknown"), "killed"),
+        (SILENT, "running"),
+    ],
+)
+def test_a_component_without_an_exit_code(told: JobStatus | Exception, component: str, tmp_path: Path) -> None:
+    """Its node was cut off: it does not run any more once its job is over, or waits again."""
+    launcher = Told()
+    job = submitted(tmp_path, launcher, requeue=True)
+    attempt(tmp_path, 1, None)
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints/main.json").write_text(json.dumps({"node": "n1", "host": "127.0.0.1", "ports": {}}))
+    launcher.says = told
+    assert [item["state"] for item in view(job, launcher)["components"]] == [component]
