@@ -37,7 +37,7 @@ command = ["gen", "./sums.py:Sums", "--backend", "scripted", "--backend.function
            "--output", "{{output}}"]
 
 [steps.scored]
-command = ["score", "{{steps.gen.output}}", "-o", "{{output}}", "--reward", "length=1"]
+command = ["score", "{{steps.gen.output}}", "-o", "{{output}}", "--reward", "./sums.py:right=1"]
 
 [steps.rows]
 command = ["sft-gen", "{{steps.scored.output}}", "-o", "{{output}}"]

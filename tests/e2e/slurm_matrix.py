@@ -239,7 +239,7 @@ class Cell:
 
     def begun(self, least: int = 2) -> None:
         """Wait until a part of the work is stored."""
-        until(lambda: self.amount() >= least, 120)
+        until(lambda: self.amount() >= least, 300)
 
     def amount(self) -> int:
         """Groups or steps that are stored."""
@@ -374,7 +374,7 @@ class Conditions:
         cells = self.cells("preempted", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
+        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 300)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
@@ -389,7 +389,7 @@ class Conditions:
         cells = self.cells("thrown-out", "--sbatch", "partition=now", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 150)
+        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 300)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
