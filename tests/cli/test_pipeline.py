@@ -180,6 +180,8 @@ def test_resources_are_checked_wherever_it_runs(cli: Callable[..., Any], flow: P
         ("tmie", '"2h"', "did you mean time?"),
         ("time", '"soon"', "is not a time"),
         ("nodes", "0", "at least 1"),
+        ("signal_before", '90, time = "1m"', "a signal 90 s before the end of 60 s"),
+        ("requeue", 'true, time = "2m"', "a signal 120 s before the end of 120 s"),
         ("serve", '"vlm"', "sglang or vllm"),
         ("serve", '"vllm"', "no model is named"),
         ("sbatch", '{ output = "x" }', "is decided by atropos"),

@@ -222,7 +222,7 @@ class Cell:
     def _submit_pipeline(self) -> None:
         given = [value for key, value in zip(self.options, self.options[1:], strict=False) if key == "--sbatch"]
         options = {value.partition("=")[0]: value.partition("=")[2] for value in given}
-        more = ', requeue = true, signal_before = "30"' if self.requeue else ""
+        more = ', requeue = true, signal_before = 30' if self.requeue else ""
         if options:
             more += ", sbatch = { " + ", ".join(f'{key} = "{value}"' for key, value in options.items()) + " }"
         text = FLOW.format(more=more, limit=self.limit)
@@ -539,7 +539,7 @@ def table(rows: list[tuple[str, Cell, list[str]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _loaded_once() -> None:
+def loaded_once() -> None:
     """What every call would import."""
     import atropos_pipeline.commands  # noqa: F401
     import atropos_slurm.launcher  # noqa: F401
@@ -549,7 +549,7 @@ def _loaded_once() -> None:
 
 
 def main() -> None:
-    _loaded_once()
+    loaded_once()
     out, names = Path(sys.argv[1]), sys.argv[2:] or CONDITIONS
     rows: list[tuple[str, Cell, list[str]]] = []
     with tempfile.TemporaryDirectory() as folder, slurm_cluster.running(Path(folder, "c"), cpus=24, preempt=True) as c:
