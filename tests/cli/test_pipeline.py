@@ -241,7 +241,6 @@ def test_a_stopped_pipeline_goes_on_where_it_was(cli: Callable[..., Any], flow: 
         assert time.monotonic() < deadline
         assert child.poll() is None
         time.sleep(0.05)
-    assert cli("pipeline", "status", "out", "--json").json["steps"][0]["reason"] == "running"
     child.send_signal(number)
     child.communicate(timeout=60)
     assert child.returncode == (130 if number != signal.SIGKILL else -signal.SIGKILL)
