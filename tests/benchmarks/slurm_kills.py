@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import slurm_cluster
+from slurm_cells import ENV, PLAYER
 from slurm_cluster import Cluster
-from slurm_matrix import ENV, PLAYER
 
 GROUPS, SAMPLES = 12, 2
 ATROPOS = (sys.executable, "-P", "-m", "atropos_cli")

@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import slurm_cells
 import slurm_cluster
 import slurm_kills
 import slurm_matrix
@@ -33,7 +34,7 @@ def cluster_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    slurm_matrix.set_up(tmp_path)
+    slurm_cells.set_up(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -45,7 +46,7 @@ def test_what_is_said_is_true(cluster: Cluster, place: Path, condition: str) -> 
     """gen, train, a server, an array and a pipeline at once; status, --wait, logs -f and exit codes."""
     slurm_matrix.loaded_once()
     found = slurm_matrix.observed(slurm_matrix.Conditions(cluster, place), condition)
-    assert {cell.kind: wrong for cell, wrong in found} == {kind: [] for kind in slurm_matrix.KINDS}
+    assert {cell.kind: wrong for cell, wrong in found} == {kind: [] for kind in slurm_cells.KINDS}
 
 
 def test_a_few_random_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
