@@ -35,25 +35,6 @@ def checked(job: Submitted, status: JobStatus, name: str) -> JobStatus:
     return status
 
 
-def to_wait_for(job: Submitted, launcher: Launcher) -> str | None:
-    """The id that another job can wait for; None when this one has succeeded already.
-
-    Raises LaunchError for a job that will not succeed, and for one whose id does not name it here.
-    """
-    from atropos_cli.jobs.status import view
-
-    if not job.noted:
-        return job.id
-    found = view(job, launcher)
-    state, reason = found["state"], found["reason"] or "no reason known"
-    if state in ("pending", "running"):
-        return job.id
-    if state == "finished":
-        return None
-    hint = "submit it again first" if state in ("failed", "cancelled", "lost") else None
-    raise LaunchError(f"a job after job {job.id} would never start: that one is {state}: {reason}", hint=hint)
-
-
 def cancel(job: Submitted, launcher: Launcher) -> str:
     """Cancel the job; its state then. Raises LaunchError when it cannot be asked for, or its id is another job's."""
     status = ask(job, launcher)

@@ -41,6 +41,23 @@ def watch(job: Submitted, launcher: Launcher, say: Callable[[str], None]) -> dic
         pause = min(pause * 1.3, _SLOWEST)
 
 
+def to_wait_for(job: Submitted, launcher: Launcher) -> str | None:
+    """The id that another job can wait for; None when this one has succeeded already.
+
+    Raises LaunchError for a job that will not succeed, and for one whose id does not name it here.
+    """
+    if not job.noted:
+        return job.id
+    found = view(job, launcher)
+    state, reason = found["state"], found["reason"] or "no reason known"
+    if state in ("pending", "running"):
+        return job.id
+    if state == "finished":
+        return None
+    hint = "submit it again first" if state in ("failed", "cancelled", "lost") else None
+    raise LaunchError(f"a job after job {job.id} would never start: that one is {state}: {reason}", hint=hint)
+
+
 def _last_known(job: Submitted, found: dict[str, Any], known: float) -> float:
     """When the state was last known. Raises LaunchError when it cannot be known here, however long one waits."""
     if found["state"] != "unknown" or found.get("silent"):

@@ -142,7 +142,7 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
 
 def _after(options: SubmitOptions, launcher: Launcher) -> tuple[str, ...]:
     """The ids to wait for. A dry run asks no launcher."""
-    from atropos_cli.jobs.asking import to_wait_for
+    from atropos_cli.jobs.follow import to_wait_for
     from atropos_cli.jobs.store import find
 
     jobs = [find(text, launcher.source or launcher.name) for text in options.after]
