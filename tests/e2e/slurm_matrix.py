@@ -94,12 +94,17 @@ class Conditions:
         self.statuses(cells, "after it")
         return cells, Wanted()
 
+    def _restarted(self, job_id: str) -> bool:
+        """Has it been started again, or was it faster than its condition?"""
+        job = self.cluster.job(job_id)
+        return job.get("Restarts") != "0" or job.get("JobState") in slurm_cluster.ENDED
+
     def preempted(self) -> tuple[list[Cell], Wanted]:
         """GraceTime=30; --requeue."""
         cells = self.cells("preempted", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 300)
+        until(lambda: all(self._restarted(self.first(cell)) for cell in cells), 300)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
@@ -114,7 +119,7 @@ class Conditions:
         cells = self.cells("thrown-out", "--sbatch", "partition=now", requeue=True, limit=LONG)
         self.under_way(cells)
         self.occupy(20)
-        until(lambda: all(self.cluster.job(self.first(cell)).get("Restarts") != "0" for cell in cells), 300)
+        until(lambda: all(self._restarted(self.first(cell)) for cell in cells), 300)
         self.statuses(cells, "after it")
         return cells, Wanted()
 
