@@ -16,7 +16,7 @@ KINDS = ("pipeline", "gen", "train", "server", "array")
 GROUPS = 8
 LONG = 30
 """Groups or steps of what must not end before its condition has come."""
-SIZE = ("--time", "20m", "--cpus", "1", "--mem", "300M", "--no-check")
+SIZE = ("--cpus", "1", "--mem", "300M", "--no-check")
 ENV = """
 from atropos_cli.sdk import Environment, Task, reward, user
 
@@ -188,8 +188,18 @@ class Cell:
             self._submit_pipeline()
         else:
             before = self._id()
+            limit = () if "--time" in self.options else ("--time", "20m")
             extra = {"array": ("--array", "2"), "server": ("--gpus-per-node", "1", "--serve", "vllm")}
-            words = ("slurm", "submit", "--wait", *SIZE, *extra.get(self.kind, ()), *self._requeue(), *self.options)
+            words = (
+                "slurm",
+                "submit",
+                "--wait",
+                *limit,
+                *SIZE,
+                *extra.get(self.kind, ()),
+                *self._requeue(),
+                *self.options,
+            )
             if self.kind != "train":
                 words += ("--folder", self.name)
             self.waiting = Called(*words, "--", *self.command())
