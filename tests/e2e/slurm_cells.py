@@ -58,6 +58,7 @@ class Slow(Trainer):
         return TrainResult(output=str(context.folder / "model"), steps=plan.steps)
 """
 PLAYER = """
+import re
 
 def reply(messages, request):
     return str(int(re.search(r"\\d+", messages[-1].content)[0]) + 1)
