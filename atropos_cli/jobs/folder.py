@@ -62,18 +62,33 @@ def attempts(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in names if match)
 
 
-def newest_attempt(folder: Path) -> int:
-    """The number of the newest attempt, 0 before the first."""
-    return max(attempts(folder), default=0)
+def newest_attempt(folder: Path, *, until: int | None = None) -> int:
+    """The number of the newest attempt, or of the newest one up to `until`; 0 before the first."""
+    return max((number for number in attempts(folder) if until is None or number <= until), default=0)
 
 
-def read_end(folder: Path, *, after: int = 0) -> dict[str, Any] | None:
-    """exit.json of an attempt that came after attempt `after`: that of an earlier job in the folder is not ours."""
+def read_end(folder: Path, *, after: int = 0, until: int | None = None) -> dict[str, Any] | None:
+    """How the last of the attempts from `after` (without it) to `until` ended: exit.json of another is not ours.
+
+    exit.json is that of the newest attempt; how those before it ended is in events.jsonl.
+    """
     ended = read_record(folder / "exit.json")
-    if ended is None:
-        return None
-    number = ended.get("attempt")
+    number = None if ended is None else ended.get("attempt")
+    if until is not None and not (isinstance(number, int) and number <= until):
+        ended = _noted_end(folder, newest_attempt(folder, until=until))
+        number = None if ended is None else ended["attempt"]
     return ended if not isinstance(number, int) or number > after else None
+
+
+def _noted_end(folder: Path, attempt: int) -> dict[str, Any] | None:
+    found = None
+    with contextlib.suppress(OSError), (folder / "events.jsonl").open(errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") == "exit" and event.get("attempt") == attempt:
+                    found = event
+    return found
 
 
 class JobFolder:

@@ -1,7 +1,8 @@
 """The state of a submitted job: from its launcher, and from its own files (exit.json, endpoints, status).
 
 Whether it waits or runs, its launcher knows: it may start a job again after an attempt has left its exit.json. How an
-attempt ended, the folder knows better, and does not forget; what earlier jobs left in the folder counts for nothing.
+attempt ended, the folder knows better, and does not forget; what other jobs left in the folder, before this one or
+after it, counts for nothing.
 A launcher that does not answer has said nothing: a job is lost only when its launcher, asked, does not know it.
 """
 
@@ -15,7 +16,7 @@ from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent, PluginError
 from atropos_cli.jobs.asking import ask, checked
 from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
-from atropos_cli.jobs.store import Submitted
+from atropos_cli.jobs.store import Submitted, successor
 from atropos_cli.ports.launcher import JobStatus, Launcher
 
 ENDED = ("finished", "failed", "cancelled", "lost")
@@ -23,6 +24,8 @@ _WAITING = ("pending", "running")
 _OURS = "atropos: "
 """How lines begin that a job's script prints for us."""
 _TAIL = 8192
+Span = tuple[int, int | None]
+"""Attempts of a job: those after the first number, up to the second."""
 
 
 def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
@@ -39,19 +42,27 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
         return {**found, **told.detail, **silent, "components": []}
     again = plan is not None and plan.resources.requeue
     count = plan.resources.array if plan is not None else None
+    later = successor(job)
+    if later is not None:
+        found["folder_taken_by"] = later.id
     if count is None:
-        one = _one(job.folder, told, job.attempts_before(), again=again)
+        one = _one(job.folder, told, _span(job, later), again=again)
         return found | _with_words(one, job, launcher) | silent
     known = _tasks(job, launcher, count) if told.answered else {}
     missing = told if told.state not in _WAITING else told.replace(state="unknown", reason=None, detail={})
     shards = [
-        _one(job.folder / "shards" / str(index), known.get(index, missing), job.attempts_before(index), again=again)
+        _one(job.folder / "shards" / str(index), known.get(index, missing), _span(job, later, index), again=again)
         for index in range(count)
     ]
     found |= _together(shards) | silent
     found["shards"] = [{"shard": index, **shard} for index, shard in enumerate(shards)]
     found["merged"] = (job.folder / "summary.json").exists()
     return found
+
+
+def _span(job: Submitted, later: Submitted | None, shard: int | None = None) -> Span:
+    """The attempts that are this job's: those of a later one in its folder are not."""
+    return job.attempts_before(shard), None if later is None else later.attempts_before(shard)
 
 
 def _plan(job: Submitted) -> JobPlan | None:
@@ -85,18 +96,22 @@ def _state(state: str, code: int | None, reason: str | None) -> dict[str, Any]:
     return {"state": state, "exit_code": code, "reason": reason}
 
 
-def _one(folder: Path, told: JobStatus, before: int, *, again: bool) -> dict[str, Any]:
-    """One job, or one shard. before: attempts of earlier jobs. again: may its launcher start it again by itself?"""
-    ended = read_end(folder, after=before)
+def _one(folder: Path, told: JobStatus, span: Span, *, again: bool) -> dict[str, Any]:
+    """One job, or one shard. span: its attempts. again: may its launcher start it again by itself?"""
+    before, until = span
+    ended = read_end(folder, after=before, until=until)
     if ended is not None and int(ended.get("restarts") or 0) < told.restarts:
         ended = None  # of an attempt after which the launcher has started the job again
-    newest = newest_attempt(folder)
+    newest = newest_attempt(folder, until=until)
     found = _judged(told, ended, began=newest > before, again=again)
     found["attempt"] = newest
     if told.state == "pending" and told.hopeless:
         found["hopeless"] = True
     found |= told.detail
-    found["components"] = _components(folder, began=newest > before)
+    kept = until is None or newest_attempt(folder) <= until
+    began = newest > before and found["state"] != "pending"  # what an attempt before left says nothing of the next
+    left = "killed" if found["state"] in ENDED else "running"
+    found["components"] = _components(folder, began=began, left=left) if kept else []
     return found
 
 
@@ -147,12 +162,18 @@ def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
     """The launcher knows why something was stopped from outside."""
     own = ended.get("reason")
     if told.state in ("failed", "cancelled") and told.reason and _stopped(ended):
+        if own and not own.startswith("stopped by "):  # the supervisor has asked why, and the launcher guesses
+            return f"{own} ({told.reason})"
         return f"{told.reason} ({own})" if own else told.reason
     return own
 
 
-def _components(folder: Path, *, began: bool) -> list[dict[str, Any]]:
-    """The components of the plan, in its order. began: what lies there is of this job, and not of an earlier one."""
+def _components(folder: Path, *, began: bool, left: str) -> list[dict[str, Any]]:
+    """The components of the plan, in its order.
+
+    began: what lies there is of this job, and not of an earlier one. left: what one is that has started and left no
+    exit code.
+    """
     try:
         names = [item.name for item in read_job(folder / "job.json").components]
     except Exception:  # noqa: BLE001 - a folder without a plan that can be read has no components to show
@@ -161,7 +182,7 @@ def _components(folder: Path, *, began: bool) -> list[dict[str, Any]]:
     for name in names:
         endpoint = read_record(folder / "endpoints" / f"{name}.json") if began else None
         status = read_record(folder / "status" / f"{name}.json") if began else None
-        state = "ended" if status else "running" if endpoint else "not started"
+        state = "ended" if status else left if endpoint else "not started"
         found.append(
             {
                 "name": name,

@@ -118,6 +118,17 @@ def find(text: str, launcher: str | None = None) -> Submitted:
     raise UsageError(f"there is no job {text!r}", hint=f"newest: {names}" if names else "atropos job list")
 
 
+def successor(job: Submitted) -> Submitted | None:
+    """The job that was submitted into the folder after this one; None for the newest one there."""
+    if not job.noted or not (job.folder / SUBMITTED).exists():
+        return None
+    newest = read_submitted(job.folder)
+    if (newest.id, newest.time) == (job.id, job.time) or not job.time or newest.time <= job.time:
+        return None
+    later = [other for other in submitted_jobs() if other.folder == job.folder and other.time > job.time]
+    return min([*later, newest], key=lambda other: other.time)
+
+
 def read_submitted(folder: Path) -> Submitted:
     """The job of a folder that was submitted."""
     return _job(read_record(folder / SUBMITTED) or {}, folder)

@@ -321,7 +321,8 @@ class Supervisor:
             "restarts": self.placer.restarts,
             "components": dict(self.codes),
         }
-        self.folder.event("exit", code=outcome.code, reason=outcome.reason, requeued=again)
+        said = {key: record[key] for key in ("code", "reason", "requeued", "restarts")}
+        self.folder.event("exit", **said)
         self._explain(outcome)
         self.folder.finish(record)
         if again:

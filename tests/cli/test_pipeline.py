@@ -180,6 +180,8 @@ def test_resources_are_checked_wherever_it_runs(cli: Callable[..., Any], flow: P
         ("tmie", '"2h"', "did you mean time?"),
         ("time", '"soon"', "is not a time"),
         ("nodes", "0", "at least 1"),
+        ("signal_before", '90, time = "1m"', "a signal 90 s before the end of 60 s"),
+        ("requeue", 'true, time = "2m"', "a signal 120 s before the end of 120 s"),
         ("serve", '"vlm"', "sglang or vllm"),
         ("serve", '"vllm"', "no model is named"),
         ("sbatch", '{ output = "x" }', "is decided by atropos"),
@@ -244,6 +246,10 @@ def test_a_stopped_pipeline_goes_on_where_it_was(cli: Callable[..., Any], flow: 
     assert child.returncode == (130 if number != signal.SIGKILL else -signal.SIGKILL)
     if number != signal.SIGKILL:
         assert records()["gen"]["state"] == "interrupted"
+    told = cli("pipeline", "status", "out", "--json")
+    reason = {step["name"]: step.get("reason") for step in told.json["steps"]}["gen"]
+    assert told.code == (1 if number == signal.SIGKILL else 0)
+    assert reason == "killed" if number == signal.SIGKILL else reason.startswith("exit code 1")
     resumed = cli("pipeline", "run", "flow.toml", "-o", "out", "--resume")
     while resumed.code == 6 and "being" in resumed.stderr and time.monotonic() < deadline:
         time.sleep(0.2)  # killed outright: the step ends a moment later

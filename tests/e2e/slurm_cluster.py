@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "scontrol", "squeue", "sinfo")
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED")
 
 
 def missing() -> str | None:
@@ -71,9 +71,9 @@ class Cluster:
         self._munge()
         self._configure()
         os.environ["SLURM_CONF"] = str(self.conf)  # `running` puts the old one back
-        self._run("slurmctld", "-f", str(self.conf))
+        self.start_controller()
         for number in range(1, self.nodes + 1):
-            self._run("slurmd", "-f", str(self.conf), "-N", f"n{number}")
+            self.start_node(number)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.output("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.nodes):
@@ -91,6 +91,9 @@ class Cluster:
         deadline = time.monotonic() + 15
         while any(self._alive(path) for path in self.folder.glob("*.pid")) and time.monotonic() < deadline:
             time.sleep(0.05)
+        for program in ("slurmctld", "slurmscriptd", "slurmd", "slurmstepd"):  # killed ones may have left their like
+            for pid in self.processes(program):
+                end(pid)
 
     @staticmethod
     def _alive(path: Path) -> bool:
@@ -189,6 +192,49 @@ PartitionName=high {all_nodes} PriorityTier=10 PreemptMode=OFF"""
         """What a command prints, also when it fails."""
         return subprocess.run(command, capture_output=True, text=True).stdout
 
+    # What breaks -----------------------------------------------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        self._run("slurmctld", "-f", str(self.conf))
+
+    def start_node(self, number: int) -> None:
+        self._run("slurmd", "-f", str(self.conf), "-N", f"n{number}")
+
+    def signal_controller(self, number: int) -> None:
+        os.kill(int((self.folder / "ctld.pid").read_text()), number)
+
+    def kill_controller(self) -> None:
+        """As a crash: no state is saved."""
+        found = self.processes("slurmctld")
+        for pid in found:
+            end(pid)
+        _gone(found)
+
+    def kill_node(self, number: int) -> None:
+        """As a power cut: slurmd, what it started, and everything below that, at once."""
+        name = f"n{number}"
+        for _ in range(3):  # some may have been starting others
+            of_node = {pid for pid in self.processes() if _variable(pid, "SLURMD_NODENAME") == name}
+            parents = {_parent(pid) for pid in of_node}
+            steps = {pid for pid in self.processes("slurmstepd") if pid in parents}
+            daemon = {pid for pid in self.processes("slurmd") if command_of(pid).endswith(f"-N {name}")}
+            found = [*daemon, *steps, *of_node]
+            for pid in found:
+                end(pid)
+            _gone(found)
+
+    def processes(self, program: str | None = None) -> list[int]:
+        """Living processes of this cluster: all with its configuration, or those of a program."""
+        found = []
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit() and int(path.name) != os.getpid():
+                pid = int(path.name)
+                if _variable(pid, "SLURM_CONF") == str(self.conf):
+                    name = command_of(pid).partition(" ")[0].rpartition("/")[2].rstrip(":")
+                    if program is None or name == program:
+                        found.append(pid)
+        return found
+
     # Asking about jobs -----------------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> dict[str, str]:
@@ -205,6 +251,41 @@ PartitionName=high {all_nodes} PriorityTier=10 PreemptMode=OFF"""
                 return found
             time.sleep(0.1)
         raise AssertionError(f"job {job_id} has not ended: {self.job(job_id)}")
+
+
+def end(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(command_of(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def command_of(pid: int) -> str:
+    """Empty for one that has ended."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _variable(pid: int, name: str) -> str | None:
+    try:
+        lines = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    found = [line for line in lines if line.startswith(f"{name}=".encode())]
+    return found[0].partition(b"=")[2].decode(errors="replace") if found else None
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @contextlib.contextmanager

@@ -110,7 +110,6 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
     """What the options ask for. Raises UsageError where they do not fit together."""
     from atropos_cli.config.sizes import parse_memory, parse_time
     from atropos_cli.domain.job import Resources
-    from atropos_cli.jobs.store import find
 
     resources = Resources(
         nodes=options.nodes,
@@ -137,13 +136,23 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
         check=options.check and not (options.after and command[0] == "train"),
         name=options.name,
         folder=options.folder,
-        after=tuple(find(text, launcher.source or launcher.name).id for text in options.after),
+        after=_after(options, launcher),
         env=variables(options.env),
         options=native_options(launcher, options.sbatch),
         start_timeout=options.start_timeout,
         max_requeues=options.max_requeues,
         setup=check_setup(options.setup),
     )
+
+
+def _after(options: SubmitOptions, launcher: Launcher) -> tuple[str, ...]:
+    """The ids to wait for. A dry run asks no launcher."""
+    from atropos_cli.jobs.follow import to_wait_for
+    from atropos_cli.jobs.store import find
+
+    jobs = [find(text, launcher.source or launcher.name) for text in options.after]
+    found = [job.id if options.dry_run else to_wait_for(job, launcher) for job in jobs]
+    return tuple(job_id for job_id in found if job_id is not None)
 
 
 def face_of(ctx: typer.Context) -> Face:

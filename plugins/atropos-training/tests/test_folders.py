@@ -104,6 +104,17 @@ def test_resuming_a_finished_run_changes_nothing(train: Callable[..., Any]) -> N
     assert "prompts_per_step" in other.stderr
 
 
+def test_a_job_with_more_steps_trains_on_a_finished_run(train: Callable[..., Any], cli: Callable[..., Any]) -> None:
+    """A submission writes its plan.json first: that file does not say what the finished run was asked for."""
+    assert train().code == 0
+    path = Path("run/plan.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "steps": 5}))
+    done = cli("run", "run")
+    assert done.code == 0, done.stderr
+    assert (state("run")["steps"], state("run")["state"]) == (5, "finished")
+    assert "nothing is left to do" in cli("run", "run").stderr
+
+
 def test_a_finished_run_without_weights_is_the_trainers_business(train: Callable[..., Any]) -> None:
     assert train().code == 0
     Path("run/model").rmdir()

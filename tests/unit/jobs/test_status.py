@@ -13,6 +13,7 @@ from atropos_cli.domain.job import Component, JobPlan, Resources
 from atropos_cli.errors import LaunchError, LauncherSilent
 from atropos_cli.jobs.asking import cancel
 from atropos_cli.jobs.folder import write_job
+from atropos_cli.jobs.follow import log_path
 from atropos_cli.jobs.status import view
 from atropos_cli.jobs.store import attempts_in, read_submitted, remember
 from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
@@ -61,12 +62,14 @@ def attempt(folder: Path, number: int, code: int | None, **more: Any) -> None:
         (folder / "exit.json").write_text(json.dumps(record))
 
 
-def submitted(folder: Path, launcher: Told, *, requeue: bool = False, identity: dict[str, str] | None = None) -> Any:
+def submitted(
+    folder: Path, launcher: Told, *, requeue: bool = False, identity: dict[str, str] | None = None, job_id: str = "7"
+) -> Any:
     main = Component(name="main", role="main", argv=("true",))
     resources = Resources(requeue=requeue)
     write_job(JobPlan(atropos_version="0", name="job", components=(main,), resources=resources), folder)
     launcher.says = says("pending", identity=identity or {})
-    remember(folder, "7", SPEC, launcher, attempts_in(folder))
+    remember(folder, job_id, SPEC, launcher, attempts_in(folder))
     return read_submitted(folder)
 
 
@@ -188,3 +191,63 @@ def test_another_cluster_was_asked(tmp_path: Path) -> None:
         with pytest.raises(LaunchError, match="was not cancelled"):
             cancel(job, launcher)
     assert launcher.cancelled == []
+
+
+def test_the_end_of_a_later_job_is_not_that_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three jobs in one folder, each asked for by its own id, also after the launcher has forgotten them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder, launcher = tmp_path / "run", Told()
+    jobs = []
+    for number, code in ((1, 9), (2, 143), (3, 0)):
+        jobs.append(submitted(folder, launcher, job_id=f"{number}"))
+        attempt(folder, number, code)
+        (folder / f"logs/attempt_{number}/main.log").write_text(f"words of {number}")
+        with (folder / "events.jsonl").open("a") as file:
+            file.write(json.dumps({"attempt": number, "event": "exit", "code": code, "reason": f"end {number}"}) + "\n")
+    for says_of_it in (says("unknown"), SILENT, says("failed")):
+        launcher.says = says_of_it
+        found = [view(job, launcher) for job in jobs]
+        assert [(item["state"], item["exit_code"]) for item in found] == [
+            ("failed", 9),
+            ("failed", 143),
+            ("finished", 0),
+        ]
+        assert [item["attempt"] for item in found] == [1, 2, 3]
+        assert found[0]["reason"] == "end 1"
+        assert ["folder_taken_by" in item for item in found] == [True, True, False]
+    assert [log_path(job, "main", None).parent.name for job in jobs] == ["attempt_1", "attempt_2", "latest"]
+    (folder / "events.jsonl").unlink()
+    launcher.says = says("unknown")
+    assert view(jobs[0], launcher)["state"] == "lost"
+
+
+def test_a_job_is_waiting_in_the_folder_of_one_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    launcher = Told()
+    first = submitted(tmp_path / "run", launcher)
+    attempt(tmp_path / "run", 1, 9)
+    second = submitted(tmp_path / "run", launcher, job_id="8")
+    assert view(second, launcher)["state"] == "pending"
+    launcher.says = says("failed")
+    assert (view(first, launcher)["state"], view(first, launcher)["exit_code"]) == ("failed", 9)
+
+
+@pytest.mark.parametrize(
+    ("told", "component"),
+    [
+        (says("running"), "running"),
+        (says("pending", restarts=1), "not started"),
+        (says("failed", reason="NODE_FAIL"), "killed"),
+        (says("unknown"), "killed"),
+        (SILENT, "running"),
+    ],
+)
+def test_a_component_without_an_exit_code(told: JobStatus | Exception, component: str, tmp_path: Path) -> None:
+    """Its node was cut off: it does not run any more once its job is over, or waits again."""
+    launcher = Told()
+    job = submitted(tmp_path, launcher, requeue=True)
+    attempt(tmp_path, 1, None)
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints/main.json").write_text(json.dumps({"node": "n1", "host": "127.0.0.1", "ports": {}}))
+    launcher.says = told
+    assert [item["state"] for item in view(job, launcher)["components"]] == [component]

@@ -30,6 +30,7 @@ from atropos_pipeline import jobs as pipeline_jobs
 if TYPE_CHECKING:
     from atropos_cli.sdk.launchers import Launcher
     from atropos_pipeline.model import Pipeline, ReadyStep
+    from atropos_pipeline.records import StepView
 
 app = typer.Typer(help="Carry out steps of atropos commands that depend on each other.")
 _NO_STEPS = frozenset({"pipeline", "job", "tmux", "slurm", "view", "serve", "launch-sglang", "launch-vllm"})
@@ -246,8 +247,16 @@ def _print_status(session: Session, pipeline: Pipeline, *, as_json: bool) -> int
             table.append((item.name, item.state, ended or "", ", ".join(told)))
         session.out.table(table, header=("step", "state", "ended", ""))
         end(session.out, *_standing(pipeline, [(item.name, item.state) for item in views], waiting=bool(jobs)))
-    failed = any(item.record is not None and item.record.state == "failed" for item in views)
-    return ExitCode.FAILED if failed else ExitCode.OK
+    return ExitCode.FAILED if any(_failed(item, jobs.get(item.name)) for item in views) else ExitCode.OK
+
+
+def _failed(step: StepView, job: tuple[str, str] | None) -> bool:
+    """Has the last attempt at a step failed, or its job without one? A job in the queue is a new attempt."""
+    state = "" if job is None else job[1]
+    if step.state == "done" or state in ("pending", "running"):
+        return False
+    recorded = step.record is not None and step.record.state == "failed"
+    return recorded or step.reason == "killed" or state in ("failed", "cancelled", "lost")
 
 
 def _standing(pipeline: Pipeline, states: Sequence[tuple[str, str]], *, waiting: bool) -> tuple[str, str | None]:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from atropos_pipeline.model import Pipeline, ReadyStep
 
 _KEYS = ("nodes", "gpus_per_node", "cpus", "mem", "time", "signal_before", "requeue", "serve", "sbatch")
+_BEFORE = 120
+"""signal_before_s of a job that may be queued again and does not say."""
 _SERVE_KEYS = ("engine", "model", "tp", "dp", "python", "options")
 
 
@@ -178,10 +180,13 @@ def resources_of(step: ReadyStep, launcher: Launcher | None = None) -> tuple[dic
     try:
         if "mem" in given:
             values["mem_mb"] = parse_memory(str(given["mem"]))
-        for key, name in (("time", "time_s"), ("signal_before", "signal_before_s")):
-            if key in given:
-                values[name] = parse_time(str(given[key]))
+        if "time" in given:
+            values["time_s"] = parse_time(str(given["time"]))
+        if "signal_before" in given:  # a bare number means seconds, as for --signal-before
+            before = str(given["signal_before"])
+            values["signal_before_s"] = int(before) if before.isdigit() else parse_time(before)
         Resources.model_validate(values)
+        _check_signal(values, where)
         words = [f"{key}={value}" if value != "" else key for key, value in sbatch.items()]
         options = {} if launcher is None else native_options(launcher, words)
     except ValidationError as error:
@@ -189,6 +194,16 @@ def resources_of(step: ReadyStep, launcher: Launcher | None = None) -> tuple[dic
     except UsageError as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
     return values, options
+
+
+def _check_signal(values: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError for a job that would be stopped, and queued again, as soon as it starts."""
+    limit, before = values.get("time_s"), values.get("signal_before_s", _BEFORE if values.get("requeue") else None)
+    if limit is not None and before is not None and before >= limit:
+        raise ConfigError(
+            f"{where}: a signal {before} s before the end of {limit} s",
+            hint="give more time, or a smaller signal_before",
+        )
 
 
 def _serve(step: ReadyStep) -> Serve | None:
@@ -223,11 +238,21 @@ def _check_keys(given: Collection[str], known: Sequence[str], where: str) -> Non
 
 
 def _cancel(launcher: Launcher, ids: Mapping[str, str]) -> list[str]:
-    """Cancel jobs, the last first; those that could not be."""
+    """Cancel jobs, the last first; those that may still be in the queue."""
     left = []
     for name, job_id in reversed(list(ids.items())):
         try:
             launcher.cancel(job_id)
         except LaunchError:
-            left.append(f"{name} ({job_id})")
+            if _may_run(launcher, job_id):
+                left.append(f"{name} ({job_id})")
     return left
+
+
+def _may_run(launcher: Launcher, job_id: str) -> bool:
+    """Not when the launcher, asked, says that it is over, or does not know it any more."""
+    try:
+        found = launcher.status(job_id)
+    except LaunchError:
+        return True
+    return found.state in ("pending", "running") or not found.answered

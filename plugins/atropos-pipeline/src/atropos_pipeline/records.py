@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from atropos_cli.sdk import DataError
-from atropos_cli.sdk.data import atomic_write, make_folder, write_orders
+from atropos_cli.sdk.data import atomic_write, file_lock, make_folder, write_orders
 from atropos_cli.sdk.launchers import Frozen
 from atropos_pipeline.model import Pipeline, ReadyStep
 
@@ -101,8 +102,21 @@ def view(pipeline: Pipeline) -> dict[str, StepView]:
     found: dict[str, StepView] = {}
     for step in pipeline.steps:
         state, reason = _state(step, records)
+        if reason == "running" and killed(pipeline, records[step.name]):
+            reason = "killed"
         found[step.name] = StepView(name=step.name, state=state, reason=reason, record=records[step.name])
     return found
+
+
+def killed(pipeline: Pipeline, record: StepRecord | None) -> bool:
+    """Is a step recorded as running whose process, on this machine, is gone? False for other machines."""
+    if record is None or record.state != "running" or record.host != socket.gethostname():
+        return False
+    try:
+        with file_lock(step_folder(pipeline, record.step) / "lock", wait=0):
+            return True
+    except OSError:
+        return False
 
 
 def attempt_ids(pipeline: Pipeline, names: Iterable[str]) -> dict[str, str]:

@@ -39,6 +39,8 @@ _RESUMABLE = frozenset({"gen", "eval", "score", "train"})
 _OVERWRITABLE = frozenset({"gen", "eval", "score", "train", "filter", "merge", "sft-gen", "dpo-gen"})
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
+_LOOKED_AT_S = 1.0
+"""`pipeline status` holds a step's lock for a moment to see whether anybody else does."""
 
 Report = Callable[[str, str], None]
 """Called with (step, what happens)."""
@@ -133,7 +135,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """While a step is carried out. Raises RunLocked."""
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(file_lock(folder / "lock", wait=0))
+            held.enter_context(file_lock(folder / "lock", wait=_LOOKED_AT_S))
         except OSError as error:
             raise RunLocked(f"step {folder.name!r} is being carried out already ({folder})", hint="wait") from error
         yield

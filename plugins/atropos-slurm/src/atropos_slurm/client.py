@@ -114,23 +114,40 @@ def job_id_of(output: str) -> str:
     raise LaunchError(f"sbatch printed no job id: {output.strip()[:500]!r}")
 
 
-def queued_id(script: Path, *, patience: float) -> str | None:
+def queued_id(script: Path, *, patience: float, clusters: str = "") -> str | None:
     """The id of the job that SLURM has of this script, though the answer of sbatch was lost; asked for some seconds.
 
-    Raises LauncherSilent when SLURM does not say whether there is one: then another must not be submitted.
+    clusters: those that sbatch was to choose from. Raises LauncherSilent when SLURM does not say whether there is one:
+    then another must not be submitted.
     """
+    chosen = [f"--clusters={clusters}"] if clusters else []
     deadline = time.monotonic() + patience
     while True:
         try:
-            text = call("squeue", "-h", "--me", "-o", "%F|%o")
+            text = call("squeue", *chosen, "-h", "--me", "-o", "%F|%o")
             break
         except LauncherSilent as error:
             if time.monotonic() > deadline:
                 hint = f"it may have the job all the same; when it answers: squeue --me -o '%F %o' shows {script}"
                 raise LauncherSilent(f"SLURM does not answer: {error.message}", hint=hint) from error
             time.sleep(1.0)
-    found = [line.partition("|") for line in text.splitlines()]
-    return max((number for number, _, path in found if path == str(script)), key=int, default=None)
+    found, cluster = [], ""
+    for line in text.splitlines():
+        number, bar, path = line.partition("|")
+        if not bar and line.startswith("CLUSTER:"):
+            cluster = ";" + line.partition(":")[2].strip()
+        elif path == str(script):
+            found.append((int(number), f"{number}{cluster}"))
+    return max(found)[1] if found else None
+
+
+def in_federation(cluster: str) -> bool:
+    """Is a cluster in one federation with this one? Then ids are the same on all, and jobs wait for each other."""
+    try:
+        text = call("scontrol", "show", "federation")
+    except LaunchError:
+        return False
+    return cluster in re.findall(r"^\s*(?:Self|Sibling):\s*([^\s:]+)", text, re.MULTILINE)
 
 
 def on_cluster(job_id: str) -> tuple[list[str], str]:

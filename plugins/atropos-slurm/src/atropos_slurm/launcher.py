@@ -33,6 +33,7 @@ SCRIPT = "job.sbatch"
 _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "unknown", "finished")
 _CANCEL_WAIT = 60.0
 _LOST_ANSWER = 20.0
+_SILENT_FOR = 3.0
 log = logging.getLogger("atropos.slurm")
 
 
@@ -51,6 +52,8 @@ class SlurmLauncher(Launcher):
         super().__init__(config)
         self._told: set[str] = set()
         self._asked = ""
+        self._silence: LauncherSilent | None = None
+        self._silent_at = 0.0
 
     def ready(self, job: JobSpec, *, most_tasks: int | None = None) -> Ready:
         """The job with all directives decided."""
@@ -125,12 +128,14 @@ class SlurmLauncher(Launcher):
         return text.strip().removeprefix("sbatch: ")
 
     def submit(self, job: JobSpec) -> str:
+        clusters = self.ready(job).directives.get("clusters", "")
+        _check_waits(job, clusters)
         self.write(job)
         script = Path(job.run) / SCRIPT
         try:
             return client.job_id_of(client.call(*self.call(job)))
         except LauncherSilent as error:
-            if taken := client.queued_id(script, patience=_LOST_ANSWER):
+            if taken := client.queued_id(script, patience=_LOST_ANSWER, clusters=clusters):
                 log.warning("warning: SLURM did not answer, and has the job: %s", taken)
                 return taken
             raise LauncherSilent(error.message, hint=error.hint or "try again later") from error
@@ -138,8 +143,19 @@ class SlurmLauncher(Launcher):
             raise LaunchError(error.message, hint=error.hint or f"the script: {script}") from error
 
     def records(self, job_id: str) -> list[JobRecord]:
-        """SLURM's own records, one for each task of an array."""
-        return client.show_job(job_id)
+        """SLURM's own records, one for each task of an array.
+
+        A controller that is down takes up to a minute to be found silent: not for each job of a list.
+        """
+        if self._silence is not None and time.monotonic() - self._silent_at < _SILENT_FOR:
+            raise LauncherSilent(self._silence.message, hint=self._silence.hint)
+        try:
+            found = client.show_job(job_id)
+        except LauncherSilent as error:
+            self._silence, self._silent_at = error, time.monotonic()
+            raise
+        self._silence = None
+        return found
 
     def status(self, job_id: str) -> JobStatus:
         found = self.records(job_id)
@@ -203,6 +219,18 @@ class SlurmLauncher(Launcher):
             if time.monotonic() > deadline:
                 raise LaunchError(f"job {job_id} is still {state} {_CANCEL_WAIT:.0f} s after scancel")
             time.sleep(0.2)
+
+
+def _check_waits(job: JobSpec, clusters: str) -> None:
+    """A job waits for jobs of its own cluster: the number alone would name another one there. Raises LaunchError."""
+    named = {text.partition(";")[2]: text for text in job.after if ";" in text}
+    here = clusters or (client.cluster_name() if named else "")
+    for cluster, text in named.items():
+        if cluster != here and not client.in_federation(cluster):
+            raise LaunchError(
+                f"job {text} is on cluster {cluster!r}: this job, for cluster {here!r}, cannot wait for it",
+                hint=f"--sbatch clusters={cluster} submits there",
+            )
 
 
 def _status(job_id: str, record: JobRecord) -> JobStatus:

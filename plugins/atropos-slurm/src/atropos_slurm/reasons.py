@@ -13,7 +13,8 @@ _PENDING = {
     "JobArrayTaskLimit": "waits for other tasks of its array (its own limit)",
     "ReqNodeNotAvail": "a node it needs is down, drained or reserved (maintenance, often); try a shorter --time",
     "MaxRequeue": "queued again too often; held",
-    "launch failed requeued held": "could not be launched, and is held; see the node with: scontrol show node",
+    "launch failed requeued held": "a node could not launch it, and it is held; see the node with "
+    "scontrol show node, then continue with: scontrol release JOB",
 }
 _NEVER = {
     "DependencyNeverSatisfied": "a job it depends on has failed: it will never start; cancel it",
@@ -51,6 +52,8 @@ _CODES = {
     138: "stopped before its time limit; queued again if it may",
     143: "was stopped by SIGTERM (scancel, or preemption)",
 }
+_STOPPED = (130, 143)
+"""Codes of what was asked to stop, which says nothing more of a cancelled job."""
 
 
 def never(reason: str) -> bool:
@@ -60,6 +63,8 @@ def never(reason: str) -> bool:
 
 def explain_pending(reason: str) -> str:
     """A pending job's reason in words."""
+    if reason == "None":
+        return _PENDING[reason]
     known = _PENDING.get(reason) or _NEVER.get(reason)
     if known is None and reason.startswith(("QOSMax", "QOSGrp", "AssocMax", "AssocGrp", "QOSMin")):
         known = "a limit of your account or QOS is reached"
@@ -79,4 +84,6 @@ def explain_end(reason: str, code: int, signal: int, state: str = "") -> str | N
         return f"{reason}: {known}"
     if signal:
         return f"ended by signal {signal}"
+    if state == "CANCELLED" and code in _STOPPED:
+        return None
     return _CODES.get(code)

@@ -148,6 +148,7 @@ class Recording:
         data: JsonDict = {
             "state": state,
             "plan_digest": self.plan.digest,
+            "plan_steps": self.plan.steps,
             "method": self.plan.method,
             "trainer": self.plan.trainer.name,
             "model": self.plan.model,

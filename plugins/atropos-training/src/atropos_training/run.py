@@ -117,7 +117,8 @@ def finished(folder: Path, plan: TrainPlan) -> TrainResult | None:
     except (OSError, ValueError, AttributeError):
         return None
     stored = read_train_plan(folder / "plan.json")
-    if stored.steps != plan.steps:
+    # A job's plan.json is written when it is submitted, also for more steps: what has ended knows its own number.
+    if state.get("plan_steps", stored.steps) != plan.steps:
         return None
     check_same_identity(stored, plan, folder)
     metrics = {str(name): float(value) for name, value in (state.get("metrics") or {}).items()}
