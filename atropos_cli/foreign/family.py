@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.foreign.data import Data
 from atropos_cli.foreign.process import Dialect, ForeignProcess
 from atropos_cli.paths import replacing, user_cache
 
@@ -34,7 +34,7 @@ class Family:
         return self.make(rest)
 
 
-def describe(dialect: Dialect, python: str, settings: JsonDict, *, beside: Path | None = None) -> JsonDict:
+def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | None = None) -> Data:
     """What an environment says of itself, which takes a start of its process, kept in the user's cache.
 
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
@@ -43,12 +43,12 @@ def describe(dialect: Dialect, python: str, settings: JsonDict, *, beside: Path 
     name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
     file = user_cache() / "foreign" / f"{name}.json"
     try:
-        kept: JsonDict = json.loads(file.read_bytes())
+        kept: Data = json.loads(file.read_bytes())
         return kept
     except (OSError, ValueError):
         pass
     hello = asyncio.run(_ask(dialect, python, settings))
-    about: JsonDict = {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
+    about: Data = {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file, sync=False) as out:
@@ -58,7 +58,7 @@ def describe(dialect: Dialect, python: str, settings: JsonDict, *, beside: Path 
     return about
 
 
-async def _ask(dialect: Dialect, python: str, settings: JsonDict) -> JsonDict:
+async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
     process = ForeignProcess(dialect, python, settings)
     try:
         return await process.open()

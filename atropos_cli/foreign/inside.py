@@ -15,6 +15,7 @@ The dialect's file defines `async def start(settings)` and `async def answer(cal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -153,10 +154,8 @@ def versions(names: list[str]) -> dict[str, str]:
     """The versions of distributions, of those that are installed."""
     found = {}
     for name in names:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
     return found
 
 

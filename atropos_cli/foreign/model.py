@@ -9,11 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from atropos_cli.domain.base import JsonDict, clean_text
+from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.finish import finish_of
 from atropos_cli.domain.messages import FunctionCall, Message, ToolCall
 from atropos_cli.domain.plan import Sampling
 from atropos_cli.errors import RequestRejected
+from atropos_cli.foreign.data import Data
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import GroupContext
 
@@ -45,7 +46,7 @@ class EngineModel:
     exchanges: list[Exchange] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
 
-    async def chat(self, request: Mapping[str, Any]) -> JsonDict:
+    async def chat(self, request: Mapping[str, Any]) -> Data:
         """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError."""
         messages = tuple(message_of(item) for item in request.get("messages") or ())
         if not messages:
@@ -53,7 +54,7 @@ class EngineModel:
         n = request.get("n") or 1
         tools = request.get("tools") or None
         generations = await self.context.sample(messages, n=int(n), sampling=self._sampling(request), tools=tools)
-        choices: list[JsonDict] = []
+        choices: list[Data] = []
         for generation in generations:
             for completion in generation.completions:
                 self.exchanges.append(Exchange(messages, generation, completion))
@@ -115,9 +116,9 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(id=None if call.get("id") is None else str(call["id"]), function=named)
 
 
-def _choice(completion: Completion, generation: Generation) -> JsonDict:
+def _choice(completion: Completion, generation: Generation) -> Data:
     message = completion.message
-    choice: JsonDict = {"content": message.text, "finish_reason": finish_of(completion.finish_reason) or "stop"}
+    choice: Data = {"content": message.text, "finish_reason": finish_of(completion.finish_reason) or "stop"}
     if message.reasoning is not None:
         choice["reasoning"] = message.reasoning
     if message.tool_calls:
@@ -130,7 +131,7 @@ def _choice(completion: Completion, generation: Generation) -> JsonDict:
     return choice
 
 
-def _usage(generations: Iterable[Generation]) -> JsonDict:
+def _usage(generations: Iterable[Generation]) -> Data:
     prompt = completion = 0
     for generation in generations:
         prompt += generation.prompt_tokens or 0

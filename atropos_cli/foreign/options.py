@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.foreign.data import Data
 
 _PLAIN: Mapping[str, Any] = {"integer": int, "number": float, "boolean": bool, "string": str}
 _LONGEST = 200
 
 
 def config_model(
-    name: str, base: type[BaseModel], schema: JsonDict, values: JsonDict, hidden: Collection[str] = ()
+    name: str, base: type[BaseModel], schema: Data, values: Data, hidden: Collection[str] = ()
 ) -> type[BaseModel]:
     """A Config with a field for each property, beside those of `base`.
 
@@ -38,19 +38,19 @@ def config_model(
     return made
 
 
-def chosen(config: BaseModel, base: type[BaseModel], values: JsonDict) -> JsonDict:
+def chosen(config: BaseModel, base: type[BaseModel], values: Data) -> Data:
     """What differs from the environment's own values, to be given to its config."""
     data = config.model_dump(mode="json")
     return {key: value for key, value in data.items() if key not in base.model_fields and value != values.get(key)}
 
 
-def _resolved(given: JsonDict, definitions: Mapping[str, Any]) -> JsonDict:
+def _resolved(given: Data, definitions: Mapping[str, Any]) -> Data:
     while "$ref" in given:
         given = definitions.get(str(given["$ref"]).rpartition("/")[2], {})
     return given
 
 
-def _type(given: JsonDict, definitions: Mapping[str, Any]) -> Any:
+def _type(given: Data, definitions: Mapping[str, Any]) -> Any:
     if "enum" in given:
         return Literal[tuple(given["enum"])]
     options = [_resolved(item, definitions) for item in given.get("anyOf", ())]

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from atropos_cli.domain.base import JsonDict, clean_text
+from atropos_cli.domain.base import clean_text
 from atropos_cli.errors import AtroposError, PluginError
 from atropos_cli.foreign import inside
+from atropos_cli.foreign.data import Data
 from atropos_cli.isolation.process import Call, WorkerProcess
 from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerTimeout
 
-Answer = Callable[[JsonDict], Awaitable[Any]]
+Answer = Callable[[Data], Awaitable[Any]]
 """Answers a question of the process: a request to the model. What it raises is the process's error."""
 START_S = 300.0
 _TAIL = 2000
@@ -45,7 +46,7 @@ class Dialect:
 class ForeignFailed(AtroposError):
     """The environment raised an exception, which is the failure of this request alone. type: the exception's name."""
 
-    def __init__(self, failed: JsonDict) -> None:
+    def __init__(self, failed: Data) -> None:
         self.type = str(failed.get("type"))
         self.trace = str(failed.get("trace", ""))
         super().__init__(clean_text(f"{self.type}: {failed.get('message')}"))
@@ -54,7 +55,7 @@ class ForeignFailed(AtroposError):
 class ForeignProcess:
     """One environment in one process. open() first; any number of request() at once; close() last."""
 
-    def __init__(self, dialect: Dialect, interpreter: str, settings: JsonDict, *, cwd: str | None = None) -> None:
+    def __init__(self, dialect: Dialect, interpreter: str, settings: Data, *, cwd: str | None = None) -> None:
         self._dialect = dialect
         self._interpreter = interpreter
         self._settings = {**settings, "packages": list(dialect.packages)}
@@ -63,9 +64,9 @@ class ForeignProcess:
         self._log: IO[bytes] | None = None
         self._starting = asyncio.Lock()
         self.restarts = 0
-        self.hello: JsonDict = {}
+        self.hello: Data = {}
 
-    async def open(self, seconds: float = START_S) -> JsonDict:
+    async def open(self, seconds: float = START_S) -> Data:
         """Start it; what it says of itself. Raises PluginError when the environment cannot be started."""
         await self._ready(seconds)
         return self.hello
@@ -76,11 +77,11 @@ class ForeignProcess:
 
     async def request(
         self,
-        message: JsonDict,
+        message: Data,
         *,
         answer: Answer | None = None,
         seconds: float,
-        note: Callable[[JsonDict], object] = bool,
+        note: Callable[[Data], object] = bool,
     ) -> Any:
         """The answer to a request. Raises ForeignFailed, WorkerTimeout or WorkerCrashed.
 
@@ -161,7 +162,7 @@ class ForeignProcess:
         await worker.kill()
 
 
-def start_error(dialect: Dialect, failed: JsonDict) -> PluginError:
+def start_error(dialect: Dialect, failed: Data) -> PluginError:
     """The exception of an environment that could not be started, with what to install where a module is missing."""
     kind, message = failed.get("type"), str(failed.get("message"))
     hint = None
@@ -176,13 +177,13 @@ def start_error(dialect: Dialect, failed: JsonDict) -> PluginError:
 class _Exchange:
     """One request on its way, with the questions that it asks."""
 
-    def __init__(self, worker: WorkerProcess, answer: Answer | None, note: Callable[[JsonDict], object]) -> None:
+    def __init__(self, worker: WorkerProcess, answer: Answer | None, note: Callable[[Data], object]) -> None:
         self._worker = worker
         self._answer = answer
         self._note = note
         self._asked: set[asyncio.Task[None]] = set()
 
-    async def run(self, message: JsonDict, seconds: float) -> Any:
+    async def run(self, message: Data, seconds: float) -> Any:
         with self._worker.call(message) as call:
             try:
                 while True:
@@ -205,7 +206,7 @@ class _Exchange:
                 for task in self._asked:
                     task.cancel()
 
-    async def _next(self, call: Call, seconds: float) -> JsonDict:
+    async def _next(self, call: Call, seconds: float) -> Data:
         """The next message. The time does not run while it waits for us."""
         left = seconds
         while True:
@@ -217,13 +218,13 @@ class _Exchange:
                 if left <= 0:
                     raise
 
-    def _ask(self, call: Call, question: JsonDict) -> None:
+    def _ask(self, call: Call, question: Data) -> None:
         task = asyncio.create_task(self._reply(call, question))
         self._asked.add(task)
         task.add_done_callback(lambda done: self._answered(call, done))
 
-    async def _reply(self, call: Call, question: JsonDict) -> None:
-        said: JsonDict = {"answer": question["ask"]}
+    async def _reply(self, call: Call, question: Data) -> None:
+        said: Data = {"answer": question["ask"]}
         try:
             if self._answer is None:
                 raise AtroposError("this request may not ask the model")

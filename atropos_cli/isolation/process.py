@@ -114,7 +114,7 @@ class WorkerProcess(_Worker):
         return Call(self, next(self._ids), message)
 
     async def hello(self, seconds: float) -> Message:
-        """The first message of a process that says something unasked, with id 0. Raises WorkerTimeout, WorkerCrashed."""
+        """What a process says unasked, with id 0. Raises WorkerTimeout or WorkerCrashed."""
         with Call(self, 0, None) as call:
             return await call.next(seconds)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from atropos_cli.foreign.data import Data
 from atropos_cli.foreign.family import Family, describe
 from atropos_cli.foreign.matching import Sampled, with_spans
 from atropos_cli.foreign.model import EngineModel, Exchange, message_of, number_of
 from atropos_cli.foreign.options import chosen, config_model
 from atropos_cli.foreign.process import Dialect, ForeignFailed, ForeignProcess
-from atropos_cli.foreign.store import DEFAULT, Added, find, python_for
+from atropos_cli.foreign.store import DEFAULT, Added, added, find, python_for
 
 __all__ = [
     "DEFAULT",
     "Added",
+    "Data",
     "Dialect",
     "EngineModel",
     "Exchange",
@@ -19,6 +21,7 @@ __all__ = [
     "ForeignFailed",
     "ForeignProcess",
     "Sampled",
+    "added",
     "chosen",
     "config_model",
     "describe",

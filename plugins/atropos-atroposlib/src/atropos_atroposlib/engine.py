@@ -1,4 +1,4 @@
-"""In the place of atroposlib's model servers: requests go to the engine, and its token ids, logprobs and masks come back.
+"""In the place of atroposlib's model servers: requests go to the engine, whose token ids and logprobs come back.
 
 Loaded by `worker` under the environment's own Python.
 """
@@ -9,7 +9,7 @@ import contextvars
 import time
 import uuid
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("call")
 REMEMBERED = 512
@@ -21,7 +21,7 @@ class State:
     env: Any = None
     bytes_only = False
     vocabulary: bool | None = None
-    prompts: dict[str, list[Any]] = {}
+    prompts: ClassVar[dict[str, list[Any]]] = {}
 
 
 class Replies:
@@ -42,7 +42,7 @@ def engine_server() -> Any:
     """The class of servers whose requests go to the engine: no retries, health checks or limits of their own."""
     from atroposlib.envs.server_handling.server_baseline import APIServer
 
-    class EngineServer(APIServer):
+    class EngineServer(APIServer):  # type: ignore[misc]
         async def check_server_status_task(self, chat_completion: bool = True) -> None:
             self.server_healthy = True
 
@@ -80,12 +80,13 @@ async def asked(kwargs: dict[str, Any]) -> list[dict[str, Any]]:
     call, replies = found
     messages = [plain_message(item) for item in kwargs.get("messages") or ()]
     answer = await call.ask(**{**kwargs, "kind": "chat", "messages": messages})
-    for choice in answer["choices"]:
+    choices: list[dict[str, Any]] = answer["choices"]
+    for choice in choices:
         replies.made.append((messages, choice))
         if State.vocabulary is None and "ids" in choice and choice["content"]:
             read = State.env.tokenizer.decode(choice["ids"], skip_special_tokens=True)
             State.vocabulary = read.strip() == choice["content"].strip()
-    return answer["choices"]
+    return choices
 
 
 def as_chat(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class Managed:
     def _track(self, messages: list[Any], choices: list[dict[str, Any]]) -> None:
         from atroposlib.envs.server_handling.managed_server import SequenceNode
 
-        before = [node for node in self._nodes]
+        before = list(self._nodes)
         for choice in choices:
             prompt, ids, logprobs = self._tokens(messages, choice)
             node = SequenceNode(
@@ -218,7 +219,7 @@ class ByteTokenizer:
     Its ids are never kept.
     """
 
-    bos_token = eos_token = pad_token = "<|im_end|>"
+    bos_token = eos_token = pad_token = "<|im_end|>"  # noqa: S105 - a token of a text
     bos_token_id = eos_token_id = pad_token_id = 256
     chat_template = "chatml"
     all_special_ids = (256,)

@@ -18,7 +18,6 @@ from atropos_cli.sdk import (
     DataError,
     Environment,
     GroupContext,
-    JsonDict,
     ScoredGroup,
     Task,
     TaskStream,
@@ -26,6 +25,7 @@ from atropos_cli.sdk import (
 )
 from atropos_cli.sdk.foreign import (
     DEFAULT,
+    Data,
     Dialect,
     EngineModel,
     Family,
@@ -51,7 +51,7 @@ class AtroposlibEnvironment(Environment):
     splits: ClassVar[Sequence[str]] = ("train", "test")
     source: ClassVar[str] = ""
     python: ClassVar[str] = ""
-    own_values: ClassVar[JsonDict] = {}
+    own_values: ClassVar[Data] = {}
     config: BridgeConfig
 
     def __init__(self, config: BridgeConfig) -> None:
@@ -102,10 +102,10 @@ class AtroposlibEnvironment(Environment):
         rollouts = evaluation_rollouts(context.group_id, task, said, model)
         return context.group(task, await context.score(task, rollouts))
 
-    async def _ask(self, request: JsonDict, model: EngineModel) -> Any:
+    async def _ask(self, request: Data, model: EngineModel) -> Any:
         assert self._process is not None
 
-        async def answer(question: JsonDict) -> Any:
+        async def answer(question: Data) -> Any:
             if question["kind"] == "logprobs":
                 return await model.logprobs(question["ids"])
             return await model.chat(question)
@@ -113,7 +113,7 @@ class AtroposlibEnvironment(Environment):
         return await self._process.request(request, answer=answer, seconds=self.config.timeout_s)
 
 
-def _settings(source: str) -> JsonDict:
+def _settings(source: str) -> Data:
     path, _, attr = source.rpartition(":")
     return {"path": path, "attr": attr}
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atropos_cli.sdk import (
-    JsonDict,
     Message,
     Rollout,
     RolloutFailure,
@@ -22,22 +21,20 @@ from atropos_cli.sdk import (
     stop_reason_of,
 )
 from atropos_cli.sdk.backends import RequestRejected
-from atropos_cli.sdk.foreign import EngineModel, Exchange, Sampled, message_of, number_of, with_spans
+from atropos_cli.sdk.foreign import Data, EngineModel, Exchange, Sampled, message_of, number_of, with_spans
 
 _SCORES = ("score", "reward", "grade", "correct", "is_correct", "success")
 _HEADLINES = ("percent_correct", "accuracy", "win_rate", "acc", "score", "reward")
 
 
-def rollouts_of(
-    group_id: str, task: Task, entries: Sequence[JsonDict], model: EngineModel
-) -> tuple[Task, list[Rollout]]:
+def rollouts_of(group_id: str, task: Task, entries: Sequence[Data], model: EngineModel) -> tuple[Task, list[Rollout]]:
     """The rollouts of a group, and the task with the messages that all of them begin with as its prompt."""
     sampled = Sampled(model.exchanges)
     rollouts = [_rollout(f"{group_id}/{n}", task, entry, sampled, model) for n, entry in enumerate(entries)]
     return task.model_copy(update={"prompt": _shared([item.messages for item in rollouts])}), rollouts
 
 
-def _rollout(rollout_id: str, task: Task, entry: JsonDict, sampled: Sampled, model: EngineModel) -> Rollout:
+def _rollout(rollout_id: str, task: Task, entry: Data, sampled: Sampled, model: EngineModel) -> Rollout:
     try:
         messages = tuple(message_of(item) for item in entry["messages"])
     except RequestRejected as error:
@@ -46,7 +43,7 @@ def _rollout(rollout_id: str, task: Task, entry: JsonDict, sampled: Sampled, mod
     turns = sampled.turns(messages)
     made, metrics = _with_tokens(messages, turns, entry)
     score = number_of(entry["score"])
-    info: JsonDict = {"score": score, **entry.get("extra", {})}
+    info: Data = {"score": score, **entry.get("extra", {})}
     if model.left_out:
         info["left_out"] = sorted(model.left_out)
     finish = [turns[place].completion.finish_reason for place in turns]
@@ -65,7 +62,7 @@ def _rollout(rollout_id: str, task: Task, entry: JsonDict, sampled: Sampled, mod
 
 
 def _with_tokens(
-    messages: tuple[Message, ...], turns: dict[int, Exchange], entry: JsonDict
+    messages: tuple[Message, ...], turns: dict[int, Exchange], entry: Data
 ) -> tuple[tuple[Message, ...], dict[str, float]]:
     """The messages with token ids, by the rule of this module. own_tokens: 1 where they are the environment's."""
     if entry.get("tokens") is not None:
@@ -79,7 +76,7 @@ def _with_tokens(
     return (messages if spans is None else spans), {"own_tokens": 0.0}
 
 
-def _own_tokens(messages: tuple[Message, ...], entry: JsonDict) -> tuple[Message, ...] | None:
+def _own_tokens(messages: tuple[Message, ...], entry: Data) -> tuple[Message, ...] | None:
     """The messages with the environment's tokens, all in the span of the last reply; None where they do not fit."""
     ids, masks = entry["tokens"], entry["masks"]
     places = [place for place, message in enumerate(messages) if message.role == "assistant"]
@@ -119,7 +116,7 @@ def _shared(conversations: Sequence[Sequence[Message]]) -> tuple[Message, ...]:
     return tuple(shared)
 
 
-def zeroed(group: ScoredGroup, entries: Sequence[JsonDict]) -> ScoredGroup:
+def zeroed(group: ScoredGroup, entries: Sequence[Data]) -> ScoredGroup:
     """The group, with an advantage of 0 where the environment says set_advantage_to_zero."""
     marks = [_marked(entry.get("extra", {}).get("overrides")) for entry in entries]
     if group.advantages is None or not any(marks):
@@ -134,7 +131,7 @@ def _marked(overrides: Any) -> bool:
     return isinstance(overrides, dict) and bool(overrides.get("set_advantage_to_zero"))
 
 
-def evaluation_rollouts(group_id: str, task: Task, said: JsonDict, model: EngineModel) -> list[Rollout]:
+def evaluation_rollouts(group_id: str, task: Task, said: Data, model: EngineModel) -> list[Rollout]:
     """The rollouts of evaluate(): its samples where it logs some with messages, else the conversations it had.
 
     Each has the evaluation's metrics. Without a score of its own its score is the evaluation's main metric.
@@ -166,7 +163,7 @@ def evaluation_rollouts(group_id: str, task: Task, said: JsonDict, model: Engine
                 usage=_usage(list(turns.values())),
                 stop_reason="done",
                 failure=failure,
-            )  # fmt: skip
+            )
         )
     return made
 

@@ -1,7 +1,7 @@
 """On the side of atroposlib: one environment, its items in order, its groups at once, its model requests to the engine.
 
-Run by path under the environment's own Python; it imports nothing of atropos. Settings: {"path", "attr", "mode": "describe"
-or "run", "config": {...}, "seed"}. Requests:
+Run by path under the environment's own Python; it imports nothing of atropos. Settings: {"path", "attr", "config",
+"seed", "mode"}, mode being "describe" or "run". Requests:
 
     {"do": "group", "index": I, "group_size": N}   -> {"groups": [[entry, ...], ...], "item": JSON}
     {"do": "evaluate"}                             -> {"metrics": {...}, "samples": [...]}
@@ -16,14 +16,15 @@ import importlib.util
 import os
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 BACKLOG_MOST = 100
 BYTES = "bytes"
 EXTRA = ("advantages", "overrides", "ref_logprobs", "images", "distill_token_ids", "distill_logprobs")
 
-engine: Any = sys.modules["__main__"].load_module(  # type: ignore[attr-defined]
-    "atroposlib_engine", os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine.py")
+engine: Any = sys.modules["__main__"].load_module(
+    "atroposlib_engine", str(Path(__file__).resolve().with_name("engine.py"))
 )
 State = engine.State
 
@@ -69,17 +70,13 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
 
 def load(path: str, attr: str) -> Any:
     """The class in the file, with the file's folder and the checkout's top importable, as when the file is run."""
-    folder = os.path.dirname(os.path.abspath(path))
-    sys.path.insert(0, folder)
-    top = folder
-    while os.path.dirname(top) != top:
-        if os.path.isdir(os.path.join(top, "environments")) or os.path.isdir(os.path.join(top, ".git")):
-            sys.path.append(top)
-            break
-        top = os.path.dirname(top)
-    name = os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    file = Path(path).resolve()
+    sys.path.insert(0, str(file.parent))
+    tops = (folder for folder in file.parents if (folder / "environments").is_dir() or (folder / ".git").exists())
+    if (top := next(tops, None)) is not None:
+        sys.path.append(str(top))
+    spec: Any = importlib.util.spec_from_file_location(file.stem, path)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, attr)
 
@@ -142,7 +139,8 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
     item = await ITEMS.get(request["index"])
     if item is None:
         raise LookupError("get_next_item() gave None: the environment has no more items")
-    made, todo = [], [item]
+    made: list[Any] = []
+    todo = [item]
     while todo and len(made) < BACKLOG_MOST:
         group, more = await State.env.collect_trajectories(todo.pop(0))
         todo.extend(more or ())
@@ -191,7 +189,7 @@ def trained(tokens: Any, masks: Any) -> list[list[int]] | None:
         return None
     runs: list[list[int]] = []
     inside = False
-    for token, mask in zip(tokens, masks):
+    for token, mask in zip(tokens, masks, strict=False):
         if mask == -100:
             inside = False
             continue
