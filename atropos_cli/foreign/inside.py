@@ -6,7 +6,7 @@ imported. Then, for each request {"id": N, "do": ...}:
 
     -> {"id": N, "ask": K, ...}        a question to the engine, answered by {"id": N, "answer": K, "value" or "error"}
     -> {"id": N, "note": {...}}        something to know, such as a warning
-    -> {"id": N, "done": value}        or {"id": N, "failed": {"type", "message", "trace"}}
+    -> {"id": N, "done": value}        or {"id": N, "failed": {"type", "message", "trace", "hint" if it has one}}
     <- {"id": N, "cancel": true}       ends the request
 
 The dialect's file defines `async def start(settings)` and `async def answer(call, request)`.
@@ -126,7 +126,8 @@ class Server:
 def described(error: BaseException) -> dict[str, str]:
     """An exception as data."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-_TRACE:])
-    return {"type": type(error).__name__, "message": str(error), "trace": trace}
+    said = {"type": type(error).__name__, "message": str(error), "trace": trace}
+    return {**said, "hint": str(error.hint)} if hasattr(error, "hint") else said
 
 
 def plain(value: Any) -> Any:

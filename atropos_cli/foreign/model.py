@@ -20,7 +20,9 @@ from atropos_cli.ports.environment import GroupContext
 
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "stop")
-_NOT_OURS = frozenset({"model", "n", "messages", "tools", "split", "stream", "user", "timeout", "ask", "id", "kind"})
+_NOT_OURS = frozenset(
+    {"model", "n", "messages", "tools", "prefill", "split", "stream", "user", "timeout", "ask", "id", "kind"}
+)
 """Fields of a request that mean nothing here, or have a place of their own."""
 
 
@@ -47,13 +49,17 @@ class EngineModel:
     left_out: set[str] = field(default_factory=set)
 
     async def chat(self, request: Mapping[str, Any]) -> Data:
-        """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError."""
+        """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
+
+        A reply that begins with `prefill` is given whole.
+        """
         messages = tuple(message_of(item) for item in request.get("messages") or ())
         if not messages:
             raise RequestRejected("a request to the model without messages")
         n = request.get("n") or 1
         tools = request.get("tools") or None
-        generations = await self.context.sample(messages, n=int(n), sampling=self._sampling(request), tools=tools)
+        sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
+        generations = await self.context.sample(messages, n=int(n), sampling=sampling, tools=tools, prefill=prefill)
         choices: list[Data] = []
         for generation in generations:
             for completion in generation.completions:

@@ -4,8 +4,8 @@
     about = await foreign.open()
     group = await foreign.request({"do": "group", "index": 7}, answer=model.answer, seconds=600)
 
-A request whose process is lost through no fault of its own (killed, or ended because another request hung) is sent once
-more to a new one.
+A process that ends, or hangs, takes all its requests with it. They are sent once more, one at a time: so the one that
+does it is found, and fails alone.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ class ForeignProcess:
         self._worker: WorkerProcess | None = None
         self._log: IO[bytes] | None = None
         self._starting = asyncio.Lock()
+        self._alone = asyncio.Lock()
+        self._open = 0
+        self._others = False
         self.restarts = 0
         self.hello: Data = {}
 
@@ -87,18 +90,32 @@ class ForeignProcess:
 
         seconds: how long it may be silent while it waits for no answer of ours; then the process is ended.
         """
-        for last in (False, True):
-            worker = await self._ready(START_S)
-            try:
-                return await _Exchange(worker, answer, note).run(message, seconds)
-            except WorkerTimeout as error:
-                await self._drop(worker)
-                raise WorkerTimeout(f"the environment was silent for {seconds:g} s") from error
-            except WorkerCrashed as error:
-                await self._drop(worker)
-                if last:
+        try:
+            return await self._send(message, answer, seconds, note)
+        except (WorkerCrashed, WorkerTimeout) as lost:
+            if isinstance(lost, WorkerTimeout) and not self._others:
+                raise
+            async with self._alone:
+                try:
+                    return await self._send(message, answer, seconds, note)
+                except WorkerCrashed as error:
                     raise WorkerCrashed(f"{error}{self.said()}") from error
-        raise AssertionError
+
+    async def _send(self, message: Data, answer: Answer | None, seconds: float, note: Callable[[Data], object]) -> Any:
+        worker = await self._ready(START_S)
+        self._open += 1
+        self._others = self._open > 1
+        try:
+            return await _Exchange(worker, answer, note).run(message, seconds)
+        except WorkerTimeout as error:
+            self._others = self._open > 1
+            await self._drop(worker)
+            raise WorkerTimeout(f"the environment was silent for {seconds:g} s") from error
+        except WorkerCrashed:
+            await self._drop(worker)
+            raise
+        finally:
+            self._open -= 1
 
     async def close(self) -> None:
         """End the process. Safe to call twice."""
@@ -169,6 +186,8 @@ def start_error(dialect: Dialect, failed: Data) -> PluginError:
     if kind == "ModuleNotFoundError" and "'" in message:
         name = message.split("'")[1].partition(".")[0]
         hint = f"atropos env add {dialect.name} --with {name}"
+    elif isinstance(given := failed.get("hint"), str):
+        hint = clean_text(given)
     lines = [line for line in str(failed.get("trace", "")).splitlines() if line.strip().startswith("File ")]
     where = f" ({lines[-1].strip()})" if lines else ""
     return PluginError(clean_text(f"the environment cannot be started: {kind}: {message}{where}"), hint=hint)

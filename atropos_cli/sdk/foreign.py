@@ -8,7 +8,7 @@ from atropos_cli.foreign.matching import Sampled, with_spans
 from atropos_cli.foreign.model import EngineModel, Exchange, message_of, number_of
 from atropos_cli.foreign.options import chosen, config_model
 from atropos_cli.foreign.process import Dialect, ForeignFailed, ForeignProcess
-from atropos_cli.foreign.store import DEFAULT, Added, added, find, python_for
+from atropos_cli.foreign.store import DEFAULT, Added, added, find, python_for, save
 
 __all__ = [
     "DEFAULT",
@@ -29,5 +29,6 @@ __all__ = [
     "message_of",
     "number_of",
     "python_for",
+    "save",
     "with_spans",
 ]

@@ -58,10 +58,12 @@ def add(
         record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
     else:
         record = _with_python(dialect, chosen, requirements, python, session)
+        lacking = [name for name, _ in venvs.pins(family.requirements) if name not in record.versions]
+        if lacking:
+            raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
         record = record.model_copy(update={"source": found})
     if earlier is not None and earlier.made and not record.made:
         shutil.rmtree(store.venv_folder(dialect, chosen), ignore_errors=True)
-    venvs.check_pins(family.requirements if python is None else (), record.versions)
     store.save(record)
     end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
 

@@ -81,20 +81,26 @@ async def asked(kwargs: dict[str, Any]) -> list[dict[str, Any]]:
     messages = [plain_message(item) for item in kwargs.get("messages") or ()]
     answer = await call.ask(**{**kwargs, "kind": "chat", "messages": messages})
     choices: list[dict[str, Any]] = answer["choices"]
+    prefill = kwargs.get("prefill") or ""
     for choice in choices:
         replies.made.append((messages, choice))
-        if State.vocabulary is None and "ids" in choice and choice["content"]:
+        if State.vocabulary is None and "ids" in choice and choice["content"] and not prefill:
             read = State.env.tokenizer.decode(choice["ids"], skip_special_tokens=True)
             State.vocabulary = read.strip() == choice["content"].strip()
-    return choices
+    return [{**choice, "content": choice["content"].removeprefix(prefill)} for choice in choices]
 
 
 def as_chat(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A request with a text as one with messages, where the text is what the chat template made of them."""
-    messages = State.prompts.get(kwargs.get("prompt", ""))
-    if messages is None:
+    """A request with a text as one with messages, where the text is what the chat template made of them.
+
+    What is behind that, such as a tag that opens thinking, begins the reply.
+    """
+    text = kwargs.get("prompt", "")
+    known = max((made for made in State.prompts if text.startswith(made)), key=len, default=None)
+    if known is None:
         raise RuntimeError("completion() of a text that is not a templated conversation: only chats go to the engine")
-    return {**{key: value for key, value in kwargs.items() if key not in ("prompt", "input_ids")}, "messages": messages}
+    left = {key: value for key, value in kwargs.items() if key not in ("prompt", "input_ids")}
+    return {**left, "messages": State.prompts[known], "prefill": text[len(known) :]}
 
 
 def remember_templates(env: Any) -> None:

@@ -12,7 +12,9 @@ An entry is {"score", "messages", "turns" or "tokens" and "masks", "logprobs", "
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
+import json
 import os
 import random
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 BACKLOG_MOST = 100
+MOST_ITEM = 4000
 BYTES = "bytes"
 EXTRA = ("advantages", "overrides", "ref_logprobs", "images", "distill_token_ids", "distill_logprobs")
 
@@ -61,9 +64,8 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     about = {"name": cls.name or cls.__name__, "doc": (cls.__doc__ or "").strip(), **fields_of(config)}
     if settings["mode"] == "run":
         random.seed(settings["seed"])
-        import numpy
-
-        numpy.random.seed(settings["seed"] % 2**32)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(settings["seed"] % 2**32)
         await make(cls, config, servers, settings["config"])
     return about
 
@@ -71,13 +73,19 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
 def load(path: str, attr: str) -> Any:
     """The class in the file, with the file's folder and the checkout's top importable, as when the file is run."""
     file = Path(path).resolve()
-    sys.path.insert(0, str(file.parent))
     tops = (folder for folder in file.parents if (folder / "environments").is_dir() or (folder / ".git").exists())
-    if (top := next(tops, None)) is not None:
-        sys.path.append(str(top))
+    top = next(tops, file.parent.parent)
+    sys.path.insert(0, str(file.parent))
+    sys.path.append(str(top))
     spec: Any = importlib.util.spec_from_file_location(file.stem, path)
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        del sys.modules[file.stem]  # it is part of a package, as with python -m
+        module = importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
     return getattr(module, attr)
 
 
@@ -94,16 +102,19 @@ async def make(cls: Any, config: Any, servers: Any, given: dict[str, Any]) -> No
     config = type(config).model_validate({**config.model_dump(), **given, **UNDER_US})
     bytes_only = config.tokenizer_name == BYTES
     if bytes_only:
-        import transformers
-
-        base.AutoTokenizer = transformers.AutoTokenizer = engine.ByteTokenizer
+        base.AutoTokenizer = engine.ByteTokenizer
+        if (transformers := sys.modules.get("transformers")) is not None:
+            vars(transformers)["AutoTokenizer"] = engine.ByteTokenizer
     cls.server_cls = engine.engine_server()
     ServerManager.managed_server = engine.managed_server
     ServerManager.wait_for_sem = engine.no_wait
     try:
         env = cls(config=config, server_configs=engine_configs(servers), slurm=False, testing=False)
     except OSError as error:
-        raise RuntimeError(f"tokenizer {config.tokenizer_name!r} cannot be loaded: {error}") from error
+        why = str(error).partition("\n")[0]
+        failed = RuntimeError(f"tokenizer {config.tokenizer_name!r} cannot be loaded: {why}")
+        failed.hint = "--tokenizer-name FOLDER, or --tokenizer-name bytes where the backend gives token ids"  # type: ignore[attr-defined]
+        raise failed from error
     env.server.max_n_completions = sys.maxsize
     State.env, State.bytes_only, State.vocabulary = env, bytes_only, False if bytes_only else None
     await env.setup()
@@ -227,9 +238,18 @@ def nth(group: dict[str, Any], key: str, i: int) -> Any:
 
 
 def short(item: Any) -> Any:
-    """An item for the record: a long one is cut."""
-    text = repr(item)
-    return text if len(text) <= 4000 else text[:4000] + "..."
+    """An item for the record, as JSON; a long one as text that is cut."""
+    text = json.dumps(readable(item), default=str, sort_keys=True)
+    return json.loads(text) if len(text) <= MOST_ITEM else text[:MOST_ITEM] + "..."
+
+
+def readable(item: Any) -> Any:
+    """Frozensets of pairs as what they stand for."""
+    if isinstance(item, frozenset) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in item):
+        return {str(key): readable(value) for key, value in item}
+    if isinstance(item, dict):
+        return {str(key): readable(value) for key, value in item.items()}
+    return [readable(part) for part in item] if isinstance(item, (list, tuple)) else item
 
 
 async def evaluate() -> dict[str, Any]:
