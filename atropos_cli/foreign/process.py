@@ -52,6 +52,12 @@ class ForeignFailed(AtroposError):
         super().__init__(clean_text(f"{self.type}: {failed.get('message')}"))
 
 
+class Silent(WorkerTimeout):
+    """shared: other requests were in the process at some time meanwhile, so another one may have held it up."""
+
+    shared = False
+
+
 class ForeignProcess:
     """One environment in one process. open() first; any number of request() at once; close() last."""
 
@@ -64,8 +70,8 @@ class ForeignProcess:
         self._log: IO[bytes] | None = None
         self._starting = asyncio.Lock()
         self._alone = asyncio.Lock()
-        self._open = 0
-        self._others = False
+        self._open: dict[WorkerProcess, int] = {}
+        self._shared: set[WorkerProcess] = set()
         self.restarts = 0
         self.hello: Data = {}
 
@@ -92,9 +98,12 @@ class ForeignProcess:
         """
         try:
             return await self._send(message, answer, seconds, note)
-        except (WorkerCrashed, WorkerTimeout) as lost:
-            if isinstance(lost, WorkerTimeout) and not self._others:
+        except Silent as silent:
+            if not silent.shared:
                 raise
+            async with self._alone:
+                return await self._send(message, answer, seconds, note)
+        except WorkerCrashed:
             async with self._alone:
                 try:
                     return await self._send(message, answer, seconds, note)
@@ -103,19 +112,24 @@ class ForeignProcess:
 
     async def _send(self, message: Data, answer: Answer | None, seconds: float, note: Callable[[Data], object]) -> Any:
         worker = await self._ready(START_S)
-        self._open += 1
-        self._others = self._open > 1
+        self._open[worker] = self._open.get(worker, 0) + 1
+        if self._open[worker] > 1:
+            self._shared.add(worker)
         try:
             return await _Exchange(worker, answer, note).run(message, seconds)
         except WorkerTimeout as error:
-            self._others = self._open > 1
+            silent = Silent(f"the environment was silent for {seconds:g} s")
+            silent.shared = worker in self._shared
             await self._drop(worker)
-            raise WorkerTimeout(f"the environment was silent for {seconds:g} s") from error
+            raise silent from error
         except WorkerCrashed:
             await self._drop(worker)
             raise
         finally:
-            self._open -= 1
+            self._open[worker] -= 1
+            if not self._open[worker]:
+                del self._open[worker]
+                self._shared.discard(worker)
 
     async def close(self) -> None:
         """End the process. Safe to call twice."""

@@ -1,4 +1,4 @@
-"""The environment of the tests with atroposlib from the index, in a virtual environment that is made once per machine."""
+"""The environment of the tests with atroposlib from the index, in a virtual environment that is made once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atro
 def real(atropos_clean: Path) -> str:
     """The name of the environment. ATROPOSLIB_PYTHON names a Python that has atroposlib; else one is made."""
     from atropos_atroposlib.environment import REQUIREMENTS
+
     from atropos_cli.foreign.venvs import make
 
     python = os.environ.get("ATROPOSLIB_PYTHON") or str(CACHE / "bin" / "python")
@@ -35,7 +36,7 @@ def test_the_package_itself_runs_through_gen_score_and_rows(real: str, cli: Call
     for way, texts in (("chat", 1), ("turns", 2), ("managed", 1)):
         run = tmp_path / way
         ended = cli(
-            "gen", real, "--way", way, "--backend", "scripted", "--backend.replies", "yes", "--backend.replies", "no no",
+            "gen", real, "--way", way, "--backend", "scripted", "--backend.replies", "yes", "--backend.replies", "no",
             "--backend.token-ids", "--group-size", 4, "--limit", 2, "-q", "-o", run,
         )  # fmt: skip
         assert ended.code == 0, ended.stderr

@@ -96,6 +96,8 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 async def make(cls: Any, config: Any, servers: Any, given: dict[str, Any]) -> None:
     """The environment with the engine in the place of its model servers."""
+    import openai.types.chat.chat_completion
+    import openai.types.completion  # noqa: F401
     from atroposlib.envs import base
     from atroposlib.envs.server_handling.server_manager import ServerManager
 
