@@ -19,7 +19,7 @@ _FOLLOWING = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line for something that no plugin registers: its name, more fields for JSON, where it is from, what it is."""
+    """A line for something that no plugin registers: its name, more fields for JSON, its origin, a summary."""
 
     name: str
     fields: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""From what an environment returns to rollouts: its messages beside the requests that it made.
+"""From the result of an environment to rollouts: its messages beside the requests that it made.
 
 A reply that the engine sampled for exactly the messages before it carries the sampled token ids and logprobs. Edited
 replies and rewritten prompts carry none.

@@ -19,7 +19,7 @@ def config_model(
 ) -> type[BaseModel]:
     """A Config with a field for each property, beside those of `base`.
 
-    hidden: properties that the engine decides. What is not a number, text, choice or list of texts is given as JSON.
+    hidden: properties that the engine decides. All but numbers, texts, choices and lists of texts are given as JSON.
     """
     definitions = schema.get("$defs", {})
     fields: dict[str, Any] = {}

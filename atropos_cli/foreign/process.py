@@ -27,7 +27,7 @@ from atropos_cli.isolation.process import Call, WorkerProcess
 from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerTimeout
 
 Answer = Callable[[Data], Awaitable[Any]]
-"""Answers a question of the process: a request to the model. What it raises is the process's error."""
+"""Answers a question of the process: a request to the model. Its exception is the error of the process."""
 START_S = 300.0
 _TAIL = 2000
 _OVER = "over"
@@ -76,7 +76,7 @@ class ForeignProcess:
         self.hello: Data = {}
 
     async def open(self, seconds: float = START_S) -> Data:
-        """Start it; what it says of itself. Raises PluginError when the environment cannot be started."""
+        """Start it; its first message. Raises PluginError when the environment cannot be started."""
         await self._ready(seconds)
         return self.hello
 
@@ -141,7 +141,7 @@ class ForeignProcess:
             self._log = None
 
     def said(self) -> str:
-        """The end of what it printed, as part of a message."""
+        """The end of its output, as part of a message."""
         if self._log is None:
             return ""
         with contextlib.suppress(OSError, ValueError):

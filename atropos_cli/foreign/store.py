@@ -17,7 +17,7 @@ from atropos_cli.paths import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 DEFAULT = "default"
-"""The record whose Python runs what was not added by a name."""
+"""The record whose Python runs environments without a name."""
 
 
 class Added(Frozen):

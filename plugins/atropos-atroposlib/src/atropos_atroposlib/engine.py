@@ -93,7 +93,7 @@ async def asked(kwargs: dict[str, Any]) -> list[dict[str, Any]]:
 def as_chat(kwargs: dict[str, Any]) -> dict[str, Any]:
     """A request with a text as one with messages, where the text is what the chat template made of them.
 
-    What is behind that, such as a tag that opens thinking, begins the reply.
+    The rest of the text, such as a tag that opens thinking, begins the reply.
     """
     text = kwargs.get("prompt", "")
     known = max((made for made in State.prompts if text.startswith(made)), key=len, default=None)

@@ -86,7 +86,7 @@ class AtroposlibEnvironment(Environment):
         request = {"do": "group", "index": task.info["index"], "group_size": context.group_size}
         said = await self._ask(request, model)
         if not said["groups"]:
-            raise DataError("the environment gave no group for this item: it rejected what was sampled")
+            raise DataError("the environment gave no group for this item: it rejected the replies")
         task = task.model_copy(update={"info": {**task.info, "item": said["item"]}})
         several = len(said["groups"]) > 1
         for turn, entries in enumerate(said["groups"]):

@@ -1,8 +1,8 @@
 """From what an environment of atroposlib returns to rollouts of ours.
 
 Token ids are the engine's where each reply that the environment trains on was sampled by it: the prompt as it was sent,
-the reply as it came, its logprobs; the environment's masks say which replies count. Where they differ from what was
-sampled, and the environment's tokenizer is the model's, the environment's own tokens and masks are kept.
+the reply as it came, its logprobs; the environment's masks say which replies count. Where they differ from the
+sampled ones, and the environment's tokenizer is the model's, its own tokens and masks are kept.
 """
 
 from __future__ import annotations

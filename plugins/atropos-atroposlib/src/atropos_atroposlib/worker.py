@@ -153,10 +153,10 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
     if item is None:
         raise LookupError("get_next_item() gave None: the environment has no more items")
     made: list[Any] = []
-    todo = [item]
-    while todo and len(made) < BACKLOG_MOST:
-        group, more = await State.env.collect_trajectories(todo.pop(0))
-        todo.extend(more or ())
+    waiting = [item]
+    while waiting and len(made) < BACKLOG_MOST:
+        group, more = await State.env.collect_trajectories(waiting.pop(0))
+        waiting.extend(more or ())
         if group:
             group = await State.env.postprocess_histories(group)
         made += [one for one in (group if isinstance(group, list) else [group]) if one]
@@ -183,7 +183,7 @@ def entries_of(group: dict[str, Any], replies: Any) -> list[dict[str, Any]]:
 
 
 def keeps(stretches: list[list[int]], replies: Any) -> bool:
-    """Are the environment's own tokens wanted? Where they are the model's and not what was sampled."""
+    """Are the environment's own tokens wanted? Where they are the model's and differ from the sampled ones."""
     if State.bytes_only or State.vocabulary is False:
         return False
     sampled = replies.sampled()
@@ -246,7 +246,7 @@ def short(item: Any) -> Any:
 
 
 def readable(item: Any) -> Any:
-    """Frozensets of pairs as what they stand for."""
+    """Frozensets of pairs as dictionaries."""
     if isinstance(item, frozenset) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in item):
         return {str(key): readable(value) for key, value in item}
     if isinstance(item, dict):
@@ -255,7 +255,7 @@ def readable(item: Any) -> Any:
 
 
 async def evaluate() -> dict[str, Any]:
-    """Run evaluate(), and keep what it logs."""
+    """Run evaluate(), and keep its log."""
     env = State.env
     logged: dict[str, Any] = {"metrics": {}, "samples": []}
 

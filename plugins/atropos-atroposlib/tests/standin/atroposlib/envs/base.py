@@ -41,7 +41,7 @@ class BaseEnv(ABC):
         self.tokenizer = AutoTokenizer.from_pretrained(config.tokenizer_name)
 
     async def collect_trajectory(self, item: Any) -> Any:
-        raise NotImplementedError
+        raise AssertionError("a subclass has it")
 
     async def collect_trajectories(self, item: Any) -> Any:
         made = await asyncio.gather(*(self.collect_trajectory(item) for _ in range(self.config.group_size)))
@@ -62,4 +62,4 @@ class BaseEnv(ABC):
     async def evaluate(self, *args: Any, **kwargs: Any) -> Any: ...
 
     async def setup(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass has it")

@@ -23,5 +23,5 @@ class ServerManager:
 
     @asynccontextmanager
     async def managed_server(self, tokenizer: Any = None) -> Any:
-        raise NotImplementedError
+        raise AssertionError("a subclass has it")
         yield
