@@ -60,6 +60,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "env check": LazyCommand(
         "", "Check an environment without a model: tasks, gold answers, episodes.", COMPONENTS, "atropos-authoring"
     ),
+    "env import": LazyCommand(
+        "", "List the environments of atroposlib in a checkout.", COMPONENTS, "atropos-atroposlib"
+    ),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

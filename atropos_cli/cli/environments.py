@@ -324,7 +324,7 @@ def _names(registration: Registration | None, environment: Any = None) -> tuple[
     """The names a component goes by in files, the one for messages first."""
     if registration is None:
         return ()
-    own = (environment.name,) if environment is not None and registration.file is not None else ()
+    own = (environment.name,) if environment is not None and (registration.file or registration.spec.family) else ()
     return tuple(dict.fromkeys((*own, registration.name, registration.qualified)))
 
 

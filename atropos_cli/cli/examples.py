@@ -183,6 +183,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "atropos env check": ("atropos env check arithmetic --limit 50", "atropos env check ./my_env.py:MyEnv"),
     "atropos env check ENV": ("atropos env check {env} --limit 50", "atropos env check {env} --json"),
+    "atropos env add": (
+        "atropos env add atroposlib",
+        "atropos env add atroposlib quiz --from ./quiz.py:QuizEnv --with matplotlib",
+        "atropos env add atroposlib --python ~/venvs/atroposlib/bin/python",
+    ),
+    "atropos env remove": ("atropos env remove atroposlib quiz", "atropos env remove atroposlib"),
+    "atropos env import": ("atropos env import ./atropos", "atropos env import ./atropos/environments --json"),
     "atropos reward": ("atropos reward list", "atropos reward list --json"),
     "atropos reward list": ("atropos reward list", "atropos reward list --json"),
     "atropos trainer": ("atropos trainer list", "atropos trainer list --json"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from atropos_cli.console.ending import counted, end, shell
 from atropos_cli.console.session import Session
 from atropos_cli.plugins.spec import Kind
@@ -13,7 +17,17 @@ _FOLLOWING = {
 }
 
 
-def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line for something that no plugin registers: its name, more fields for JSON, its origin, a summary."""
+
+    name: str
+    fields: Mapping[str, Any]
+    origin: str
+    summary: str
+
+
+def print_components(session: Session, kind: Kind, *, as_json: bool, more: Sequence[Listed] = ()) -> None:
     """Name, distribution and summary of every component of a kind."""
     items = session.registry.registrations(kind)
     if as_json:
@@ -28,6 +42,7 @@ def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
                 }
                 for item in items
             ]
+            + [{"name": item.name, **item.fields} for item in more]
         )
         return
     if not items:
@@ -42,5 +57,6 @@ def print_components(session: Session, kind: Kind, *, as_json: bool) -> None:
         )
         for item in items
     ]
+    rows += [(item.name, item.origin, item.summary) for item in more]
     session.out.table(rows)
     end(session.out, counted(len(rows), kind), _FOLLOWING.get(kind))

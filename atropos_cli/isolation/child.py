@@ -165,6 +165,8 @@ def main() -> None:
     if not die_with_the_parent(signal.SIGKILL, int(parent)):
         os._exit(0)
     connection = take_standard_input()
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is not light
+    sys.path[:] = [place for place in sys.path if place != here]  # where Python does not know -P
     if name.endswith(".py"):
         module = load_module("worker", name)
     else:

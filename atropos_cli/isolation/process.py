@@ -35,9 +35,15 @@ _WATCH = 0.02
 class _Worker(Started):
     """A process that runs main(channel, *arguments) of a module, and ends with the thread that started it."""
 
-    def __init__(self, module: str, *arguments: str, **how: Any) -> None:
-        """module: a name, or the path of a file. how: log, cwd and env of Started. Raises OSError."""
-        super().__init__(python(child.__file__, str(os.getpid()), module, *arguments), **how)
+    def __init__(self, module: str, *arguments: str, interpreter: str | None = None, **how: Any) -> None:
+        """module: a name, or the path of a file. how: log, cwd and env of Started. Raises OSError.
+
+        interpreter: another Python than ours, >= 3.10.
+        """
+        command = python(child.__file__, str(os.getpid()), module, *arguments)
+        if interpreter is not None:
+            command = [interpreter, *(word for word in command[1:] if word != "-P")]  # which 3.10 does not know
+        super().__init__(command, **how)
         self._ids = itertools.count(1)
 
 
@@ -107,6 +113,11 @@ class WorkerProcess(_Worker):
         """Send a request; what the call gives are the messages with its id. Raises WorkerCrashed."""
         return Call(self, next(self._ids), message)
 
+    async def hello(self, seconds: float) -> Message:
+        """What a process says unasked, with id 0. Raises WorkerTimeout or WorkerCrashed."""
+        with Call(self, 0, None) as call:
+            return await call.next(seconds)
+
     def send(self, message: Message) -> None:
         """Send a message. Raises WorkerCrashed."""
         if self.died is not None:
@@ -162,11 +173,12 @@ class WorkerProcess(_Worker):
 class Call:
     """A request and its answers. Use as a context manager: answers that come later are thrown away."""
 
-    def __init__(self, worker: WorkerProcess, number: int, message: Message) -> None:
+    def __init__(self, worker: WorkerProcess, number: int, message: Message | None) -> None:
         self.answers: asyncio.Queue[Message | None] = asyncio.Queue()
         self._worker = worker
         self._number = number
-        self.send(message)
+        if message is not None:
+            self.send(message)
         worker._calls[number] = self
 
     def send(self, message: Message) -> None:

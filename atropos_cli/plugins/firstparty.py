@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "environment": {
         "atropos-arithmetic": ("arithmetic", "arithmetic_eval"),
+        "atropos-atroposlib": ("atroposlib",),
         "atropos-code": ("code-exec", "code-game", "humaneval", "mbpp"),
         "atropos-datasets": ("aime", "dataset", "gsm8k", "math500", "multiple-choice"),
         "atropos-intern-bootcamp": ("intern-bootcamp",),
@@ -26,6 +27,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     },
     "reward": {
         "atropos-arithmetic": ("arithmetic_exact",),
+        "atropos-atroposlib": ("atroposlib_score",),
         "atropos-code": ("code_game", "code_runs", "code_tests", "code_tests_levels"),
         "atropos-intern-bootcamp": ("intern_bootcamp",),
         "atropos-judge": ("judge",),

@@ -27,7 +27,7 @@ SECONDS = 6.0
 LEAVING = 3.0
 """How long a process that has imported it may take to end."""
 _FAILURES_KEPT = 300.0  # seconds: what failed may be mended in a file that nobody knows of
-_FORMAT = 1
+_FORMAT = 2
 
 _START = """
 import json, sys

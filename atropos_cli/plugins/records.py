@@ -130,5 +130,7 @@ class Registration:
             component = Path(self.spec.target)
         else:
             component = self.spec.load(dist=self.dist)
+            if self.spec.family:
+                component = component(self.name.partition(":")[2])
         origin = f"{self.dist} {self.version}" if self.dist else str(self.file)
         return check_component(self.kind, self.name, component, origin=origin)

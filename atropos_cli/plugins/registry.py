@@ -6,6 +6,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from atropos_cli.errors import ComponentClash, ComponentNotFound
@@ -109,6 +110,8 @@ class Registry:
         return self._find(kind, name)
 
     def _find(self, kind: Kind, name: str) -> Registration:
+        if (member := self._of_family(kind, name)) is not None:
+            return member
         if kind != "template" and names_a_file(name):
             spec, file, version = file_component(kind, name)
             return Registration(spec=spec, dist=None, version=version, entry_point=None, file=file)
@@ -122,6 +125,19 @@ class Registry:
         if not matches:
             raise self._not_found(kind, name)
         return _only(matches, f"{kind} {name!r}")
+
+    def _of_family(self, kind: Kind, name: str) -> Registration | None:
+        """PREFIX:REST of a component that offers the prefix. A file in REST gets its absolute path, as any other."""
+        prefix, mark, rest = name.partition(":")
+        families = [item for item in self._by_kind[kind] if item.spec.family and item.name == prefix]
+        if not mark or not families:
+            return None
+        family = _only(families, f"{kind} {prefix!r}")
+        version = family.version
+        if names_a_file(rest):
+            spec, _, version = file_component(kind, rest)
+            rest = spec.name
+        return replace(family, spec=replace(family.spec, name=f"{prefix}:{rest}"), version=version)
 
     def backend_for_model(self, model: str) -> Registration | None:
         """The backend that claims this model name by an alias, or None. Raises ComponentClash when two do."""

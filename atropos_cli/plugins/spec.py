@@ -32,6 +32,7 @@ class ComponentSpec:
     requires: distributions the target needs; a missing one gives `hint: pip install ...`.
     extra: the extra of the plugin's distribution that brings them, if there is one.
     aliases: backends only: model names this backend answers to ("smollm2").
+    family: environments only: the name is a prefix, and the target gives the class for what follows it in NAME:REST.
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class ComponentSpec:
     requires: tuple[str, ...] = ()
     extra: str | None = None
     aliases: tuple[str, ...] = field(default=())
+    family: bool = False
 
     def load(self, *, dist: str | None = None) -> Any:
         """Import and return the component. Raises PluginError with a hint when that fails."""

@@ -185,6 +185,7 @@ def _component(spec: ComponentSpec) -> dict[str, Any]:
         "requires": [str(name) for name in spec.requires],
         "extra": None if spec.extra is None else str(spec.extra),
         "aliases": [str(name) for name in spec.aliases],
+        "family": bool(spec.family),
     }
 
 

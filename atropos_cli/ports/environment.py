@@ -210,8 +210,11 @@ class GroupContext(Protocol):
         n: int = 1,
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
+        prefill: str = "",
     ) -> Sequence[Generation]:
         """As generate, but with what the backend said of the prompt: generations that hold n completions together.
+
+        prefill: the replies begin with this text, which is not trained on. Not every backend can do that.
 
         The tokens of a message are the sampled ones alone; the prompt's ids stand in the generation.
         """

@@ -65,6 +65,7 @@ def _plain(value: Any) -> str:
 OTHERS = {
     "Field": "`pydantic.Field`: the default, range and description of an option.",
     "SecretStr": "`pydantic.SecretStr`: an option that is never shown, and never written into a plan.",
+    "Data": "`dict[str, Any]`: a JSON object of a foreign process.",
     "JsonDict": "`dict[str, JsonValue]`: a JSON object.",
     "ToolFormat": "Formats of `parse_tool_calls`: `auto` (all in turn), `hermes`, `json`, `openai`, `python`, `react`.",
     "PROMPT_PARTS": "Names of the fields of a row that may hold a part of its prompt.",

@@ -1,4 +1,4 @@
-"""`atropos env`: list and describe environments, and write their tasks."""
+"""`atropos env`: list and describe environments, write their tasks, and add those of other frameworks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.cli.commands.env_add import add, remove
 from atropos_cli.cli.commands.prompt_gen import TasksOptions, tasks
 from atropos_cli.cli.environments import Use, environment_app
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.cli.listing import print_components
+from atropos_cli.cli.listing import Listed, print_components
 from atropos_cli.cli.runs import flattened
 from atropos_cli.config.commands import command_bucket
 from atropos_cli.console.commands import JsonOption
@@ -25,8 +26,31 @@ app = new_app(help="List, describe and check environments.")
 
 @app.command("list")
 def list_environments(ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """List installed environments. Imports none of them."""
-    print_components(session_of(ctx), "environment", as_json=as_json)
+    """List installed environments, and those that were added. Imports none of them."""
+    print_components(session_of(ctx), "environment", as_json=as_json, more=_added())
+
+
+def _added() -> list[Listed]:
+    from atropos_cli.foreign.store import added
+
+    return [
+        Listed(
+            item.full_name,
+            {
+                "source": item.source,
+                "python": item.python,
+                "versions": item.versions,
+                "health": item.health,
+            },
+            " ".join(f"{name} {version}" for name, version in item.versions.items() if name != "python"),
+            f"{item.source or 'the Python of ' + item.dialect}: {item.health}",
+        )
+        for item in added()
+    ]
+
+
+app.command("add")(add)
+app.command("remove")(remove)
 
 
 @app.command("info")

@@ -63,6 +63,8 @@ def read(raw: Row, source: str, line: int) -> Record:
     """A Record of a group with parallel lists. Raises RowError when a list has another length."""
     conversations = raw.get("messages")
     tokens = raw.get("tokens")
+    if conversations == [] and tokens:  # atroposlib writes [] for an absent field
+        conversations = None
     if conversations is None and tokens is None:
         raise RowError("messages", "a list of conversations", kind_of(None))
     name = "messages" if conversations is not None else "tokens"

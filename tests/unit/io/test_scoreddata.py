@@ -65,3 +65,10 @@ def test_a_group_with_an_empty_reply_is_none() -> None:
     answer = Message(role="assistant", content="", tokens=TokenSpan(ids=(), mask=True))
     empty = Rollout(id="r", task_id="t", messages=(question, answer), reward=0.0)
     assert scored_data(group(rollout(7), empty)) is None
+
+
+def test_a_group_whose_messages_are_an_empty_list_has_tokens_alone() -> None:
+    raw = {"tokens": [[1, 2], [1, 3]], "masks": [[-100, 2], [-100, 3]], "scores": [1.0, 0.0], "messages": []}
+    found = atropos.read(raw, "x", 1)
+    assert [one.score for one in found.rollouts] == [1.0, 0.0]
+    assert [list(sequence.ids) for one in found.rollouts for sequence in one.read_tokens(one)] == [[1, 2], [1, 3]]

@@ -1,0 +1,129 @@
+"""`atropos env add` and `env remove`: environments of other frameworks, each with a Python of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atropos_cli.console.ending import end, shell
+from atropos_cli.console.session import Session, session_of
+from atropos_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from atropos_cli.foreign.family import Family
+    from atropos_cli.foreign.store import Added
+
+Dialect = Annotated[str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib.", show_default=False)]
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Your name for the environment.", show_default=False)
+]
+
+
+def add(
+    ctx: typer.Context,
+    dialect: Dialect,
+    name: Name = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="SOURCE", help="What NAME runs, such as FILE.py:CLASS.", show_default=False),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="A Python that has all it needs. [default: a new environment]"),
+    ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="REQUIREMENT", help="Install this too (repeatable).", show_default=False),
+    ] = None,
+) -> None:
+    """Make an environment of another framework known, with a Python of its own.
+
+    Without NAME: the Python that runs all environments of the framework that have none of their own.
+    """
+    from atropos_cli.foreign import store, venvs
+
+    session = session_of(ctx)
+    family = _family(session, dialect)
+    if name is None and source is not None:
+        raise UsageError("--from needs a NAME", hint=shell("env", "add", dialect, "NAME", "--from", source))
+    chosen = store.DEFAULT if name is None else store.check_name(name)
+    found = None if source is None else family.check_source(source)
+    requirements = (*family.requirements, *(extra or ()))
+    earlier = store.find(dialect, chosen)
+    shared = store.find(dialect, store.DEFAULT)
+    if name is not None and python is None and not extra and shared is not None:
+        record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
+    else:
+        record = _with_python(dialect, chosen, requirements, python, session)
+        lacking = [name for name, _ in venvs.pins(family.requirements) if name not in record.versions]
+        if lacking:
+            raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
+        record = record.model_copy(update={"source": found})
+    if earlier is not None and earlier.made and not record.made:
+        shutil.rmtree(store.venv_folder(dialect, chosen), ignore_errors=True)
+    store.save(record)
+    end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
+
+
+def _with_python(dialect: str, name: str, requirements: tuple[str, ...], python: str | None, session: Session) -> Added:
+    """The record with the Python that was named, or one that is made now."""
+    from atropos_cli.foreign import store, venvs
+
+    packages = [name for name, _ in venvs.pins(requirements)]
+    if python is not None:
+        path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
+        found = venvs.versions(path, packages)
+        return store.Added(dialect=dialect, name=name, python=os.path.abspath(path), versions=found)  # noqa: PTH100
+    place = store.venv_folder(dialect, name)
+    path = venvs.make(place, requirements, python=None, say=session.out.note)
+    return store.Added(
+        dialect=dialect,
+        name=name,
+        python=path,
+        made=True,
+        requirements=requirements,
+        versions=venvs.versions(path, packages),
+    )
+
+
+def remove(
+    ctx: typer.Context,
+    dialect: Dialect,
+    name: Name = None,
+) -> None:
+    """Forget an environment that was added, and delete the Python that was made for it."""
+    from atropos_cli.foreign import store
+
+    session = session_of(ctx)
+    record = store.find(dialect, name or store.DEFAULT)
+    if record is None:
+        raise UsageError(
+            f"{dialect}:{name} was not added" if name else f"{dialect} was not added", hint=shell("env", "list")
+        )
+    users = [item.full_name for item in store.added(dialect) if item != record and item.python == record.python]
+    if record.made and users:
+        raise UsageError(
+            f"{', '.join(users)} run in its Python", hint=shell("env", "remove", dialect, users[0].partition(":")[2])
+        )
+    store.remove(record)
+    end(session.out, f"removed {record.full_name}", shell("env", "list"))
+
+
+def _family(session: Session, dialect: str) -> Family:
+    """What the plugin of the framework offers. Raises UsageError for an environment that is none."""
+    registration = session.registry.find("environment", dialect)
+    if not registration.spec.family:
+        families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
+        raise UsageError(
+            f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
+        )
+    family: Any = registration.spec.load(dist=registration.dist)
+    found: Family = family
+    return found
+
+
+def _versions(record: Added) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record.versions.items())

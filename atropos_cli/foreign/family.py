@@ -1,0 +1,78 @@
+"""What a plugin offers for a framework: its dialect, what to install, and the class for a name behind the prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.foreign.data import Data
+from atropos_cli.foreign.process import Dialect, ForeignProcess
+from atropos_cli.paths import replacing, user_cache
+
+_MOST_FILES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The target of a ComponentSpec with family=True.
+
+    requirements: what `atropos env add` installs. make: the environment class for the REST of PREFIX:REST, for ""
+    one with the options that all have. check_source: the source of `--from`, resolved.
+    """
+
+    dialect: Dialect
+    requirements: tuple[str, ...]
+    make: Callable[[str], type[Any]]
+    check_source: Callable[[str], str]
+
+    def __call__(self, rest: str) -> type[Any]:
+        return self.make(rest)
+
+
+def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | None = None) -> Data:
+    """What an environment says of itself, which takes a start of its process, kept in the user's cache.
+
+    beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
+    """
+    key = [dialect.name, python, settings, [_stamp(file) for file in _around(beside)], _stamp(dialect.file)]
+    name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
+    file = user_cache() / "foreign" / f"{name}.json"
+    try:
+        kept: Data = json.loads(file.read_bytes())
+        return kept
+    except (OSError, ValueError):
+        pass
+    hello = asyncio.run(_ask(dialect, python, settings))
+    about: Data = {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file, sync=False) as out:
+            out.write(json.dumps(about).encode())
+    except OSError:
+        pass
+    return about
+
+
+async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
+    process = ForeignProcess(dialect, python, settings)
+    try:
+        return await process.open()
+    finally:
+        await process.close()
+
+
+def _around(file: Path | None) -> list[Path]:
+    return [] if file is None else sorted(file.parent.glob("*.py"))[:_MOST_FILES]
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return (str(file), 0, 0)
+    return (str(file), found.st_mtime_ns, found.st_size)

@@ -1,0 +1,152 @@
+"""The engine's model for a foreign environment: requests in OpenAI's terms, and which replies were sampled for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from atropos_cli.domain.base import clean_text
+from atropos_cli.domain.finish import finish_of
+from atropos_cli.domain.messages import FunctionCall, Message, ToolCall
+from atropos_cli.domain.plan import Sampling
+from atropos_cli.errors import RequestRejected
+from atropos_cli.foreign.data import Data
+from atropos_cli.ports.backend import Completion, Generation
+from atropos_cli.ports.environment import GroupContext
+
+_ROLES = {"system", "developer", "user", "assistant", "tool"}
+_SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "stop")
+_NOT_OURS = frozenset(
+    {"model", "n", "messages", "tools", "prefill", "split", "stream", "user", "timeout", "ask", "id", "kind"}
+)
+"""Fields of a request that mean nothing here, or have a place of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and one of its completions."""
+
+    messages: tuple[Message, ...]
+    generation: Generation
+    completion: Completion
+
+
+@dataclass(slots=True)
+class EngineModel:
+    """Answers the requests of one group, and remembers them.
+
+    own_sampling: do temperature, lengths and stops that the environment asks for count, or those of the run?
+    left_out: fields of requests that the engine has no use for.
+    """
+
+    context: GroupContext
+    own_sampling: bool = True
+    exchanges: list[Exchange] = field(default_factory=list)
+    left_out: set[str] = field(default_factory=set)
+
+    async def chat(self, request: Mapping[str, Any]) -> Data:
+        """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
+
+        A reply that begins with `prefill` is given whole.
+        """
+        messages = tuple(message_of(item) for item in request.get("messages") or ())
+        if not messages:
+            raise RequestRejected("a request to the model without messages")
+        n = request.get("n") or 1
+        tools = request.get("tools") or None
+        sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
+        generations = await self.context.sample(messages, n=int(n), sampling=sampling, tools=tools, prefill=prefill)
+        choices: list[Data] = []
+        for generation in generations:
+            for completion in generation.completions:
+                self.exchanges.append(Exchange(messages, generation, completion))
+                choices.append(_choice(completion, generation))
+        return {"choices": choices, "usage": _usage(generations)}
+
+    async def logprobs(self, ids: Sequence[int]) -> list[float]:
+        """Log-probabilities of the tokens, each after all before it; the first one's is 0."""
+        if len(ids) < 2:
+            return [0.0] * len(ids)
+        return [0.0, *await self.context.score_logprobs(tuple(ids[:1]), tuple(ids[1:]))]
+
+    def _sampling(self, request: Mapping[str, Any]) -> Sampling:
+        extra = request.get("extra_body")
+        asked = {**(extra if isinstance(extra, dict) else {}), **request}
+        if (most := asked.get("max_completion_tokens")) is not None:
+            asked.setdefault("max_tokens", most)
+        known = {*_SAMPLING, *_NOT_OURS, "extra_body", "max_completion_tokens"}
+        self.left_out |= {key for key, value in asked.items() if value is not None and key not in known}
+        if not self.own_sampling:
+            return self.context.sampling
+        changes = {name: asked[name] for name in _SAMPLING if asked.get(name) is not None}
+        if isinstance(changes.get("stop"), str):
+            changes["stop"] = (changes["stop"],)
+        if (most := changes.get("max_tokens")) is not None and most < 1:
+            del changes["max_tokens"]  # -1: no limit, in some servers
+        try:
+            return Sampling.model_validate({**self.context.sampling.model_dump(), **changes})
+        except ValidationError as error:
+            raise RequestRejected(
+                f"the environment asks for impossible sampling: {error.errors()[0]['msg']}"
+            ) from error
+
+
+def message_of(item: Any) -> Message:
+    """A message in OpenAI's shape as ours. Raises RequestRejected."""
+    if not isinstance(item, Mapping) or item.get("role") not in _ROLES:
+        raise RequestRejected(f"a message without a known role: {str(item)[:80]}")
+    content = item.get("content")
+    if isinstance(content, list):
+        content = tuple(part for part in content if isinstance(part, dict))
+    elif content is not None:
+        content = clean_text(str(content))
+    calls = tuple(_call(call) for call in item.get("tool_calls") or () if isinstance(call, Mapping))
+    name, call_id = item.get("name"), item.get("tool_call_id")
+    return Message(
+        role=item["role"],
+        content=content,
+        tool_calls=calls or None,
+        tool_call_id=None if call_id is None else str(call_id),
+        name=None if name is None else str(name),
+    )
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    named = FunctionCall(name=str(function.get("name", "")), arguments=clean_text(str(function.get("arguments", "{}"))))
+    return ToolCall(id=None if call.get("id") is None else str(call["id"]), function=named)
+
+
+def _choice(completion: Completion, generation: Generation) -> Data:
+    message = completion.message
+    choice: Data = {"content": message.text, "finish_reason": finish_of(completion.finish_reason) or "stop"}
+    if message.reasoning is not None:
+        choice["reasoning"] = message.reasoning
+    if message.tool_calls:
+        choice["tool_calls"] = [call.model_dump(mode="json") for call in message.tool_calls]
+    span = message.tokens
+    if span is not None and generation.prompt_ids is not None:
+        choice["prompt_ids"] = list(generation.prompt_ids)
+        choice["ids"] = list(span.ids)
+        choice["logprobs"] = None if span.logprobs is None else list(span.logprobs)
+    return choice
+
+
+def _usage(generations: Iterable[Generation]) -> Data:
+    prompt = completion = 0
+    for generation in generations:
+        prompt += generation.prompt_tokens or 0
+        completion += sum(item.completion_tokens or 0 for item in generation.completions)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def number_of(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
