@@ -86,6 +86,8 @@ class InferenceBackend(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[BaseModel]] = NoOptions
+    weights_version: int | None = None
+    """Set by the engine where a trainer in another process changes the weights: sampled tokens are marked with it."""
 
     def __init__(self, config: Any, *, model: str | None = None) -> None:
         self.config = config

@@ -26,25 +26,40 @@ from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
 SERVER_BACKEND = "openai"
+ELSEWHERE = "trajectory-server"
+"""Stands for the environments whose groups a trajectory server gives."""
 _SAME_SERVER = ("base_url", "api_key_env", "headers")
 """Options of the run's backend that hold for a role's model, where that has no server of its own."""
 
 
 def build_plan(
-    settings: GenSettings, environment: str, environment_options: Mapping[str, Any], registry: Registry
+    settings: GenSettings, environment: str | None, environment_options: Mapping[str, Any], registry: Registry
 ) -> Plan:
-    """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk."""
-    env = registry.find("environment", environment)
-    env_class = env.load()
-    check_split(env_class, settings.split)
+    """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk.
+
+    environment None: the groups are made elsewhere, and come from a trajectory server.
+    """
+    played = ComponentRef(name=ELSEWHERE)
+    rewards: tuple[RewardRef, ...] = ()
+    roles: dict[str, RoleRef] = {}
+    if environment is not None:
+        env = registry.find("environment", environment)
+        env_class = env.load()
+        check_split(env_class, settings.split)
+        played = _reference(env, env_class.Config, environment_options)
+        rewards = find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options)
+        roles = find_roles(settings, env_class.roles, registry)
     backend = choose_backend(settings, registry)
     for name in settings.tracking.trackers:
         registry.find("tracker", name)
+    options = dict(settings.backend_options)
+    if settings.delivery.to is not None and backend.name == LOCAL_BACKEND:
+        options.setdefault("logprobs", "tempered")  # as the trainer computes them
     return Plan(
         atropos_version=atropos_cli.__version__,
-        environment=_reference(env, env_class.Config, environment_options),
-        rewards=find_rewards(settings.rewards, env_class.rewards, registry, settings.reward_options),
-        backend=_reference(backend, backend.load().Config, settings.backend_options),
+        environment=played,
+        rewards=rewards,
+        backend=_reference(backend, backend.load().Config, options),
         model=settings.model,
         sampling=settings.sampling,
         logprobs=settings.logprobs,
@@ -58,7 +73,7 @@ def build_plan(
         tracking=settings.tracking,
         delivery=settings.delivery,
         prices=settings.prices if isinstance(settings.prices, dict) else {},
-        roles=find_roles(settings, env_class.roles, registry),
+        roles=roles,
     )
 
 

@@ -10,8 +10,10 @@ from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.errors import DataError
 from atropos_cli.io.sources import Source
+from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.delivery import Sender
+from atropos_cli.rollout.following import Follower
 from atropos_cli.rollout.sessions import read_group
 from atropos_cli.rollout.stopping import Abort
 
@@ -26,6 +28,7 @@ class Pushed(Writer):
         self._on_event = on_event
         self._woken: Callable[[], object] = lambda: None
         self._sender = Sender(plan, env_name, self._event, self._wake)
+        self._follower: Follower | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -37,6 +40,11 @@ class Pushed(Writer):
 
     def wakes(self, woken: Callable[[], object]) -> None:
         self._woken = woken
+
+    def follow(self, backend: InferenceBackend) -> asyncio.Task[None]:
+        """Give the backend the trainer's weights, now and whenever they change. Cancel the task to end it."""
+        self._follower = follower = Follower(backend, self._on_event)
+        return asyncio.create_task(follower.follow(lambda: self._sender.trainer_folder, lambda: self._woken()))
 
     def _wake(self) -> None:
         self._soon(self._woken)
@@ -83,9 +91,10 @@ class Pushed(Writer):
     @property
     def held(self) -> bool:
         """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
-        if self._sender.error is not None:
-            raise Abort(self._sender.error)
-        return self._sender.held
+        error = self._sender.error or (self._follower and self._follower.error)
+        if error is not None:
+            raise Abort(error)
+        return self._sender.held or (self._follower is not None and not self._follower.ready)
 
     async def flush(self, stop: asyncio.Event) -> None:
         """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""
