@@ -99,7 +99,7 @@ class PullSession(TrainSession):
 
     def _give(self, step: int) -> None:
         """Leave the weights of this step where others find them, the marker last; the one before stays readable."""
-        if self._given == step:
+        if self._given == step or self._model is None:
             return
         place = self.folder / WEIGHTS
         place.mkdir(exist_ok=True)
