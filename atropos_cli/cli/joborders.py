@@ -121,8 +121,11 @@ def _served(session: Session, order: Order, serve: Serve) -> Order:
     order = replace(order, servers=served.components)
     if serve.engine == TRAJECTORIES:
         url = f"http://{{endpoint:{served.heads[0]}}}"
-        option = "--trajectories" if order.run is not None and order.run.complete else _trajectory_option(order.words, serve)
+        option = (
+            "--trajectories" if order.run is not None and order.run.complete else _trajectory_option(order.words, serve)
+        )
         return replace(order, addresses=(option, url))
-    return replace(order, addresses=tuple(
-        word for name in served.heads for word in ("--base-url", f"http://{{endpoint:{name}}}/v1")
-    ))
+    return replace(
+        order,
+        addresses=tuple(word for name in served.heads for word in ("--base-url", f"http://{{endpoint:{name}}}/v1")),
+    )

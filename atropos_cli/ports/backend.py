@@ -67,12 +67,14 @@ class Generation(Frozen):
 
     prompt_ids: the ids of the whole prompt as the model saw it, None when the backend did not say.
     usage: what the request is billed for, all samples together; None: what the other fields say.
+    weights_version: that of update_weights() which was in force; None: the backend does not know, or there was none.
     """
 
     completions: tuple[Completion, ...]
     prompt_ids: TokenIds | None = None
     prompt_tokens: int | None = None
     usage: TokenUsage | None = None
+    weights_version: int | None = None
 
 
 class InferenceBackend(ABC):

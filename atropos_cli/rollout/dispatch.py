@@ -142,12 +142,15 @@ class Dispatcher:
         return generation
 
     async def _send(self, request: GenerateRequest, line: str | None) -> Generation:
-        version = self.backend.weights_version  # may change meanwhile: then some tokens are newer than they are marked
+        version = self.backend.weights_version
         if self.ledger is None:
             generation = await self.backend.generate(request)
         else:
             generation = await self.ledger.pay(self.backend, request, self.backend.generate, line)
-        return generation if version is None else of_version(generation, version)
+        if version is None:
+            return generation
+        # A server's weights may change meanwhile: then some tokens are newer than they are marked.
+        return of_version(generation, version if generation.weights_version is None else generation.weights_version)
 
     async def call(self, send: Callable[[], Awaitable[T]], budget: GroupBudget) -> T:
         """Run `send` under the worker limit and the retry rules."""

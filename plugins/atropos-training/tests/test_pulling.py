@@ -147,7 +147,7 @@ def test_refused(cli: Any, words: tuple[str, ...], complaint: str) -> None:
 @pytest.mark.slow
 def test_a_trainer_killed_at_any_moment_loses_no_group_and_trains_on_none_twice(url: str, tmp_path: Path) -> None:
     run, dice = tmp_path / "run", random.Random(SEED)
-    steps = 40 * KILLS
+    steps = 15 * KILLS
     push(url, *(group(number) for number in range(steps * PROMPTS)))
     process = train(url, run, steps)
     killed, seen = 0, 0.0
@@ -166,7 +166,8 @@ def test_a_trainer_killed_at_any_moment_loses_no_group_and_trains_on_none_twice(
         killed += 1
         process = train(url, run, steps, "--resume")
     assert ends(process, run) == 0, run.with_suffix(".log").read_text()
-    assert learnt(run) == [f"g-{number}" for number in range(steps * PROMPTS)]
+    # A batch on its way when the trainer died comes again when its lease ends: later, and once.
+    assert sorted(learnt(run)) == sorted(f"g-{number}" for number in range(steps * PROMPTS))
     with httpx.Client(base_url=url) as client:
         status = client.get("/status").json()
     assert (status["queue_size"], status["leased_batches"]) == (0, 0)

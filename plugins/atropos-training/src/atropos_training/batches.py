@@ -201,9 +201,7 @@ class Batches:
             return ConfigError(f"{self._url} asks for a token, or refuses the one given", hint=f"set {TOKEN_VARIABLE}")
         if status == 422:
             return ConfigError(problem, hint="change --group-size or --prompts-per-step, which make the batch size")
-        return ServerUnavailable(
-            problem, hint="--from takes the URL of atropos serve or of run-api", address=self._url
-        )
+        return ServerUnavailable(problem, hint="--from takes the URL of atropos serve or of run-api", address=self._url)
 
     def _connected(self) -> httpx.Client:
         if self._client is None:

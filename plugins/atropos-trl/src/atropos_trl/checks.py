@@ -132,7 +132,8 @@ def check_pulled(plan: TrainPlan, iterations: int) -> None:
     """One step a batch: the versions of the weights are counted in batches. Raises ConfigError."""
     if plan.pull is not None and iterations > 1:
         raise ConfigError(
-            f"--num-iterations {iterations}: a batch of --from makes one step", hint="leave it out, or --num-iterations 1"
+            f"--num-iterations {iterations}: a batch of --from makes one step",
+            hint="leave it out, or --num-iterations 1",
         )
 
 

@@ -76,9 +76,7 @@ def test_tokens_of_other_weights_are_corrected(
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_trl_makes_the_same_gradient(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
+def test_trl_makes_the_same_gradient(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     pytest.importorskip("trl")
     from atropos_trl.trainer import TrlTrainer
 

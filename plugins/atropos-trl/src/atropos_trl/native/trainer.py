@@ -185,9 +185,7 @@ class _Loop:
         """All optimiser steps on one batch of groups."""
         began = time.perf_counter()
         version = self.step if self.plan.pull is not None and self.old_policy == "current" else None
-        rows = rows_of(
-            groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary, version=version
-        )
+        rows = rows_of(groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary, version=version)
         self._check_first(groups)
         old = self._old(rows)
         charge: dict[tuple[int, int], float] = {}
