@@ -45,7 +45,8 @@ class TrainPlan(RunPlan):
     """A resolved training run.
 
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
-    None when training on stored data. pull: they are rolled by other programs, and taken from a server. rewards: what scores completions of stored prompts (grpo on data).
+    None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
+    rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.

@@ -1,7 +1,7 @@
 """The weights of a trainer in another process: it leaves them in a folder, the backend of a run takes them from there.
 
-The folder holds weights.json, {"version": 3, "folder": "step-3", "pushed": false}, written last. `folder` is below it, or
-null while the weights are still those that the trainer began with. `pushed`: the trainer has given them to its
+The folder holds weights.json, {"version": 3, "folder": "step-3", "pushed": false}, written last. `folder` is below it,
+or null while the weights are still those that the trainer began with. `pushed`: the trainer has given them to its
 inference servers itself.
 """
 
@@ -53,7 +53,7 @@ class Follower:
 
     async def follow(self, place: Callable[[], str | None], changed: Callable[[], object]) -> None:
         """Until it is cancelled. place: the trainer's folder, None while it is not known."""
-        while (folder := place()) is None:
+        while (folder := place()) is None:  # noqa: ASYNC110 - a thread of its own finds it out
             await asyncio.sleep(_LOOK_EVERY)
         try:
             while True:

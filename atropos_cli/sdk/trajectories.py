@@ -1,4 +1,4 @@
-"""Trajectory servers, as a trainer sees them: how to reach one, what it gives, and where weights are left for others."""
+"""Trajectory servers, as a trainer sees them: how to reach one, what it gives, where weights are left for others."""
 
 from __future__ import annotations
 

@@ -144,3 +144,30 @@ def check_versions(groups: list[dict[str, Any]], run: Path, tiny: Path) -> None:
             if on:
                 assert stored == pytest.approx(found, abs=2e-3), f"version {version}"
     assert len(seen) > 1, "the generator never took new weights"
+
+
+def test_trl_trains_on_batches_of_a_server(tiny: Path, processes: Processes, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    import httpx
+
+    served = processes.start("serve", "serve", "queue", "--port", "0")
+    assert served.stdout is not None
+    url = served.stdout.readline().strip()
+    with httpx.Client(base_url=url, timeout=30) as client:
+        for number in range(4):
+            tokens = [[3, 4 + number, 5, 6 + place] for place in range(SIZE)]
+            group = {
+                "tokens": tokens,
+                "masks": [[-100, -100, *ids[2:]] for ids in tokens],
+                "scores": [float(place % 2) for place in range(SIZE)],
+                "inference_logprobs": [[1.0, 1.0, -3.0, -3.1]] * SIZE,
+            }
+            assert client.post("/scored_data", json=group).json() == {"status": "received"}
+    sizes = ("--group-size", str(SIZE), "--prompts-per-step", "2", "--max-tokens", "4", "--steps", "2")
+    model = ("--model", str(tiny), "--trainer", "trl", "--learning-rate", "0.01", "--temperature", "1")
+    processes.start("train", "train", "grpo", "--from", url, *model, *sizes, "-o", "run")
+    processes.ends("train")
+    rows = [row for row in lines(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"]
+    assert [row["reward"] for row in rows] == [0.5, 0.5]
+    assert all(row["grad_norm"] > 0 and row["batch/other_weights"] == 1 for row in rows)
+    assert all(0.5 < row["importance"] <= 2 for row in rows)
