@@ -48,7 +48,7 @@ def follow(backend: Sampler, folder: str, said: list[str], *until: int) -> Follo
         task = asyncio.create_task(follower.follow(lambda: folder, changed.set))
         await asyncio.wait_for(changed.wait(), 20)
         for version in until:
-            while backend.weights_version != version and follower.error is None:
+            while backend.weights_version != version and follower.error is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             leave(Path(folder), version + 1, f"step-{version + 1}", pushed=True)
         task.cancel()

@@ -29,6 +29,7 @@ class PullSession(TrainSession):
 
     _batches: Batches
     _given: int | None = None
+    _done: int | None = None
     _about: dict[str, float]
 
     def _prepare_rollouts(self, plan: Plan, held_out: frozenset[bytes]) -> None:
@@ -65,6 +66,7 @@ class PullSession(TrainSession):
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """See TrainContext; with what is known of the step's batch."""
+        self._done = step
         super().report(step, {**metrics, **self._about})
 
     def close(self) -> None:
@@ -72,7 +74,7 @@ class PullSession(TrainSession):
         if getattr(self, "_batches", None) is not None:
             self._batches.close()
         super().close()
-        if self._given is not None and self.recording.step_now == self.plan.steps:
+        if self._done == self.plan.steps:
             shutil.rmtree(self.folder / WEIGHTS, ignore_errors=True)
 
     @property
@@ -113,10 +115,10 @@ class PullSession(TrainSession):
                 self._model.save_pretrained(writing)
                 self._tokenizer.save_pretrained(writing)
             writing.rename(place / name)
-        served = not self._in_process and self._backend is not None and self._loop is not None
-        if served:
-            self._push(self._backend, self._loop, step)
-        marker = {"version": step, "folder": name, "pushed": served}
+        backend = None if self._in_process else self._backend
+        if backend is not None and self._loop is not None:
+            self._push(backend, self._loop, step)
+        marker = {"version": step, "folder": name, "pushed": backend is not None}
         atomic_write(place / MARKER, json.dumps(marker).encode() + b"\n")
         for old in place.glob("step-*"):
             if old.name not in (name, f"step-{step - 1}"):
