@@ -7,8 +7,11 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +131,49 @@ def test_a_trainer_that_waits_ends_at_a_signal(url: str, tmp_path: Path) -> None
     push(url, *(group(number) for number in range(6)))
     assert ends(train(url, run, 3, "--resume"), run) == 0
     assert learnt(run) == [f"g-{number}" for number in range(6)]
+
+
+@contextmanager
+def run_api(*batches: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """A stand-in of atroposlib's run-api: no leases, no ids, what was given is gone. Gives what was asked."""
+    waiting, asked = list(batches), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, found: object) -> None:
+            asked.append(f"{self.command} {self.path}")
+            data = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer({"uuid": 1})
+
+        def do_GET(self) -> None:
+            self.answer({"batch": waiting.pop(0) if waiting else None})
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_without_leases(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wrong = group(9, tokens=[[1, 2, -3]] * SIZE)
+    with run_api([group(0), wrong], [], [group(1), group(2)]) as (url, asked):
+        assert ends(train(url, run, 2), run) == 0, run.with_suffix(".log").read_text()
+    assert asked == ["POST /register", *["GET /batch"] * 3]
+    assert learnt(run) == ["g-0", "g-1", "g-2"]
+    assert "a group is left out: not a scored group" in run.with_suffix(".log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ pytest.importorskip("atropos_local")
 pytest.importorskip("atropos_serve")
 pytestmark = pytest.mark.slow
 
-STEPS, PROMPTS, SIZE = 8, 2, 4
+STEPS, PROMPTS, SIZE = 6, 2, 4
 
 
 class Processes:
@@ -49,7 +49,7 @@ class Processes:
 
     def ends(self, name: str) -> None:
         process = self._running.pop(name)
-        code = process.wait(timeout=300)
+        code = process.wait(timeout=600)
         self._over(process)
         assert code == 0, self.log(name).read_text()
 
@@ -78,7 +78,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 240
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.05)
