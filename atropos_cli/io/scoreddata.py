@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, TokenSequence, token_sequences
@@ -20,6 +21,7 @@ from atropos_cli.errors import DataError
 _MASKED = -100
 _MASKED_LOGPROB = 1.0
 _VERSIONS = "weights_versions"
+_SHOWN = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict[str, Any] | None:
@@ -55,7 +57,8 @@ def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict
 def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
     """What a server gave as a group. Raises DataError.
 
-    The tokens of a sequence are on its last reply. Advantages are taken where each sequence has one for all its tokens.
+    The tokens of a sequence are on its last reply; the task's info has the temperature, where it is known.
+    Advantages are taken where each sequence has one for all its tokens.
     """
     try:
         count = len(raw["tokens"])
@@ -73,7 +76,7 @@ def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
             group_id=group_id,
             last=last,
             env=f"environment {raw.get('env_id')}",
-            task=Task(id=task, prompt=_prompt(rollouts)),
+            task=Task(id=task, prompt=_prompt(rollouts), info=_info(raw)),
             rollouts=tuple(rollouts),
             advantages=_advantages(raw.get("advantages"), raw["masks"]),
             model="",
@@ -99,7 +102,7 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         restart=True,
         version=min((v for v, on in zip(versions, mask, strict=False) if on and v is not None), default=None),
     )
-    messages = [Message.model_validate(message) for message in known["messages"] or ()]
+    messages = _conversation(known["messages"] or ())
     place = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=None)
     if place is None:
         place = len(messages)
@@ -112,6 +115,19 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         reward=float(known["scores"]),
         stop_reason=own.get("stop_reason"),
     )
+
+
+def _conversation(rows: Sequence[dict[str, Any]]) -> list[Message]:
+    """The messages, for people to read; none where they are not such as ours: the tokens are what counts."""
+    try:
+        return [Message.model_validate({name: row[name] for name in _SHOWN if name in row}) for row in rows]
+    except (ValidationError, TypeError):
+        return []
+
+
+def _info(raw: Any) -> JsonDict:
+    temperature = (raw.get("generation_params") or {}).get("temperature")
+    return {"temperature": float(temperature)} if isinstance(temperature, int | float) else {}
 
 
 def _prompt(rollouts: Sequence[Rollout]) -> tuple[Message, ...]:
@@ -161,7 +177,7 @@ def _messages(rollout: Rollout) -> list[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    data = message.model_dump(mode="json", include={"role", "content", "tool_calls", "tool_call_id", "name"})
+    data = message.model_dump(mode="json", include=set(_SHOWN))
     return {name: value for name, value in data.items() if value is not None or name == "content"} | {
         "content": data["content"] if data["content"] is not None else ""
     }

@@ -115,10 +115,23 @@ def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None
         {"inference_logprobs": [[1.0], [1.0]]},
         {"overrides": [{"weights_versions": [["x", 4]]}, {}]},
         {"overrides": [{"stop_reason": "because"}, {}]},
-        {"messages": [[{"role": "nobody", "content": ""}], []]},
+        {"generation_params": 7},
     ],
 )
 def test_what_is_no_group_is_said(changes: dict[str, object]) -> None:
     written = scored_data(group(rollout(7), rollout(8)))
     with pytest.raises(DataError, match="not a scored group"):
         received_group({**(written or {}), **changes}, group_id="b-0", last=True)
+
+
+def test_messages_of_others_are_taken_where_they_can_be() -> None:
+    written = scored_data(group(rollout(7), rollout(8)), temperature=0.7)
+    assert written is not None
+    said = [{"role": "user", "content": "2+2", "reward": None}, {"role": "assistant", "content": "4", "reward": 1.0}]
+    got = received_group({**written, "messages": [said, [{"role": "nobody"}]]}, group_id="b-0", last=True)
+    assert [[message.role for message in one.messages] for one in got.rollouts] == [
+        ["user", "assistant"],
+        ["assistant"],
+    ]
+    assert all(token_sequences(one) for one in got.rollouts)
+    assert got.task.info == {"temperature": 0.7}

@@ -112,7 +112,7 @@ class Batches:
             else:
                 found.append(group)
         if found:
-            task = found[-1].task.model_copy(update={"info": told})
+            task = found[-1].task.model_copy(update={"info": {**found[-1].task.info, **told}})
             found[-1] = found[-1].model_copy(update={"last": True, "task": task})
         return found
 
@@ -167,10 +167,11 @@ class Batches:
         import httpx
 
         try:
-            found = self._connected().request(method, path).json()
+            answer = self._connected().request(method, path)
+            found = answer.json()
         except (httpx.HTTPError, OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and answer.status_code < 500 else None
 
     def _ask(
         self, method: str, path: str, body: Any = None, *, headers: Any = None, stopping: Callable[[], bool]

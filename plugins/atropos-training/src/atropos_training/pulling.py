@@ -30,6 +30,7 @@ class PullSession(TrainSession):
     _batches: Batches
     _given: int | None = None
     _done: int | None = None
+    _told_temperature = False
     _about: dict[str, float]
 
     def _prepare_rollouts(self, plan: Plan, held_out: frozenset[bytes]) -> None:
@@ -49,6 +50,7 @@ class PullSession(TrainSession):
         self._given = step
         groups = self._batches.of(step, self._writer, lambda: self.stopping)
         self._about = {"batch/wait": self._batches.waited}
+        self._check_temperature(groups)
         kept = [group for group in groups if self._held_out.digests.isdisjoint(task_digests(group.task))]
         self._about["batch/held_out"] = float(len(groups) - len(kept))
         if len(kept) < len(groups) and not self._told_skipped:
@@ -63,6 +65,15 @@ class PullSession(TrainSession):
         if groups[len(places) :]:
             found[-1].extend(groups[len(places) :])
         return found + [[] for _ in range(len(places) - len(found))] if groups else []
+
+    def _check_temperature(self, groups: Sequence[ScoredGroup]) -> None:
+        assert self.plan.rollouts is not None
+        own = self.plan.rollouts.sampling.temperature or 1.0
+        others = {group.task.info.get("temperature", own) for group in groups} - {own}
+        if others and not self._told_temperature:
+            self._told_temperature = True
+            shown = ", ".join(f"{value:g}" for value in sorted(others))
+            self.warn(f"groups were sampled at temperature {shown}, and are trained on with --temperature {own:g}")
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """See TrainContext; with what is known of the step's batch."""
