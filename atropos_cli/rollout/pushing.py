@@ -91,10 +91,11 @@ class Pushed(Writer):
     @property
     def held(self) -> bool:
         """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
-        error = self._sender.error or (self._follower and self._follower.error)
+        follower = self._follower
+        error = self._sender.error or (None if follower is None else follower.error)
         if error is not None:
             raise Abort(error)
-        return self._sender.held or (self._follower is not None and not self._follower.ready)
+        return self._sender.held or (follower is not None and not follower.ready)
 
     async def flush(self, stop: asyncio.Event) -> None:
         """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""

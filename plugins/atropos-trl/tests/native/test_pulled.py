@@ -96,7 +96,7 @@ def test_generator_and_trainer_are_killed_and_every_token_is_of_the_weights_it_n
     url = served.stdout.readline().strip()
     sampling = ("--model", str(tiny), "--group-size", str(SIZE), "--max-tokens", "8", "--temperature", "0.9")
     gen = ("gen", "./env.py:Letters", *sampling, "--off-policy", "1", "--workers", "2", "--to", url, "-o", "gen")
-    sizes = ("--steps", str(STEPS), "--prompts-per-step", str(PROMPTS), "--save-every", "2")
+    sizes = ("--steps", str(STEPS), "--prompts-per-step", str(PROMPTS), "--save-every", "1")
     train = ("train", "grpo", "--from", url, *sampling, *sizes, "--trainer", "native", "--learning-rate", "0.01")
     train += ("--keep-checkpoints", str(STEPS), "-o", "run")
     run = tmp_path / "run"
@@ -132,7 +132,7 @@ def check_versions(groups: list[dict[str, Any]], run: Path, tiny: Path) -> None:
             continue
         version = span["version"]
         place = run / "checkpoints" / f"step-{version}" if version else tiny
-        if not place.exists():  # checkpoints are those of even steps
+        if not place.exists():
             continue
         seen.add(version)
         if version not in models:
