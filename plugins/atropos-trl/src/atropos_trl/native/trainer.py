@@ -110,7 +110,7 @@ class _Loop:
                 return self._interrupted()
             with same_random_state():
                 groups = self.supply.next(self.step)
-            if not groups and self.context.stopping:
+            if not groups and self._asked_to_stop:  # while it waited for a batch
                 return self._interrupted()
             if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
                 break
@@ -152,6 +152,10 @@ class _Loop:
                 self._evaluate(final=True)
         except AtroposError as error:  # the rule's error is the one that counts
             self.context.warn(f"no final evaluation: {error.message}")
+
+    @property
+    def _asked_to_stop(self) -> bool:
+        return self.context.stopping
 
     @property
     def _at_end(self) -> bool:
