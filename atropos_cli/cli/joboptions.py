@@ -11,10 +11,11 @@ SIZE, SERVERS, JOB, CODE = "What the job needs", "Servers", "The job", "Its code
 
 
 class Engine(StrEnum):
-    """Inference servers that a job can start."""
+    """Servers that a job can start: inference servers, or `atropos serve`."""
 
     sglang = "sglang"
     vllm = "vllm"
+    trajectories = "trajectories"
 
 
 class ProfileOptions(CommandOptions):
@@ -43,13 +44,13 @@ class SubmitOptions(ProfileOptions):
         None, "gen in N shards, each a job; they merge by themselves.", panel=SIZE, metavar="N", ge=1
     )
     array_limit: int | None = option(None, "Shards that may run at once.", panel=SIZE, ge=1)
-    serve: Engine | None = option(None, "Start inference servers beside the command.", panel=SERVERS)
+    serve: Engine | None = option(None, "Start servers beside the command.", panel=SERVERS)
     model: str | None = option(None, "Model they serve.  [default: --model of the command]", panel=SERVERS)
     tp: int | None = option(None, "GPUs that share one copy of the model.", panel=SERVERS, ge=1)
     dp: int | None = option(None, "Independent servers.", panel=SERVERS, ge=1)
     engine_python: str | None = option(None, "Interpreter that has the engine.", panel=SERVERS, metavar="PATH")
     server_option: tuple[str, ...] = option(
-        (), "A word for the engine: --server-option=--trust-remote-code.", panel=SERVERS, metavar="WORD"
+        (), "A word for the server: --server-option=--trust-remote-code.", panel=SERVERS, metavar="WORD"
     )
     start_timeout: float = option(1800.0, "Seconds until all servers must be ready.", panel=SERVERS, ge=1)
     name: str | None = option(None, "The job's name.  [default: from the command]", panel=JOB)

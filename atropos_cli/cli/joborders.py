@@ -14,7 +14,7 @@ from atropos_cli.console.session import Session
 from atropos_cli.errors import ConfigError, UsageError
 from atropos_cli.jobs.order import Order, PlannedRun, Wanted
 from atropos_cli.jobs.prepare import RUNS, world_variables
-from atropos_cli.ports.serving import Serve
+from atropos_cli.ports.serving import TRAJECTORIES, Serve
 
 _REFUSED = frozenset({"job", "slurm", "tmux", "launch-sglang", "launch-vllm", "view"})
 _DUMMY_URL = ("--base-url", "http://127.0.0.1:9/v1")
@@ -32,7 +32,9 @@ def make_order(session: Session, command: Sequence[str], wanted: Wanted, *, exam
     if words[0] in RUNS and len(without_option(words, "--output", "-o")[1]) > 1:
         raise UsageError("--output is given twice, and it takes one value", hint="give it once")
     serve, served = wanted.serve, tuple[str, ...]()
-    if serve is not None:
+    if serve is not None and serve.engine == TRAJECTORIES:
+        served = (_trajectory_option(words, serve), "http://127.0.0.1:9")
+    elif serve is not None:
         words, serve = _with_model(words, serve)
         served = _DUMMY_URL
     nodes = 1 if words[0] != "train" else wanted.resources.nodes
@@ -88,6 +90,18 @@ def model_of(words: Sequence[str]) -> str | None:
     return None if found is None else str(found)
 
 
+def _trajectory_option(words: tuple[str, ...], serve: Serve) -> str:
+    """The option by which the command gets the address of a trajectory server. Raises UsageError."""
+    option = {("gen",): "--to", ("train", "grpo"): "--from"}.get(words[: 2 if words[0] == "train" else 1])
+    if option is None:
+        raise UsageError(f"--serve {TRAJECTORIES} is for gen and for train grpo", hint="drop --serve")
+    if any(word.partition("=")[0] == option for word in words):
+        raise UsageError(f"--serve {TRAJECTORIES} starts the server that {option} would name", hint="drop one of them")
+    if serve.model or serve.tp or serve.dp or serve.python:
+        raise UsageError("a trajectory server has no model", hint="drop --model, --tp, --dp and --engine-python")
+    return option
+
+
 def _with_model(words: tuple[str, ...], serve: Serve) -> tuple[tuple[str, ...], Serve]:
     """The command and its servers, with the same model. Raises UsageError where neither names one."""
     if any(word.partition("=")[0] in ("--base-url", "--base_url") for word in words):
@@ -107,5 +121,14 @@ def _served(session: Session, order: Order, serve: Serve) -> Order:
     served = plan_servers(session.registry, serve, order.resources.nodes, order.resources.gpus_per_node)
     for note in served.notes:
         session.out.note(note)
-    urls = tuple(f"http://{{endpoint:{name}}}/v1" for name in served.heads)
-    return replace(order, servers=served.components, urls=urls)
+    order = replace(order, servers=served.components)
+    if serve.engine == TRAJECTORIES:
+        url = f"http://{{endpoint:{served.heads[0]}}}"
+        option = (
+            "--trajectories" if order.run is not None and order.run.complete else _trajectory_option(order.words, serve)
+        )
+        return replace(order, addresses=(option, url))
+    return replace(
+        order,
+        addresses=tuple(word for name in served.heads for word in ("--base-url", f"http://{{endpoint:{name}}}/v1")),
+    )

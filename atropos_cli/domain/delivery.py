@@ -1,4 +1,4 @@
-"""Where the groups of a run are pushed while it goes. None of it changes which groups come out."""
+"""Trajectory servers: where the groups of a run are pushed while it goes, and where a training takes them from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atropos_cli.domain.base import Frozen
 
 
 class Delivery(Frozen):
-    """A trajectory server, and the run's claims on it."""
+    """A trajectory server, and the run's claims on it. None of it changes which groups come out."""
 
     to: str | None = Field(
         default=None,
@@ -29,15 +29,33 @@ class Delivery(Frozen):
     @field_validator("to")
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        parts = urlsplit(url)
-        try:
-            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is none
-            usable = False
-        if not usable or parts.query or parts.fragment:
-            raise ValueError("expected http://HOST:PORT")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("a plan holds no passwords: give the server's token by ATROPOS_SERVE__TOKEN")
-        return url.rstrip("/")
+        return None if url is None else server_url(url)
+
+
+class Pull(Frozen):
+    """A trajectory server that a training takes its batches from.
+
+    off_policy: groups whose tokens are more versions of the weights old are left out.
+    """
+
+    url: str
+    off_policy: int = Field(default=8, ge=0)
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        return server_url(url)
+
+
+def server_url(url: str) -> str:
+    """The address of a trajectory server, without a slash at its end. Raises ValueError."""
+    parts = urlsplit(url)
+    try:
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable or parts.query or parts.fragment:
+        raise ValueError("expected http://HOST:PORT")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a plan holds no passwords: give the server's token by ATROPOS_SERVE__TOKEN")
+    return url.rstrip("/")

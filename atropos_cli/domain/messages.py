@@ -34,12 +34,14 @@ class TokenSpan(Frozen):
     restart: the ids hold the whole context up to here, because the context sent to the model does
         not extend the tokens seen so far (a template that rewrites history); a training sequence
         starts anew at such a span.
+    version: of the weights that sampled it, where they change while rollouts are made elsewhere.
     """
 
     ids: TokenIds
     mask: Mask = False
     logprobs: Logprobs | None = None
     restart: bool = False
+    version: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _lengths(self) -> TokenSpan:

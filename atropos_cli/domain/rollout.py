@@ -95,12 +95,13 @@ class TokenSequence(Frozen):
     """One training sequence of a rollout. All fields have the same length; logprobs is 0.0 where mask is False.
 
     whole: does it begin with its prompt? Where the first token is trained, the prompt's ids are missing, and
-    what is trained would be predicted from nothing.
+    what is trained would be predicted from nothing. versions: of the weights that sampled each token; None: not known.
     """
 
     ids: TokenIds
     mask: tuple[bool, ...]
     logprobs: Logprobs | None
+    versions: tuple[int | None, ...] | None = None
 
     @property
     def whole(self) -> bool:
@@ -117,12 +118,18 @@ def token_sequences(rollout: Rollout) -> tuple[TokenSequence, ...]:
     ids: list[int] = []
     mask: list[bool] = []
     logprobs: list[float] = []
+    versions: list[int | None] = []
     known = True
 
     def flush() -> None:
         if ids and any(mask):
             sequences.append(
-                TokenSequence(ids=tuple(ids), mask=tuple(mask), logprobs=tuple(logprobs) if known else None)
+                TokenSequence(
+                    ids=tuple(ids),
+                    mask=tuple(mask),
+                    logprobs=tuple(logprobs) if known else None,
+                    versions=None if set(versions) <= {None} else tuple(versions),
+                )
             )
 
     for message in rollout.messages:
@@ -131,11 +138,12 @@ def token_sequences(rollout: Rollout) -> tuple[TokenSequence, ...]:
             continue
         if span.restart:
             flush()
-            ids, mask, logprobs, known = [], [], [], True
+            ids, mask, logprobs, versions, known = [], [], [], [], True
         n = len(span.ids)
         trained = (span.mask,) * n if isinstance(span.mask, bool) else span.mask
         ids.extend(span.ids)
         mask.extend(trained)
+        versions.extend([span.version] * n)
         if span.logprobs is not None:
             logprobs.extend(span.logprobs)
         else:

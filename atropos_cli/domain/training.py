@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
+from atropos_cli.domain.delivery import Pull
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.refs import ComponentRef, RewardRef
 from atropos_cli.domain.runplan import RunPlan
@@ -45,7 +46,8 @@ class TrainPlan(RunPlan):
     """A resolved training run.
 
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
-    None when training on stored data. rewards: what scores completions of stored prompts (grpo on data).
+    None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
+    rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
     accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
@@ -60,6 +62,7 @@ class TrainPlan(RunPlan):
     model: str
     data: tuple[str, ...] = ()
     rollouts: Plan | None = None
+    pull: Pull | None = None
     rewards: tuple[RewardRef, ...] = ()
     seed: int = 0
     group_timeout: float = Field(default=3600.0, gt=0)
@@ -86,7 +89,7 @@ class TrainPlan(RunPlan):
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"steps", "rollouts", "group_timeout", "accept_changed_data", *Tracking.model_fields}
+        beside |= {"steps", "rollouts", "pull", "group_timeout", "accept_changed_data", *Tracking.model_fields}
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:

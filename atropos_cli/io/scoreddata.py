@@ -1,19 +1,27 @@
-"""A scored group as trajectory servers take it: parallel lists, one entry for each sequence.
+"""A scored group as trajectory servers take and give it: parallel lists, one entry for each sequence.
 
-The reader of the same format is `formats.atropos`.
+The reader of such rows in files, whatever program wrote them, is `formats.atropos`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+from pydantic import ValidationError
+
+from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.messages import Message
+from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, TokenSequence, token_sequences
+from atropos_cli.domain.task import Task
 from atropos_cli.errors import DataError
 
 _MASKED = -100
 _MASKED_LOGPROB = 1.0
+_VERSIONS = "weights_versions"
+_SHOWN = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict[str, Any] | None:
@@ -41,9 +49,118 @@ def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict
         "messages": [_messages(rollout) for rollout, _ in found],
         "inference_logprobs": [_logprobs(sequence) for _, sequence in found] if known else None,
         "generation_params": None if temperature is None else {"temperature": temperature},
-        "group_overrides": {},
-        "overrides": None,
+        "group_overrides": {"group_id": group.group_id},
+        "overrides": _overrides(found),
     }
+
+
+def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
+    """What a server gave as a group. Raises DataError.
+
+    The tokens of a sequence are on its last reply; the task's info has the temperature, where it is known.
+    Advantages are taken where each sequence has one for all its tokens.
+    """
+    try:
+        count = len(raw["tokens"])
+        known = {name: raw.get(name) or [None] * count for name in _LISTS}
+        for name in ("masks", "scores"):
+            known[name] = raw[name]
+        sequences = zip(raw["tokens"], *known.values(), strict=True)
+        given = raw.get("group_overrides") or {}
+        task = f"{raw.get('env_id')}/{given.get('group_id', group_id)}"
+        rollouts = [
+            _received(f"{group_id}/{place}", task, ids, dict(zip(known, values, strict=True)))
+            for place, (ids, *values) in enumerate(sequences)
+        ]
+        return ScoredGroup(
+            group_id=group_id,
+            last=last,
+            env=f"environment {raw.get('env_id')}",
+            task=Task(id=task, prompt=_prompt(rollouts), info=_info(raw)),
+            rollouts=tuple(rollouts),
+            advantages=_advantages(raw.get("advantages"), raw["masks"]),
+            model="",
+        )
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"not a scored group: {text:.200}") from error
+
+
+_LISTS = ("masks", "scores", "inference_logprobs", "messages", "overrides")
+
+
+def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Rollout:
+    mask = tuple(label != _MASKED for label in known["masks"])
+    values, own = known["inference_logprobs"], known["overrides"] or {}
+    # All logprobs 1.0: the sampler gave none. What is above 0 where a token is trained is no log-probability.
+    usable = values and all(value <= 0 for value, trained in zip(values, mask, strict=True) if trained)
+    versions = [version for version, length in own.get(_VERSIONS) or () for _ in range(min(length, len(ids)))]
+    span = TokenSpan(
+        ids=tuple(ids),
+        mask=mask,
+        logprobs=tuple(float(v) if on else 0.0 for v, on in zip(values, mask, strict=True)) if usable else None,
+        restart=True,
+        version=min((v for v, on in zip(versions, mask, strict=False) if on and v is not None), default=None),
+    )
+    messages = _conversation(known["messages"] or ())
+    place = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=None)
+    if place is None:
+        place = len(messages)
+        messages.append(Message(role="assistant", content=""))
+    messages[place] = messages[place].model_copy(update={"tokens": span})
+    return Rollout(
+        id=name,
+        task_id=task,
+        messages=tuple(messages),
+        reward=float(known["scores"]),
+        stop_reason=own.get("stop_reason"),
+    )
+
+
+def _conversation(rows: Sequence[dict[str, Any]]) -> list[Message]:
+    """The messages, for people to read; none where they are not such as ours: the tokens are what counts."""
+    try:
+        return [Message.model_validate({name: row[name] for name in _SHOWN if name in row}) for row in rows]
+    except (ValidationError, TypeError):
+        return []
+
+
+def _info(raw: Any) -> JsonDict:
+    temperature = (raw.get("generation_params") or {}).get("temperature")
+    return {"temperature": float(temperature)} if isinstance(temperature, int | float) else {}
+
+
+def _prompt(rollouts: Sequence[Rollout]) -> tuple[Message, ...]:
+    """What the model saw before its first reply, where all rollouts agree on it."""
+    prompts = set()
+    for rollout in rollouts:
+        first = next(place for place, message in enumerate(rollout.messages) if message.role == "assistant")
+        prompts.add(tuple(message.model_dump_json() for message in rollout.messages[:first]))
+        found = rollout.messages[:first]
+    return found if len(prompts) == 1 else ()
+
+
+def _advantages(values: Any, masks: Sequence[Sequence[int]]) -> tuple[float, ...] | None:
+    if not values:
+        return None
+    found = []
+    for one, labels in zip(values, masks, strict=True):
+        trained = {value for value, label in zip(one, labels, strict=True) if label != _MASKED}
+        if len(trained) > 1:
+            return None
+        found.append(float(trained.pop()) if trained else 0.0)
+    return tuple(found)
+
+
+def _overrides(found: Sequence[tuple[Rollout, TokenSequence]]) -> list[dict[str, Any]] | None:
+    """By sequence: why it was cut off, and the weights' versions as runs of [version, number of tokens]."""
+    given: list[dict[str, Any]] = []
+    for rollout, sequence in found:
+        own: dict[str, Any] = {"stop_reason": rollout.stop_reason} if rollout.truncated else {}
+        if sequence.versions is not None:
+            own[_VERSIONS] = [[version, len(list(run))] for version, run in groupby(sequence.versions)]
+        given.append(own)
+    return given if any(given) else None
 
 
 def _labels(sequence: TokenSequence) -> list[int]:
@@ -60,7 +177,7 @@ def _messages(rollout: Rollout) -> list[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    data = message.model_dump(mode="json", include={"role", "content", "tool_calls", "tool_call_id", "name"})
+    data = message.model_dump(mode="json", include=set(_SHOWN))
     return {name: value for name, value in data.items() if value is not None or name == "content"} | {
         "content": data["content"] if data["content"] is not None else ""
     }

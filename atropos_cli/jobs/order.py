@@ -58,8 +58,8 @@ class Order:
 
     run: the plan of the command; None when it has none, or when it can be made only where the job starts. frozen:
     the configuration files as they are now, for a command that goes by its words. servers: services to start beside
-    the command; urls: their addresses, which hold placeholders. cwd: where the command runs; home: what the name of a
-    folder for its run is relative to, where that is another place. setup, code: see JobPlan.
+    the command; addresses: the options that name them to it, which hold placeholders. cwd: where the command runs;
+    home: what the name of a folder for its run is relative to, where that is another place. setup, code: see JobPlan.
     """
 
     words: tuple[str, ...]
@@ -70,7 +70,7 @@ class Order:
     folder: Path | None = None
     after: tuple[str, ...] = ()
     servers: tuple[Component, ...] = ()
-    urls: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     start_timeout: float = 1800.0

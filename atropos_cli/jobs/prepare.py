@@ -204,7 +204,7 @@ def _commands(order: Order, run: PlannedRun | None, resources: Resources, drain:
         argv += ["--processes", str(run.processes)] if run.processes > 1 else []
     else:
         argv = [*_PYTHON, "atropos_cli", *(escape(word) for word in order.words)]
-    argv += [word for url in order.urls for word in ("--base-url", url)]
+    argv += order.addresses
     if run is None and order.words[0] in RUNS:
         argv += ["--output", "{run}", "--resume"]
         if order.words[0] == "gen":

@@ -6,7 +6,7 @@ from atropos_cli.errors import AtroposError, ComponentNotFound
 from atropos_cli.plugins.firstanswer import first_answer
 from atropos_cli.plugins.firstparty import pip_install
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.ports.serving import Serve, Served
+from atropos_cli.ports.serving import TRAJECTORIES, Serve, Served
 
 
 def plan_servers(registry: Registry, serve: Serve, nodes: int, gpus_per_node: int) -> Served:
@@ -18,6 +18,7 @@ def plan_servers(registry: Registry, serve: Serve, nodes: int, gpus_per_node: in
     served = first_answer(registry, "atropos_plan_servers", asked, Served, "plan servers", AtroposError)
     if served is not None:
         return served
+    package = "atropos-serve" if serve.engine == TRAJECTORIES else "atropos-serving"
     raise ComponentNotFound(
-        f"--serve {serve.engine} needs atropos-serving, which is not installed", hint=pip_install("atropos-serving")
+        f"--serve {serve.engine} needs {package}, which is not installed", hint=pip_install(package)
     )

@@ -67,12 +67,14 @@ class Generation(Frozen):
 
     prompt_ids: the ids of the whole prompt as the model saw it, None when the backend did not say.
     usage: what the request is billed for, all samples together; None: what the other fields say.
+    weights_version: that of update_weights() which was in force; None: the backend does not know, or there was none.
     """
 
     completions: tuple[Completion, ...]
     prompt_ids: TokenIds | None = None
     prompt_tokens: int | None = None
     usage: TokenUsage | None = None
+    weights_version: int | None = None
 
 
 class InferenceBackend(ABC):
@@ -86,6 +88,8 @@ class InferenceBackend(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[BaseModel]] = NoOptions
+    weights_version: int | None = None
+    """Set by the engine where a trainer in another process changes the weights: sampled tokens are marked with it."""
 
     def __init__(self, config: Any, *, model: str | None = None) -> None:
         self.config = config

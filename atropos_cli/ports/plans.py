@@ -13,7 +13,7 @@ Begin = Literal["new", "resume", "overwrite"]
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A call of `atropos run`. path: the plan.json. urls: of servers, instead of those in the plan.
+    """A call of `atropos run`. path: the plan.json. urls, trajectories: of servers, instead of those in the plan.
 
     processes: how many to start on this host. dry_run: print the plan and stop.
     """
@@ -21,6 +21,7 @@ class StoredRun:
     path: Path
     folder: Path
     urls: tuple[str, ...] = ()
+    trajectories: str | None = None
     processes: int = 1
     begin: Begin = "resume"
     dry_run: bool = False

@@ -9,13 +9,15 @@ from atropos_cli.domain.job import Component
 
 Engine = Literal["sglang", "vllm"]
 ENGINES: tuple[Engine, ...] = ("sglang", "vllm")
+TRAJECTORIES = "trajectories"
+"""`atropos serve`, which serves no model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Servers to start. extra: options for the engine, verbatim. python: that has the engine."""
+    """Servers to start. extra: options for the server, verbatim. python: that has the engine."""
 
-    engine: Engine
+    engine: Literal["sglang", "vllm", "trajectories"]
     model: str | None = None
     tp: int | None = None
     dp: int | None = None

@@ -56,6 +56,9 @@ class TrainContext(Protocol):
         One list per place, in the given order; empty when every rollout of the task failed (counted and
         recorded by the engine). Token spans are as sampled. Blocks until all are there. The same place
         gives the same task in any process; places run from 0, past `tasks` they wrap around.
+
+        With --from these are the groups of the step's batch, of other weights maybe (TokenSpan.version); no list at
+        all when the run is asked to stop before there is one. The same step gives the same batch after a resume.
         """
 
     def groups(self) -> Iterator[ScoredGroup]:

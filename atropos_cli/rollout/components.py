@@ -102,6 +102,7 @@ async def open_parts(
         plan = plan.model_copy(update={"model": backend.model or plan.model})
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
+            stack.callback(pushed.follow(backend).cancel)
         yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed, stack)
         if pushed is not None:
             await pushed.flush(stop)

@@ -87,6 +87,8 @@ class Sender(threading.Thread):
         super().__init__(name="delivery", daemon=True)
         self.held = True
         self.error: AtroposError | None = None
+        self.trainer_folder: str | None = None
+        """Where the trainer keeps its checkpoints; "" if it does not say, None before it has registered."""
         self._plan, self._env_name = plan, env_name
         self._on_event, self._wake = on_event, wake
         self._url = str(plan.delivery.to)
@@ -130,15 +132,8 @@ class Sender(threading.Thread):
         return ", ".join(f"{count} {answer}" for answer, count in sorted(self._counts.items())) or "none"
 
     def run(self) -> None:
-        import httpx
-
         try:
-            headers = _access()
-            verify = tls_context() if self._url.startswith("https:") else True
-            proxy = proxy_for(self._url)
-            with httpx.Client(
-                base_url=self._url, headers=headers, timeout=_TIMEOUT, proxy=proxy, verify=verify, trust_env=False
-            ) as client:
+            with connect(self._url) as client:
                 self._register(client)
                 for group in self._groups(client):
                     self._deliver(client, group)
@@ -195,6 +190,7 @@ class Sender(threading.Thread):
             self._say("waiting", f"{self._url} waits for a trainer to register")
             self._pause(1.0)
         self._env_id = self._whole("/register-env", answer, "env_id")
+        self.trainer_folder = str(answer.get("checkpoint_dir") or "")
         self._batch_size = self._whole("/info", self._ask(client, "GET", "/info"), "batch_size")
         self._say("delivery", f"groups go to {self._url} as {answer.get('wandb_name')}", again=True)
         self._look(client)
@@ -311,6 +307,15 @@ class Sender(threading.Thread):
         if again or kind not in self._said:
             self._said.add(kind)
             self._on_event(kind, text)
+
+
+def connect(url: str) -> httpx.Client:
+    """A client of the trajectory server, with the token in TOKEN_VARIABLE. Raises ConfigError for an unusable one."""
+    import httpx
+
+    headers, proxy = _access(), proxy_for(url)
+    verify = tls_context() if url.startswith("https:") else True
+    return httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, proxy=proxy, verify=verify, trust_env=False)
 
 
 def _access() -> dict[str, str]:

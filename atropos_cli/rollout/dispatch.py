@@ -30,6 +30,7 @@ from atropos_cli.errors import (
 )
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.rollout.stopping import Abort, Draining
+from atropos_cli.rollout.tokens import of_version
 
 if TYPE_CHECKING:
     from atropos_cli.rollout.costs import Ledger
@@ -141,9 +142,15 @@ class Dispatcher:
         return generation
 
     async def _send(self, request: GenerateRequest, line: str | None) -> Generation:
+        version = self.backend.weights_version
         if self.ledger is None:
-            return await self.backend.generate(request)
-        return await self.ledger.pay(self.backend, request, self.backend.generate, line)
+            generation = await self.backend.generate(request)
+        else:
+            generation = await self.ledger.pay(self.backend, request, self.backend.generate, line)
+        if version is None:
+            return generation
+        # A server's weights may change meanwhile: then some tokens are newer than they are marked.
+        return of_version(generation, version if generation.weights_version is None else generation.weights_version)
 
     async def call(self, send: Callable[[], Awaitable[T]], budget: GroupBudget) -> T:
         """Run `send` under the worker limit and the retry rules."""

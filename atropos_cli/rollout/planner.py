@@ -28,29 +28,38 @@ from atropos_cli.rollout.tasks import check_split
 
 LOCAL_BACKEND = "local"
 SERVER_BACKEND = "openai"
+ELSEWHERE = "trajectory-server"
+"""Stands for the environments whose groups a trajectory server gives."""
 _SAME_SERVER = ("base_url", "api_key_env", "headers")
 """Options of the run's backend that hold for a role's model, where that has no server of its own."""
 
 
 def build_plan(
-    settings: GenSettings, environment: str, environment_options: Mapping[str, Any], registry: Registry
+    settings: GenSettings, environment: str | None, environment_options: Mapping[str, Any], registry: Registry
 ) -> Plan:
-    """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk."""
-    env = registry.find("environment", environment)
-    env_class = env.load()
-    check_split(env_class, settings.split)
-    chosen = _chosen(env, settings, environment_options, registry)
+    """Resolve everything a run needs. Raises PluginError, ConfigError or UsageError; touches no network or disk.
+
+    environment None: the groups are made elsewhere, and come from a trajectory server.
+    """
+    chosen = _Chosen((), ComponentRef(name=ELSEWHERE))
+    if environment is not None:
+        env = registry.find("environment", environment)
+        check_split(env.load(), settings.split)
+        chosen = _chosen(env, settings, environment_options, registry)
     check_selection(settings, chosen.mixture)
     backend = choose_backend(settings, registry)
     for name in settings.tracking.trackers:
         registry.find("tracker", name)
+    options = dict(settings.backend_options)
+    if settings.delivery.to is not None and backend.name == LOCAL_BACKEND:
+        options.setdefault("logprobs", "tempered")  # as the trainer computes them
     return Plan(
         atropos_version=atropos_cli.__version__,
         environment=chosen.environment,
         mixture=chosen.mixture,
         prompt=chosen.prompt,
         rewards=chosen.rewards,
-        backend=reference(backend, backend.load().Config, settings.backend_options),
+        backend=reference(backend, backend.load().Config, options),
         model=settings.model,
         sampling=settings.sampling,
         logprobs=settings.logprobs,

@@ -14,8 +14,10 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.selection import Member
 from atropos_cli.errors import DataError
 from atropos_cli.io.sources import Source
+from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.delivery import Sender
+from atropos_cli.rollout.following import Follower
 from atropos_cli.rollout.sessions import read_group
 from atropos_cli.rollout.stopping import Abort
 
@@ -31,6 +33,7 @@ class Pushed(Writer):
         self._woken: Callable[[], object] = lambda: None
         plans = {member.name: _own_plan(plan, member) for member in plan.mixture} or {env_name: plan}
         self._senders = {name: Sender(own, name, self._event, self._wake) for name, own in plans.items()}
+        self._follower: Follower | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -42,6 +45,12 @@ class Pushed(Writer):
 
     def wakes(self, woken: Callable[[], object]) -> None:
         self._woken = woken
+
+    def follow(self, backend: InferenceBackend) -> asyncio.Task[None]:
+        """Give the backend the trainer's weights, now and whenever they change. Cancel the task to end it."""
+        self._follower = follower = Follower(backend, self._on_event)
+        sender = next(iter(self._senders.values()))  # all have the same trainer
+        return asyncio.create_task(follower.follow(lambda: sender.trainer_folder, lambda: self._woken()))
 
     def _wake(self) -> None:
         self._soon(self._woken)
@@ -94,11 +103,13 @@ class Pushed(Writer):
     @property
     def held(self) -> bool:
         """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
-        for sender in self._senders.values():
-            if sender.error is not None:
-                raise Abort(sender.error)
+        follower = self._follower
+        parts = [*self._senders.values(), *(() if follower is None else (follower,))]
+        if error := next((part.error for part in parts if part.error is not None), None):
+            raise Abort(error)
         # A trainer that lacks groups of one member takes none of the others: only all together hold the run.
-        return all(sender.held for sender in self._senders.values())
+        full = all(sender.held for sender in self._senders.values())
+        return full or (follower is not None and not follower.ready)
 
     async def flush(self, stop: asyncio.Event) -> None:
         """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""

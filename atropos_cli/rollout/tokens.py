@@ -61,11 +61,25 @@ def with_prompt(generation: Generation, messages: Sequence[Message]) -> list[Com
                 mask=(False,) * len(before) + mask,
                 logprobs=None if span.logprobs is None else (0.0,) * len(before) + span.logprobs,
                 restart=not extends,
+                version=span.version,
             )
             message = message.model_copy(update={"tokens": whole})
             completion = completion.model_copy(update={"message": message})
         made.append(completion)
     return made
+
+
+def of_version(generation: Generation, version: int) -> Generation:
+    """The generation, its sampled spans marked with the version of the weights."""
+
+    def marked(completion: Completion) -> Completion:
+        span = completion.message.tokens
+        if span is None:
+            return completion
+        tokens = span.model_copy(update={"version": version})
+        return completion.model_copy(update={"message": completion.message.model_copy(update={"tokens": tokens})})
+
+    return generation.model_copy(update={"completions": tuple(map(marked, generation.completions))})
 
 
 def known_ids(messages: Sequence[Message]) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ def told(cli: Any, words: tuple[str, ...], *flags: str) -> dict[str, tuple[Any, 
 
 def as_flags(option: Option, value: Any) -> list[str]:
     flat = option.path[-1] if option.path[0] in FLAT else option.flag
-    name = {**ALIASES, "evals": "eval"}.get(flat, flat).replace("_", "-")
+    name = {**ALIASES, "evals": "eval", "source": "from"}.get(flat, flat).replace("_", "-")
     if option.kind == "bool":
         return [f"--{name}" if value else f"--no-{name}"]
     return [f"--{name}={item}" for item in (value if isinstance(value, list) else [value])]

@@ -147,8 +147,27 @@ def test_serve(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "option"), [(GEN, "--to"), (("train", "grpo", "--steps", "1", "--model", "m"), "--from")]
+)
+def test_serve_trajectories(cli: Callable[..., Any], words: tuple[str, ...], option: str) -> None:
+    found = plan(cli, "--serve", "trajectories", "--server-option=--no-reset", "--", *words)
+    server, main = found["plan"]["components"]
+    assert server["argv"][3:] == ["atropos_cli", "serve", "{run}/trajectories", "--port", "{port}", *server["argv"][8:]]
+    assert server["argv"][8:] == ["--host", "127.0.0.1", "--no-reset"]
+    assert (server["node"], server["gpus"], server["health"]) == (0, [], "/status")
+    assert main["argv"][-2:] == ["--trajectories", "http://{endpoint:trajectories}"]
+    assert main["argv"][3:6] == ["atropos_cli", "run", "{run}"]
+    taken = cli(
+        "slurm", "submit", "--dry-run", "--serve", "trajectories", "--", *words, option, "http://127.0.0.1:8000"
+    )
+    assert (taken.code, "drop one of them" in taken.stderr) == (2, True), taken.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
+        (("--serve", "trajectories", "--", "eval", *GEN[1:]), 2, "is for gen and for train grpo"),
+        (("--serve", "trajectories", "--tp", "2", "--", *GEN), 2, "has no model"),
         (("--", "genn", "arithmetic"), 2, "did you mean gen?"),
         (("--", "slurm", "list"), 2, "no command for a batch job"),
         (("--", "--nodes"), 2, "give the command to run"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from atropos_slurm.launcher import SlurmLauncher
+from needed import need
 
 from atropos_cli.domain.job import JobPlan, Resources
 from atropos_cli.jobs.folder import write_job
@@ -18,8 +20,10 @@ from atropos_cli.ports.launcher import JobSpec
 
 from .slurm_cluster import Cluster
 from .slurm_support import (  # noqa: F401
+    GEN,
     client,
     cluster_fixture,
+    groups,
     log,
     main,
     place_fixture,
@@ -149,3 +153,34 @@ def test_odd_arguments_arrive_unchanged(place: Path, cluster: Cluster) -> None:
     odd[odd.index("{{port}}")] = "{port}"
     assert json.loads(log(folder, "main")) == [odd, "p,q = 'x' \"y\" $HOME\n"]
     assert (folder / f"slurm-{job_id}.out").exists()
+
+
+def test_a_trajectory_server_beside_gen(place: Path, cluster: Cluster, cli: Any) -> None:
+    """The command gets the address of a server that the job starts; a trainer outside takes the groups."""
+    need("httpx", "atropos_serve")
+    import httpx
+
+    words = (*GEN, "--backend.token-ids", "--limit", "4", "--output", "run")
+    done = cli("slurm", "submit", "--time", "10m", "--serve", "trajectories", "--", *words)
+    assert done.code == 0, done.stderr
+    endpoint = place / "run" / "endpoints" / "trajectories.json"
+    until(endpoint.exists)
+    found = json.loads(endpoint.read_text())
+    taken: list[Any] = []
+    with httpx.Client(base_url=f"http://{found['host']}:{found['ports']['http']}", timeout=30) as client:
+        told = {"wandb_group": "", "wandb_project": "", "checkpoint_dir": "", "save_checkpoint_interval": 0}
+        sizes = {"batch_size": 4, "max_token_len": 512, "starting_step": 0, "num_steps": 2}
+        until(lambda: answers(client))
+        client.post("/register", json={**told, **sizes}).raise_for_status()
+        until(lambda: taken.extend(client.get("/batch").json()["batch"] or ()) or len(taken) == 4)
+    until(lambda: (place / "run" / "exit.json").exists())
+    assert record(place / "run")["code"] == 0, log(place / "run", "main")
+    sent = {one["group_overrides"]["group_id"] for one in taken}
+    assert sent == set(groups(place / "run"))
+    assert (place / "run" / "trajectories").is_dir()
+
+
+def answers(client: Any) -> bool:
+    with contextlib.suppress(Exception):  # it is not there yet
+        return bool(client.get("/status").status_code == 200)
+    return False

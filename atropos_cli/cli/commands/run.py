@@ -28,6 +28,7 @@ class RunOptions(CommandOptions):
 
     overwrite: bool = option(False, "Begin anew instead of resuming what is there.")
     base_url: tuple[str, ...] = option((), "Servers, instead of the plan's.", metavar="URL")
+    trajectories: str | None = option(None, "Trajectory server, instead of the plan's.", metavar="URL")
     processes: int = option(1, "Processes of a training on this host.", metavar="N", ge=1)
     output: Path | None = option(None, "The run's folder.", hidden=True, metavar="FOLDER")
     begin: str | None = option(None, "new, resume or overwrite.", hidden=True)
@@ -70,6 +71,7 @@ def run(
             path,
             options.output or path.parent,
             urls=options.base_url,
+            trajectories=options.trajectories,
             processes=options.processes,
             begin=how,
             dry_run=dry_run,
@@ -84,6 +86,8 @@ def run(
         )
     warn_of_other_versions(found, session)
     found = found.replace(backend=found.backend.served(options.base_url))
+    if options.trajectories is not None and found.delivery.to is not None:
+        found = found.replace(delivery=found.delivery.replace(to=options.trajectories))
     if dry_run:
         print_plan(found, session.out, as_json=as_json)
         return 0

@@ -6,11 +6,11 @@ import pytest
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message, TokenSpan, user
-from atropos_cli.domain.rollout import Rollout
+from atropos_cli.domain.rollout import Rollout, token_sequences
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import DataError
 from atropos_cli.io.formats import atropos
-from atropos_cli.io.scoreddata import scored_data
+from atropos_cli.io.scoreddata import received_group, scored_data
 
 
 def rollout(number: int, reward: float | None = 1.0, logprobs: tuple[float, ...] | None = (-0.5, -0.25)) -> Rollout:
@@ -31,7 +31,7 @@ def test_a_group_as_parallel_lists() -> None:
         "messages": [[{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]] * 2,
         "inference_logprobs": [[1.0, 1.0, -0.5, -0.25]] * 2,
         "generation_params": {"temperature": 0.7},
-        "group_overrides": {},
+        "group_overrides": {"group_id": "a-0"},
         "overrides": None,
     }
 
@@ -72,3 +72,73 @@ def test_a_group_whose_messages_are_an_empty_list_has_tokens_alone() -> None:
     found = atropos.read(raw, "x", 1)
     assert [one.score for one in found.rollouts] == [1.0, 0.0]
     assert [list(sequence.ids) for one in found.rollouts for sequence in one.read_tokens(one)] == [[1, 2], [1, 3]]
+
+
+def marked(version: int | None, *, cut: bool = False) -> Rollout:
+    one = rollout(7)
+    question, answer = one.messages
+    assert answer.tokens is not None
+    tokens = answer.tokens.model_copy(update={"version": version})
+    messages = (question, answer.model_copy(update={"tokens": tokens}))
+    return one.model_copy(update={"messages": messages, "stop_reason": "length" if cut else "done"})
+
+
+def test_a_group_that_was_sent_is_the_same_for_the_trainer() -> None:
+    sent = group(marked(2), marked(3, cut=True))
+    written = scored_data(sent)
+    assert written is not None
+    assert written["overrides"] == [
+        {"weights_versions": [[None, 2], [2, 2]]},
+        {"stop_reason": "length", "weights_versions": [[None, 2], [3, 2]]},
+    ]
+    got = received_group({**written, "env_id": 5, "advantages": None}, group_id="b-0.0", last=True)
+    assert got.task.id == "5/a-0"
+    assert got.task.prompt == (user("2+2"),)
+    assert [one.reward for one in got.rollouts] == [1.0, 1.0]
+    assert [one.truncated for one in got.rollouts] == [False, True]
+    for before, after, version in zip(sent.rollouts, got.rollouts, (2, 3), strict=True):
+        (old,), (new,) = token_sequences(before), token_sequences(after)
+        assert (new.ids, new.mask, new.logprobs) == (old.ids, old.mask, old.logprobs)
+        assert {v for v, on in zip(new.versions or (), new.mask, strict=True) if on} == {version}
+
+
+def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None:
+    written = scored_data(group(rollout(7), rollout(8)))
+    assert written is not None
+    for advantages, expected in (
+        ([[0, 0, 0.5, 0.5], [0, 0, -1, -1]], (0.5, -1.0)),
+        ([[0, 0, 0.5, 0.6], [0, 0, -1, -1]], None),
+    ):
+        got = received_group({**written, "advantages": advantages}, group_id="b-0", last=True)
+        assert got.advantages == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": [[1, 2, 3, -7], [1, 2, 3, 8]]},
+        {"masks": [[-100, -100, 3, 7]]},
+        {"scores": [1.0, float("nan")]},
+        {"inference_logprobs": [[1.0], [1.0]]},
+        {"overrides": [{"weights_versions": [["x", 4]]}, {}]},
+        {"overrides": [{"stop_reason": "because"}, {}]},
+        {"generation_params": 7},
+    ],
+)
+def test_what_is_no_group_is_said(changes: dict[str, object]) -> None:
+    written = scored_data(group(rollout(7), rollout(8)))
+    with pytest.raises(DataError, match="not a scored group"):
+        received_group({**(written or {}), **changes}, group_id="b-0", last=True)
+
+
+def test_messages_of_others_are_taken_where_they_can_be() -> None:
+    written = scored_data(group(rollout(7), rollout(8)), temperature=0.7)
+    assert written is not None
+    said = [{"role": "user", "content": "2+2", "reward": None}, {"role": "assistant", "content": "4", "reward": 1.0}]
+    got = received_group({**written, "messages": [said, [{"role": "nobody"}]]}, group_id="b-0", last=True)
+    assert [[message.role for message in one.messages] for one in got.rollouts] == [
+        ["user", "assistant"],
+        ["assistant"],
+    ]
+    assert all(token_sequences(one) for one in got.rollouts)
+    assert got.task.info == {"temperature": 0.7}

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 @hookimpl
-def atropos_plan_servers(serve: Serve, nodes: int, gpus_per_node: int) -> Served:
-    """The servers beside a command, for --serve."""
+def atropos_plan_servers(serve: Serve, nodes: int, gpus_per_node: int) -> Served | None:
+    """The inference servers beside a command, for --serve."""
+    if serve.engine == "trajectories":
+        return None
     from atropos_serving.beside import plan
 
     return plan(serve, nodes, gpus_per_node)

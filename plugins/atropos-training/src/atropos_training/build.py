@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from atropos_cli.sdk.planning import read_environment_text
 from atropos_cli.sdk.records import check_data, plain_name, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
+from atropos_cli.sdk.trajectories import Pull
 from atropos_training.settings import TrainSettings
 
 _SUITE_SETTINGS = ("split", "limit", "samples", "temperature", "max_tokens", "seed")
@@ -66,6 +68,7 @@ def build_train_plan(
         model=settings.model or "",
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
+        pull=None if train.source is None else _pull(train.source, train.off_policy),
         rewards=find_rewards(settings.rewards, (), registry, settings.reward_options)
         if train.data and method == "grpo"
         else (),
@@ -115,7 +118,7 @@ def _proposed(
     places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
     places |= {"group_size": settings, "prompts_per_step": train}
     given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
-    run, options = propose(method, given, live=train.env is not None)
+    run, options = propose(method, given, live=train.env is not None or train.source is not None)
     run = {name: value for name, value in run.items() if name not in given}
     if "prompts_per_step" in run:
         train = train.model_copy(update={"prompts_per_step": run.pop("prompts_per_step")})
@@ -148,12 +151,16 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
     if settings.selection.curriculum is not None and train.env is None:
         raise UsageError("--curriculum chooses among the tasks of an environment", hint="train grpo --env NAME")
     if method == "grpo":
-        if train.env is None and not train.data:
+        given = [("--env", train.env), ("--data", train.data), ("--from", train.source)]
+        named = [name for name, value in given if value]
+        if not named:
             raise UsageError(
                 "train grpo needs an environment or data", hint="--env NAME, or --data FILE with --reward NAME"
             )
-        if train.env is not None and train.data:
-            raise UsageError("--env and --data exclude each other", hint="train on one of them")
+        if len(named) > 1:
+            raise UsageError(f"{named[0]} and {named[1]} exclude each other", hint="train on one of them")
+        if train.source is not None:
+            _check_pulled(train)
         return
     if train.env is not None:
         raise UsageError(
@@ -162,6 +169,20 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         )
     if not train.data:
         raise UsageError(f"train {method} needs data", hint="--data RUN or FILE")
+
+
+def _pull(url: str, off_policy: int) -> Pull:
+    try:
+        return Pull(url=url, off_policy=off_policy)
+    except ValidationError as error:
+        raise UsageError(f"--from {url}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+def _check_pulled(train: TrainSettings) -> None:
+    if train.steps is None:
+        raise UsageError("--from needs --steps: a trajectory server has no last batch", hint="add --steps N")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("--from trains in one process", hint="leave out --processes")
 
 
 def _in_process(settings: GenSettings) -> GenSettings:
@@ -180,15 +201,17 @@ def _rollouts(
     settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
 ) -> Plan | None:
     """The plan of live rollouts; for grpo on data one whose rewards score the completions."""
-    if train.env is not None:
-        if settings.group_size < 2:
-            raise ConfigError(
-                f"--group-size {settings.group_size}: a group of one has nothing to be compared with",
-                hint="--group-size 2 or more",
-            )
-        wanted = {"logprobs": "require"} if "logprobs" not in settings.model_fields_set else {}
-        return build_plan(settings.model_copy(update=wanted), train.env, environment, registry)
-    return None
+    if train.env is None and train.source is None:
+        return None
+    if settings.group_size < 2:
+        raise ConfigError(
+            f"--group-size {settings.group_size}: a group of one has nothing to be compared with",
+            hint="--group-size 2 or more",
+        )
+    wanted: dict[str, Any] = {} if "logprobs" in settings.model_fields_set else {"logprobs": "require"}
+    if train.source is not None:  # each batch is in its file before the server hears so
+        wanted |= {"writer": "jsonl", "execution": settings.execution.replace(fsync="group")}
+    return build_plan(settings.model_copy(update=wanted), train.env, environment, registry)
 
 
 def _suites(

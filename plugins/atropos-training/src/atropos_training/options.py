@@ -41,7 +41,7 @@ _LIVE_ONLY = frozenset(
 )
 """Settings of rollouts that mean nothing to sft and dpo."""
 _STORED_ONLY = frozenset({"num-generations"})
-_SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag"}
+_SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag", "source": "from"}
 OUTPUT = "Output"
 PRESET = Path(__file__).with_name("laptop.toml")
 """The settings of a training that names neither model, environment nor data."""
@@ -129,8 +129,9 @@ def build_train_command(session: Session, method: str, args: Sequence[str], acti
 
 def _preset(method: str, args: Sequence[str], said: Mapping[str, str]) -> Path | None:
     """PRESET for a `train grpo` that names neither model, environment nor data."""
-    wanted = method == "grpo" and not {"--help", "-h"} & set(args)
-    return PRESET if wanted and said.keys().isdisjoint(("env", "data", "model")) else None
+    given = {word.partition("=")[0] for word in args}
+    wanted = method == "grpo" and not {"--help", "-h", "--from"} & given
+    return PRESET if wanted and said.keys().isdisjoint(_OWNERS.keys() - {"trainer"}) else None
 
 
 def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping[str, str]) -> list[Bucket]:
@@ -161,7 +162,7 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
 
-_OWNERS = {"env": TRAIN, "data": TRAIN, "model": SETTINGS, "trainer": TRAIN}
+_OWNERS = {"env": TRAIN, "data": TRAIN, "source": TRAIN, "model": SETTINGS, "trainer": TRAIN}
 
 
 def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> dict[str, str]:
@@ -190,7 +191,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             flags.append(replace(flag, names=names))
 
     for number, setting in enumerate(by_name["train"].options):
-        if method != "grpo" and setting.path == ("env",):
+        if method != "grpo" and setting.path[0] in ("env", "source", "off_policy"):
             continue
         panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)

@@ -34,6 +34,7 @@ from atropos_cli.sdk.runs import (
     open_run,
 )
 from atropos_cli.sdk.training import Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_training.pulling import PullSession
 from atropos_training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_training.recording import Recording
 from atropos_training.session import TrainSession
@@ -143,7 +144,8 @@ def _train(
 ) -> TrainResult:
     say = watcher.say
     recording = Recording(plan, run_dir, registry, watcher=watcher)
-    session = TrainSession(plan, run_dir, registry, recording, resume=resume)
+    kind = TrainSession if plan.pull is None else PullSession
+    session = kind(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None
     error: BaseException | None = None

@@ -244,8 +244,10 @@ class TrainSession:
         if self.plan.rewards:
             rewards = component_rewards(self.plan.rewards, {}, self._registry)
             self._answers = Answers(rewards, self.plan, self._run_dir.failure, self.warn)
-        if plan is None:
-            return
+        if plan is not None:
+            self._prepare_rollouts(plan, held_out)
+
+    def _prepare_rollouts(self, plan: Plan, held_out: frozenset[bytes]) -> None:
         self._player = Player(plan, self._registry, self._event)
         self._order = order_of(self._player.environment, plan, self._own, held_out)
         self.tasks = self._order.length

@@ -27,6 +27,12 @@ class TrainSettings(Tracking):
     data: tuple[str, ...] = Field(
         default=(), description="Run folder or file to train on, repeatable: rollouts, rows of sft-gen or dpo-gen."
     )
+    source: str | None = Field(
+        default=None, description="Trajectory server whose batches to train on (grpo): atropos serve, or run-api."
+    )
+    off_policy: int = Field(
+        default=8, ge=0, description="With --from: leave out what was sampled more than this many steps ago."
+    )
     trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
     prompts_per_step: int = Field(

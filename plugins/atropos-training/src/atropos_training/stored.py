@@ -19,6 +19,8 @@ class StoredTraining(PlanRunner):
     def run(self, stored: StoredRun, session: Session) -> int:
         """See PlanRunner."""
         plan = _served(read_train_plan(stored.path), stored.urls)
+        if plan.pull is not None and stored.trajectories is not None:
+            plan = plan.replace(pull=plan.pull.replace(url=stored.trajectories))
         _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)
         if stored.dry_run:
             print_train_plan(plan, derived(trainer, plan), session, as_json=stored.as_json)

@@ -87,7 +87,7 @@ def build_grpo(job: Job) -> Any:
     args = make_config(GRPOConfig, arguments)
     parts: dict[str, Any]
     if rows is None:
-        names = ("mask_truncated", "max_prompt_tokens", "num_iterations", "allow_constant_reward")
+        names = ("mask_truncated", "max_prompt_tokens", "num_iterations", "allow_constant_reward", "behaviour_logprobs")
         source = Live(
             job.hooks,
             job.sizes,

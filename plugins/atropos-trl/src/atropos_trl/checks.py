@@ -74,6 +74,7 @@ def check_all(config: TrlConfig, plan: TrainPlan, resolved: Resolved, sizes: Siz
             "mask_truncated": config.mask_truncated,
         }
         _check_rollouts(config, plan)
+        check_pulled(plan, config.num_iterations)
         check_batch_memory(sizes.rows, completion_limit(config, plan))
         different = preset_differences(config, plan)
         if different:
@@ -125,6 +126,15 @@ def check_memory(parameters: int, what: Footprint) -> JsonDict:
     if free is not None and not _GPU.exists() and estimate > free:
         raise _no_memory(estimate, free, parameters, what)
     return {"parameters": parameters, "memory_estimate": human(estimate)}
+
+
+def check_pulled(plan: TrainPlan, iterations: int) -> None:
+    """One step a batch: the versions of the weights are counted in batches. Raises ConfigError."""
+    if plan.pull is not None and iterations > 1:
+        raise ConfigError(
+            f"--num-iterations {iterations}: a batch of --from makes one step",
+            hint="leave it out, or --num-iterations 1",
+        )
 
 
 def check_batch_memory(rows: int, completion: int) -> None:

@@ -20,7 +20,7 @@ from .checks import check_constant
 from .common.seeding import same_random_state
 from .loop import Hooks
 from .presets import Resolved
-from .rows import Batch, Row, batch_of
+from .rows import IMPORTANCE_CAP, Batch, Row, batch_of
 from .sizes import Sizes
 
 BUFFER = "generation{}.pt"
@@ -40,6 +40,7 @@ class Live:
         self.num_iterations: int = options["num_iterations"]
         self.allow_constant: bool = options["allow_constant_reward"]
         self.vocabulary: int | None = options["vocabulary"]
+        self.behaviour: bool = options["behaviour_logprobs"]
         self.batch: Batch | None = None
         self.rollout_time = 0.0
         self._checked = hooks.begun > 0
@@ -57,12 +58,16 @@ class Live:
         with same_random_state():
             found = self.hooks.context.roll(self.places(step, prompts), step=step)
         self.rollout_time = time.perf_counter() - began
+        if not found and self.hooks.context.stopping:
+            raise KeyboardInterrupt  # no batch came: the newest checkpoint is where it continues
+        pulled = self.hooks.plan.pull is not None and not self.behaviour
         batch = batch_of(
             found,
             group_size=self.sizes.generations,
             filler=self.filler,
             mask_truncated=self.mask_truncated,
             max_prompt_tokens=self.max_prompt_tokens,
+            version=step if pulled else None,
         )
         if len(batch.rows) != len(prompts):
             raise TrainerError(f"the engine gave {len(batch.rows)} rows where TRL needs {len(prompts)}")
@@ -159,7 +164,31 @@ class GrpoMixin:
                 out["old_per_token_logps"] = out["sampling_per_token_logps"]
         if self.resolved.rule.leave_one_out:
             out["advantages"] = self._leave_one_out(inputs, out)
+        if self.live is not None and self.live.batch is not None:
+            self._correct(out, self.live.batch.rows)
         return out
+
+    def _correct(self, out: dict[str, Any], rows: list[Row]) -> None:
+        """Truncated importance sampling for the tokens of other weights: their advantages times min(C, p / q)."""
+        import torch
+
+        if "sampling_per_token_logps" not in out or not any(row.other and any(row.other) for row in rows):
+            return
+        ids = torch.cat([out["prompt_ids"], out["completion_ids"]], dim=1)
+        attention = torch.cat([out["prompt_mask"], out["completion_mask"]], dim=1)
+        width = out["completion_ids"].size(1)
+        other = torch.zeros(out["completion_ids"].shape, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            if row.other is not None:
+                other[place, : len(row.other)] = torch.tensor(row.other)
+        with torch.no_grad():
+            now = self._logps(self.model, ids, attention, width, self.args.per_device_train_batch_size)
+        ratio = (now - out["sampling_per_token_logps"]).exp().clamp(max=IMPORTANCE_CAP)
+        weights = torch.where(other.to(ratio.device), ratio, torch.ones_like(ratio))
+        out["advantages"] = out["advantages"].view(-1, 1) * weights
+        mask = out["completion_mask"] * out["tool_mask"]
+        mean = float((weights * mask).sum() / mask.sum().clamp(min=1))
+        self._metrics["train"]["importance"].append(mean)
 
     def _own_metrics(self, batch: Batch) -> None:
         """What TRL reads off the last token is known here: a stop text ends a completion without an end token."""

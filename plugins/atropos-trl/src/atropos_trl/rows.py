@@ -15,7 +15,7 @@ MOST_SPLIT = 0.1
 
 @dataclass
 class Row:
-    """One completion. trained: per completion token; all False when it must have no loss."""
+    """One completion. trained: per completion token; all False when it must have no loss. other: see other_weights."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -23,6 +23,7 @@ class Row:
     logprobs: list[float] | None
     reward: float | None
     truncated: bool
+    other: list[bool] | None = None
 
     def check(self) -> None:
         """Lengths agree and nothing is empty: TRL pads a short mask with "trained" and says nothing."""
@@ -53,13 +54,14 @@ def batch_of(
     filler: int,
     mask_truncated: bool,
     max_prompt_tokens: int | None,
+    version: int | None = None,
 ) -> Batch:
     """Rows of the groups of each place. Raises TrainerError for what TRL's fixed shape cannot hold.
 
     A place without groups (every rollout failed) and a failed rollout give rows without reward, advantage or loss,
     because TRL needs `group_size` rows from every prompt. A rollout that is several token sequences (now and then one
     whose text does not give its tokens back) has no loss, its reward counts; more than MOST_SPLIT are an error.
-    filler: a token id for such rows.
+    filler: a token id for such rows. version: of the step's weights, where rollouts may be of others.
     """
     batch = Batch()
     split_one: Rollout | None = None
@@ -77,7 +79,7 @@ def batch_of(
             )
         rollouts: Sequence[Rollout | None] = groups[0].rollouts if groups else [None] * group_size
         for rollout in rollouts:
-            row = None if rollout is None or rollout.reward is None else _row(rollout)
+            row = None if rollout is None or rollout.reward is None else _row(rollout, version)
             if row is None:
                 batch.failed += 1
                 row = Row([filler], [filler], [False], [0.0], None, False)
@@ -103,7 +105,7 @@ def batch_of(
     return batch
 
 
-def _row(rollout: Rollout) -> Row | Rollout:
+def _row(rollout: Rollout, version: int | None) -> Row | Rollout:
     """The rollout's row; the rollout itself when it is several sequences."""
     sequences = token_sequences(rollout)
     if not sequences:
@@ -114,7 +116,11 @@ def _row(rollout: Rollout) -> Row | Rollout:
     check_prompts(rollout.id, sequences)
     if len(sequences) > 1:
         return rollout
-    return split(sequences[0], reward=rollout.reward, truncated=rollout.truncated)
+    row = split(sequences[0], reward=rollout.reward, truncated=rollout.truncated)
+    if version is not None and (other := other_weights(sequences[0], version)) is not None:
+        begin = len(row.prompt_ids)
+        row.other = list(other[begin : begin + len(row.completion_ids)])
+    return row
 
 
 def check_prompts(rollout: str, sequences: Sequence[TokenSequence]) -> None:
@@ -124,6 +130,19 @@ def check_prompts(rollout: str, sequences: Sequence[TokenSequence]) -> None:
             f"rollout {rollout!r} carries the tokens of its reply without those of its prompt",
             hint="sample in process (leave --base-url out), or from a server that returns the prompt's token ids too",
         )
+
+
+IMPORTANCE_CAP = 2.0
+"""The most that a token sampled from other weights counts (C of truncated importance sampling)."""
+
+
+def other_weights(sequence: TokenSequence, version: int) -> tuple[bool, ...] | None:
+    """By token: was it sampled from other weights than those of this version? None where nothing can be corrected."""
+    if sequence.logprobs is None:
+        return None
+    if sequence.versions is None:
+        return sequence.mask
+    return tuple(on and one != version for on, one in zip(sequence.mask, sequence.versions, strict=True))
 
 
 def split(sequence: TokenSequence, *, reward: float | None, truncated: bool) -> Row:

@@ -9,11 +9,13 @@ its 95 % intervals, as docs/explanation/learning-on-a-laptop.md shows it. About 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 RUNS = {
@@ -23,30 +25,69 @@ RUNS = {
     "grpo-0": ["--algorithm", "grpo", "--seed", "0"],
     "grpo-kl-0": ["--algorithm", "grpo", "--beta", "0.1", "--seed", "0"],
     "two-turns-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
+    "native-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
+    "three-processes-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
 }
+SUMS = {
+    "kind": "add",
+    "max-number": "20",
+    "prompt-style": "equation",
+    "few-shot": "1",
+    "data-seed": "1",  # its example is 12+12=24; that of seed 0, 0+10=10, teaches the wrong thing
+}
+ATROPOS = (sys.executable, "-m", "atropos_cli")
 GAME = f"{Path(__file__).with_name('second_chance.py')}:SecondChance"
 
 
-def command(folder: Path, name: str, given: argparse.Namespace) -> list[str]:
-    """The command line of one run."""
-    environment = {
-        "--env.kind": "add",
-        "--env.max-number": "20",
-        "--env.prompt-style": "equation",
-        "--env.few-shot": "1",
-        "--env.data-seed": "1",  # its example is 12+12=24; that of seed 0, 0+10=10, teaches the wrong thing
-    }
-    game = ["--env", GAME, "--eval", f"arithmetic={GAME}:limit={given.limit}"]
-    sums = ["--env", "arithmetic", *(word for pair in environment.items() for word in pair)]
-    sums += ["--eval", f"arithmetic:limit={given.limit}"]
+def sums() -> list[str]:
+    """The environment's options."""
+    return [word for name, value in SUMS.items() for word in (f"--env.{name}", value)]
+
+
+def sampling() -> list[str]:
+    """How rollouts are made."""
+    model = ["--model", "smollm2", "--backend.chat-template", "plain"]
+    return [*model, "--group-size", "4", "--max-tokens", "4", "--stop", "\n"]
+
+
+def command(folder: Path, name: str, given: argparse.Namespace, url: str | None = None) -> list[str]:
+    """The command line of one run. url: of a trajectory server."""
+    held_out = f"arithmetic:limit={given.limit}"
+    if url is not None:
+        told = ",".join(f"{name.replace('-', '_')}={value}" for name, value in SUMS.items())
+        source = ["--from", url, "--eval", f"{held_out},{told}"]
+    elif name.startswith("two-turns"):
+        source = ["--env", GAME, "--eval", f"arithmetic={GAME}:limit={given.limit}"]
+    else:
+        source = ["--env", "arithmetic", *sums(), "--eval", held_out]
     return [
-        *(sys.executable, "-m", "atropos_cli", "train", "grpo", *(game if name.startswith("two-turns") else sums)),
-        *("--model", "smollm2", "--backend.chat-template", "plain"),
-        *("--group-size", "4", "--prompts-per-step", "8", "--max-tokens", "4", "--stop", "\n"),
+        *(*ATROPOS, "train", "grpo", *source, *sampling(), "--prompts-per-step", "8"),
         *("--learning-rate", "1e-5", "--steps", str(given.steps), "--save-every", str(given.steps)),
         *("--eval-every", str(given.eval_every)),
         *("--keep-checkpoints", "1", "--output", str(folder / name), *RUNS[name]),
     ]
+
+
+@contextlib.contextmanager
+def others(folder: Path, name: str, environment: dict[str, str]) -> Iterator[str | None]:
+    """The trajectory server and the generator of a run of three processes; gives the server's address."""
+    if not name.startswith("three-processes"):
+        yield None
+        return
+    with (folder / f"{name}.others.log").open("w") as log:
+        words = [*ATROPOS, "serve", str(folder / f"{name}.queue"), "--port", "0"]
+        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        words = [*ATROPOS, "gen", "arithmetic", *sums(), *sampling(), "--temperature", "1", "--limit", "2000"]
+        words += ["--off-policy", "1", "--workers", "4", "--to", url, "--output", str(folder / f"{name}.gen")]
+        generator = subprocess.Popen(words, stdout=log, stderr=log, env=environment)
+        try:
+            yield url
+        finally:
+            for process in (generator, server):
+                process.terminate()
+                process.wait(timeout=120)
 
 
 def finished(run: Path) -> bool:
@@ -71,10 +112,9 @@ def main() -> None:
         log = given.folder / f"{name}.log"
         if not finished(given.folder / name):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            with log.open("w") as file:
-                subprocess.run(
-                    command(given.folder, name, given), stdout=file, stderr=file, env=environment, check=True
-                )
+            with log.open("w") as file, others(given.folder, name, environment) as url:
+                words = command(given.folder, name, given, url)
+                subprocess.run(words, stdout=file, stderr=file, env=environment, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             (given.folder / f"{name}.cpu").write_text(f"{seconds:.0f} {after.ru_maxrss // 1024}\n")

@@ -117,6 +117,7 @@ class VllmBackend(InferenceBackend):
             completions=tuple(completion_of(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,
             prompt_tokens=len(prompt),
+            weights_version=self._facts.get("weights_version"),
         )
 
     async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:

@@ -20,9 +20,10 @@ class NativeConfig(Config):
     """Options of the trainer `native`."""
 
     algorithm: AlgorithmName = Field(default="grpo", description="Advantage and loss; see the page on losses.")
-    advantages: Literal["algorithm", "own"] = Field(
-        default="algorithm",
-        description="algorithm: made from each group's rewards. own: those that the group carries.",
+    advantages: Literal["auto", "algorithm", "own"] = Field(
+        default="auto",
+        description="algorithm: made from each group's rewards. own: those that the group carries. "
+        "auto: own with --from, where an environment sent some; else algorithm.",
     )
     old_policy: Literal["auto", "behaviour", "current"] = Field(
         default="auto",
@@ -86,6 +87,7 @@ def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
     if plan.rewards or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         what = "takes scored groups, not prompts with a reward" if plan.rewards else "is one process"
         raise ConfigError(f"the trainer native {what}", hint="--trainer trl")
+    checks.check_pulled(plan, config.num_iterations)
     for name, value in (("--eval-every", plan.eval_every), ("--save-every", plan.save_every)):
         if value is not None and value % config.num_iterations:
             raise ConfigError(

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from atropos_trl.config import AlgorithmName
+from atropos_trl.rows import IMPORTANCE_CAP
 
 if TYPE_CHECKING:
     import torch
+
+    from .rows import Row
 
 CHUNK = 1024
 """Trained tokens whose logits are held at a time."""
@@ -75,11 +78,11 @@ def policy_loss(
     """The loss of some rows of a step, and sums over their trained tokens (for means over the step).
 
     logp, old, ref, mask: (rows, tokens); mask is 1.0 for trained tokens, values elsewhere do not count.
-    scales: (advantages, weights of row_weights), each (rows,).
+    scales: (advantages, weights of row_weights), each (rows,); advantages may be (rows, tokens).
     """
     import torch
 
-    advantages, weights = (scale[:, None] for scale in scales)
+    advantages, weights = (scale if scale.dim() == 2 else scale[:, None] for scale in scales)
     log_ratio = (logp - old) * mask
     if spec.level != "token":
         count = mask.sum(-1, keepdim=True).clamp(min=1) if spec.level == "sequence" else 1
@@ -100,6 +103,23 @@ def policy_loss(
         if spec.beta and spec.level != "sum":
             loss = loss + spec.beta * (kl * ratio if spec.kl_ratio else kl)
     return (loss * mask * weights).sum(), sums
+
+
+def importance(rows: Sequence[Row], logp: torch.Tensor) -> torch.Tensor | None:
+    """min(C, p / q) of each token that other weights sampled with probability q, 1 for the others; (rows, tokens).
+
+    Truncated importance sampling: multiplied with the advantage, it makes the gradient that of the weights as they
+    are, but for what the cap takes. None where no token needs it.
+    """
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    if not any(row.other and any(row.other) for row in rows):
+        return None
+    other = pad_sequence([torch.tensor(row.other or (False,) * len(row.ids)) for row in rows], batch_first=True)
+    sampled = pad_sequence([torch.tensor(row.logprobs or (0.0,) * len(row.ids)) for row in rows], batch_first=True)
+    ratio = (logp.detach() - sampled.to(logp)).exp().clamp(max=IMPORTANCE_CAP)
+    return torch.where(other.to(logp.device), ratio, torch.ones_like(ratio))
 
 
 def token_logps(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from atropos_cli.sdk import DataError, ScoredGroup, token_sequences
 from atropos_cli.sdk.training import TrainerError
-from atropos_trl.rows import check_prompts
+from atropos_trl.rows import check_prompts, other_weights
 
 if TYPE_CHECKING:
     import torch
@@ -22,14 +22,14 @@ EPS, EQUAL = 1e-4, 1e-8
 class Row:
     """trained: by token, False for the first, which nothing predicts. owner: (group, rollout), for what is per rollout.
 
-    logprobs: the sampler's, None where unknown.
+    logprobs: the sampler's, None where unknown. other: by token, was it sampled from other weights than the step's?
     """
 
     ids: tuple[int, ...]
     trained: tuple[bool, ...]
     logprobs: tuple[float, ...] | None
     owner: tuple[int, int]
-    advantage: float = 0.0
+    other: tuple[bool, ...] | None = None
 
     @property
     def tokens(self) -> int:
@@ -51,10 +51,12 @@ def advantages(rewards: Sequence[float | None], kind: Kind) -> list[float]:
     return [0.0 if value is None else (value - mean) * scale for value in rewards]
 
 
-def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: int | None = None) -> list[Row]:
-    """The rows of a step, without advantages. Raises TrainerError when a rollout carries no tokens.
+def rows_of(
+    groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: int | None = None, version: int | None = None
+) -> list[Row]:
+    """The rows of a step. Raises TrainerError when a rollout carries no tokens.
 
-    vocabulary: ids from there on are a DataError.
+    vocabulary: ids from there on are a DataError. version: of the step's weights, where rollouts may be of others.
     """
     rows = []
     for g, group in enumerate(groups):
@@ -76,7 +78,8 @@ def rows_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: 
                         hint="groups of another tokenizer: --model must be that which sampled them",
                     )
                 trained = (False, *((kept and not off) for kept in sequence.mask[1:]))
-                rows.append(Row(sequence.ids, trained, sequence.logprobs, (g, r)))
+                other = None if version is None else other_weights(sequence, version)
+                rows.append(Row(sequence.ids, trained, sequence.logprobs, (g, r), other))
     return rows
 
 

@@ -23,8 +23,8 @@ from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import weights
 from .config import NativeConfig, check, footprint, loss_spec, old_policy, propose, rate_factor, save_every
-from .loss import policy_loss, row_weights, token_logps
-from .rows import Row, group_advantages, micro_batches, pack, rows_of, summary
+from .loss import importance, policy_loss, row_weights, token_logps
+from .rows import Kind, Row, group_advantages, micro_batches, pack, rows_of, summary
 from .supply import Supply
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class _Loop:
                 return self._interrupted()
             with same_random_state():
                 groups = self.supply.next(self.step)
+            if not groups and self._asked_to_stop:  # while it waited for a batch
+                return self._interrupted()
             if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
                 break
             empty = 0 if groups else empty + 1
@@ -154,6 +156,10 @@ class _Loop:
             self.context.warn(f"no final evaluation: {error.message}")
 
     @property
+    def _asked_to_stop(self) -> bool:
+        return self.context.stopping
+
+    @property
     def _at_end(self) -> bool:
         return self.context.tasks is not None and self.supply.taken >= self.context.tasks
 
@@ -184,7 +190,8 @@ class _Loop:
     def _batch(self, groups: Sequence[ScoredGroup]) -> None:
         """All optimiser steps on one batch of groups."""
         began = time.perf_counter()
-        rows = rows_of(groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary)
+        version = self.step if self.plan.pull is not None and self.old_policy == "current" else None
+        rows = rows_of(groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary, version=version)
         self._check_first(groups)
         old = self._old(rows)
         charge: dict[tuple[int, int], float] = {}
@@ -195,8 +202,7 @@ class _Loop:
                 before = old or self._score(rows)
                 for row, mine, theirs in zip(rows, before, reference, strict=True):
                     charge[row.owner] = charge.get(row.owner, 0.0) + self.spec.beta * float((mine - theirs).sum())
-        kind = "own" if self.config.advantages == "own" else self.spec.advantage
-        values = group_advantages(groups, kind, charge)
+        values = group_advantages(groups, self._advantage(groups), charge)
         scales = [values[g][r] for g, r in (row.owner for row in rows)]
         known = summary(groups, rows)
         for _ in range(self.config.num_iterations):
@@ -207,6 +213,11 @@ class _Loop:
             self.metrics |= {"skipped_steps": float(self.skipped), "step_time": time.perf_counter() - began}
             self.context.report(self.step, self.metrics)
             began = time.perf_counter()
+
+    def _advantage(self, groups: Sequence[ScoredGroup]) -> Kind:
+        wanted = self.config.advantages
+        sent = self.plan.pull is not None and bool(groups) and all(group.advantages is not None for group in groups)
+        return "own" if wanted == "own" or (wanted == "auto" and sent) else self.spec.advantage
 
     def _check_first(self, groups: Sequence[ScoredGroup]) -> None:
         if self.checked:
@@ -274,8 +285,13 @@ class _Loop:
                 logp, entropy = token_logps(self.model, ids, attention, mask, self.temperature)
             before = logp.detach() if old is None else self._pad([old[i] for i in batch], mask)
             ref = None if reference is None else self._pad([reference[i] for i in batch], mask)
-            pair = (torch.tensor([values[i] for i in batch], device=self.device) for values in (scales, shares))
-            part, found = policy_loss(self.spec, logp, before, mask, tuple(pair), ref)
+            pair = [torch.tensor([values[i] for i in batch], device=self.device) for values in (scales, shares)]
+            capped = importance([rows[i] for i in batch], logp)
+            if capped is not None:
+                pair[0] = pair[0][:, None] * capped
+            part, found = policy_loss(self.spec, logp, before, mask, (pair[0], pair[1]), ref)
+            if capped is not None:
+                found["importance"] = (capped * mask).sum()
             part.backward()
             loss += float(part.detach())
             for name, value in {**found, "entropy": entropy.sum()}.items():

@@ -1,0 +1,10 @@
+"""Trajectory servers, as a trainer sees them: how to reach one, what it gives, where weights are left for others."""
+
+from __future__ import annotations
+
+from atropos_cli.domain.delivery import Pull
+from atropos_cli.io.scoreddata import received_group
+from atropos_cli.rollout.delivery import TOKEN_VARIABLE, connect
+from atropos_cli.rollout.following import MARKER
+
+__all__ = ["MARKER", "TOKEN_VARIABLE", "Pull", "connect", "received_group"]

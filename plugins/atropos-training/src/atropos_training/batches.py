@@ -1,0 +1,210 @@
+"""The batches of a trajectory server, each kept in the run's groups file before the server hears that it arrived.
+
+The groups of one batch are those of one task in the file, written at once: a crash leaves a batch whole or not at all.
+A resumed training learns from the stored batches again, so none is lost or learnt from twice in the weights that stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atropos_cli.sdk import AtroposError, ConfigError, DataError, ScoredGroup
+from atropos_cli.sdk.backends import ServerUnavailable
+from atropos_cli.sdk.data import dump_json
+from atropos_cli.sdk.engine import make_group_id
+from atropos_cli.sdk.outputs import Writer
+from atropos_cli.sdk.trajectories import TOKEN_VARIABLE, connect, received_group
+
+if TYPE_CHECKING:
+    import httpx
+
+LEASE = 30
+"""Seconds that the server waits to hear that a batch is stored."""
+_ASK_EVERY = 0.25
+_TELL_AFTER = 15.0
+_HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
+
+
+class Batches:
+    """The batch of each step: stored, or asked for. Steps count from 0."""
+
+    def __init__(self, url: str, digest: str, path: Path, warn: Callable[[str], None]) -> None:
+        self.waited = 0.0
+        self._url, self._digest, self._path, self._warn = url, digest, path, warn
+        self._client: httpx.Client | None = None
+        self._stored: dict[int, list[tuple[int, int]]] = {}
+        self._last: tuple[int, str] | None = None
+        self._unsaid: int | None = None
+        self._registration: dict[str, Any] | None = None
+        self._told = ""
+
+    def look(self) -> None:
+        """Find the batches that the file holds; it has been repaired."""
+        if not self._path.exists():
+            return
+        last = b""
+        with self._path.open("rb") as file:
+            place = 0
+            for line in file:
+                if (found := _HEADER.match(line)) is not None:
+                    self._stored.setdefault(int(found[1]), []).append((place, len(line)))
+                    last = line
+                place += len(line)
+        if last:
+            told = json.loads(last)["task"].get("info", {})
+            if "batch" in told:
+                self._last, self._unsaid = (told["batch"], told["content"]), told["batch"]
+
+    def of(self, step: int, writer: Writer, stopping: Callable[[], bool]) -> list[ScoredGroup]:
+        """The groups of a step; none if the run is asked to stop while the server has no batch. Raises AtroposError."""
+        began = time.monotonic()
+        if (places := self._stored.get(step)) is not None:
+            with self._path.open("rb") as file:
+                return [self._read(file.read(length)) for at, length in places if file.seek(at) == at]
+        while (found := self._next(step, stopping)) is not None:
+            batch, content, rows = found
+            if batch is not None and (batch, content) == self._last:  # stored, and the server did not hear of it
+                self._acknowledge(batch)
+                continue
+            groups = self._groups(step, rows, {} if batch is None else {"batch": batch, "content": content})
+            if groups:
+                writer.write(tuple(groups))
+                self._stored[step] = []  # read from the file in a later session only
+            if batch is not None:
+                self._last = batch, content
+                self._acknowledge(batch)
+            if groups:
+                self.waited = time.monotonic() - began
+                return groups
+        return []
+
+    def register(self, registration: dict[str, Any]) -> None:
+        """Say who trains, before the first batch is asked for. The server counts on from that one's step."""
+        self._registration = registration
+
+    def close(self) -> None:
+        """Let go of the connection. What is stored and not acknowledged is acknowledged by the next session."""
+        if self._client is not None:
+            if self._unsaid is not None:
+                self._acknowledge(self._unsaid)
+            self._client.close()
+            self._client = None
+
+    def _read(self, line: bytes) -> ScoredGroup:
+        try:
+            return ScoredGroup.model_validate_json(line)
+        except ValueError as error:
+            raise DataError(f"{self._path} is damaged: {error}", hint="start again with --overwrite") from error
+
+    def _groups(self, step: int, rows: Sequence[Any], told: dict[str, Any]) -> list[ScoredGroup]:
+        found: list[ScoredGroup] = []
+        for row in rows:
+            try:
+                group = received_group(row, group_id=make_group_id(self._digest, step, len(found)), last=False)
+            except DataError as error:
+                self._warn(f"step {step + 1}: a group is left out: {error.message}")
+            else:
+                found.append(group)
+        if found:
+            task = found[-1].task.model_copy(update={"info": {**found[-1].task.info, **told}})
+            found[-1] = found[-1].model_copy(update={"last": True, "task": task})
+        return found
+
+    # The server -------------------------------------------------------------------------------------------------------
+
+    def _next(self, step: int, stopping: Callable[[], bool]) -> tuple[int | None, str, list[Any]] | None:
+        began = told = time.monotonic()
+        while not stopping():
+            if self._registration is not None:
+                registration = {**self._registration, "starting_step": step}
+                if self._ask("POST", "/register", registration, stopping=stopping) is None:
+                    return None
+                self._registration = None
+            headers = {"X-Atropos-Lease": str(LEASE)}
+            if self._unsaid is not None:
+                headers["X-Atropos-Ack"] = str(self._unsaid)
+            answer = self._ask("GET", "/batch", headers=headers, stopping=stopping)
+            if answer is None:
+                return None
+            self._unsaid = None
+            rows, batch = answer.get("batch"), answer.get("batch_id")
+            if isinstance(rows, list) and rows:
+                content = hashlib.sha256(dump_json(rows)).hexdigest()[:16]
+                return (batch if type(batch) is int else None), content, rows
+            if answer.get("status") == "error":
+                raise ServerUnavailable(
+                    f"{self._url} has forgotten its trainer: {answer.get('message')}",
+                    hint="another program reset it; --resume continues",
+                    address=self._url,
+                )
+            if time.monotonic() - told > _TELL_AFTER:
+                told = time.monotonic()
+                self._tell(told - began)
+            time.sleep(_ASK_EVERY)
+        return None
+
+    def _tell(self, seconds: float) -> None:
+        status = self._once("GET", "/status")
+        reason = "" if status is None else str(status.get("reason") or "")
+        if reason != self._told:
+            self._told = reason
+            self._warn(f"{self._url} has had no batch for {seconds:.0f} s" + (f": {reason}" if reason else ""))
+
+    def _acknowledge(self, batch: int) -> None:
+        """Once; what the server does not hear now is said with the next request for a batch."""
+        self._unsaid = batch
+        if self._once("POST", f"/batch/{batch}/ack") is not None:
+            self._unsaid = None
+
+    def _once(self, method: str, path: str) -> dict[str, Any] | None:
+        """The answer; None where there is none."""
+        import httpx
+
+        try:
+            answer = self._connected().request(method, path)
+            found = answer.json()
+        except (httpx.HTTPError, OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and answer.status_code < 500 else None
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, *, headers: Any = None, stopping: Callable[[], bool]
+    ) -> dict[str, Any] | None:
+        """Ask until the server answers; None after `stopping`. Raises ConfigError for what no repetition mends."""
+        import httpx
+
+        delay, said = 0.25, False
+        while not stopping():
+            try:
+                answer = self._connected().request(method, path, json=body, headers=headers)
+                if answer.status_code < 300 and isinstance(found := answer.json(), dict):
+                    return found
+                problem = f"{self._url}{path} answers {answer.status_code}: {answer.text[:200]}"
+                if answer.status_code < 500:
+                    raise self._refusal(answer.status_code, problem)
+            except (httpx.HTTPError, OSError, ValueError) as error:
+                problem = f"{self._url} does not answer ({type(error).__name__})"
+            if not said:
+                said = True
+                self._warn(f"{problem}; waiting for it")
+            time.sleep(delay)
+            delay = min(5.0, delay * 2)
+        return None
+
+    def _refusal(self, status: int, problem: str) -> AtroposError:
+        if status == 401:
+            return ConfigError(f"{self._url} asks for a token, or refuses the one given", hint=f"set {TOKEN_VARIABLE}")
+        if status == 422:
+            return ConfigError(problem, hint="change --group-size or --prompts-per-step, which make the batch size")
+        return ServerUnavailable(problem, hint="--from takes the URL of atropos serve or of run-api", address=self._url)
+
+    def _connected(self) -> httpx.Client:
+        if self._client is None:
+            self._client = connect(self._url)
+        return self._client

@@ -1,0 +1,166 @@
+"""The session of `train grpo --from URL`: batches come from a trajectory server, weights go to those who sample.
+
+Before each batch the weights are left in RUN/weights, for the runs of `gen --to` to take, and given to the inference
+servers of --base-url. What was sampled too many versions of the weights ago has no part in its step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from atropos_cli.sdk import Rollout, ScoredGroup, token_sequences
+from atropos_cli.sdk.data import atomic_write
+from atropos_cli.sdk.models import loading_model
+from atropos_cli.sdk.runs import Plan
+from atropos_cli.sdk.trajectories import MARKER, Pull
+from atropos_training.batches import Batches
+from atropos_training.order import task_digests
+from atropos_training.session import TrainSession
+
+WEIGHTS = "weights"
+_CONTEXT = 2048
+
+
+class PullSession(TrainSession):
+    """See the module."""
+
+    _batches: Batches
+    _given: int | None = None
+    _done: int | None = None
+    _told_temperature = False
+    _about: dict[str, float]
+
+    def _prepare_rollouts(self, plan: Plan, held_out: frozenset[bytes]) -> None:
+        """No environment: the file of the batches, and the server."""
+        self._about = {}
+        self._open_writer()
+        self._batches = Batches(self._pull.url, plan.digest, self.folder / "groups.jsonl", self.warn)
+        self._batches.look()
+
+    def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
+        """The groups of the next batch, one to a place as far as they go; none when the run is asked to stop."""
+        assert self._writer is not None
+        self._locate(step)
+        self._give(step)
+        if self._given is None:
+            self._batches.register(self._registration())
+        self._given = step
+        groups = self._batches.of(step, self._writer, lambda: self.stopping)
+        self._about = {"batch/wait": self._batches.waited}
+        self._check_temperature(groups)
+        kept = [group for group in groups if self._held_out.digests.isdisjoint(task_digests(group.task))]
+        self._about["batch/held_out"] = float(len(groups) - len(kept))
+        if len(kept) < len(groups) and not self._told_skipped:
+            self._told_skipped = True
+            self.warn("groups that ask what tasks of an evaluation ask are left out")
+        if groups and not kept:  # a batch all the same, for trainers that want one
+            kept = [_without(groups[0], lambda rollout: True)]
+        groups = [_without(group, lambda rollout: self._is_old(rollout, step)) for group in kept]
+        self._count(groups, step)
+        self._show(step, groups)
+        found = [[group] for group in groups[: len(places)]]
+        if groups[len(places) :]:
+            found[-1].extend(groups[len(places) :])
+        return found + [[] for _ in range(len(places) - len(found))] if groups else []
+
+    def _check_temperature(self, groups: Sequence[ScoredGroup]) -> None:
+        assert self.plan.rollouts is not None
+        own = self.plan.rollouts.sampling.temperature or 1.0
+        others = {group.task.info.get("temperature", own) for group in groups} - {own}
+        if others and not self._told_temperature:
+            self._told_temperature = True
+            shown = ", ".join(f"{value:g}" for value in sorted(others))
+            self.warn(f"groups were sampled at temperature {shown}, and are trained on with --temperature {own:g}")
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See TrainContext; with what is known of the step's batch."""
+        self._done = step
+        super().report(step, {**metrics, **self._about})
+
+    def close(self) -> None:
+        """See TrainSession. The weights stay for those who sample, until all steps are done."""
+        if getattr(self, "_batches", None) is not None:
+            self._batches.close()
+        super().close()
+        if self._done == self.plan.steps:
+            shutil.rmtree(self.folder / WEIGHTS, ignore_errors=True)
+
+    @property
+    def _pull(self) -> Pull:
+        assert self.plan.pull is not None
+        return self.plan.pull
+
+    def _registration(self) -> dict[str, Any]:
+        plan, rollouts = self.plan, self.plan.rollouts
+        assert rollouts is not None
+        config = getattr(self._model, "config", None)
+        context = getattr(config, "max_position_embeddings", None)
+        return {
+            "wandb_group": plan.run_group or "",
+            "wandb_project": plan.project or "",
+            "batch_size": plan.prompts_per_step * rollouts.group_size,
+            "max_token_len": context if isinstance(context, int) else _CONTEXT,
+            "checkpoint_dir": str((self.folder / WEIGHTS).resolve()),
+            "save_checkpoint_interval": plan.save_every or 0,
+            "num_steps": plan.steps,
+        }
+
+    # Weights ----------------------------------------------------------------------------------------------------------
+
+    def _give(self, step: int) -> None:
+        """Leave the weights of this step where others find them, the marker last; the one before stays readable."""
+        if self._given == step or self._model is None:
+            return
+        place = self.folder / WEIGHTS
+        place.mkdir(exist_ok=True)
+        name = None
+        if step:
+            name = f"step-{step}"
+            writing = place / ".writing"
+            shutil.rmtree(writing, ignore_errors=True)
+            shutil.rmtree(place / name, ignore_errors=True)
+            with loading_model():
+                self._model.save_pretrained(writing)
+                self._tokenizer.save_pretrained(writing)
+            writing.rename(place / name)
+        backend = None if self._in_process else self._backend
+        if backend is not None and self._loop is not None:
+            self._push(backend, self._loop, step)
+        marker = {"version": step, "folder": name, "pushed": backend is not None}
+        atomic_write(place / MARKER, json.dumps(marker).encode() + b"\n")
+        for old in place.glob("step-*"):
+            if old.name not in (name, f"step-{step - 1}"):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _is_old(self, rollout: Rollout, step: int) -> bool:
+        found = [(version, one.logprobs) for one in token_sequences(rollout) for version in set(one.versions or ())]
+        ages = [step - version for version, _ in found if version is not None]
+        # Without their log-probabilities, tokens of other weights cannot be corrected.
+        unknown = any(values is None and version not in (None, step) for version, values in found)
+        return unknown or any(age > self._pull.off_policy for age in ages)
+
+    def _count(self, groups: Sequence[ScoredGroup], step: int) -> None:
+        """Of the step's trained tokens: their age in versions, and how many were not sampled from these weights."""
+        ages: list[int] = []
+        tokens = other = dropped = 0
+        for rollout in (one for group in groups for one in group.rollouts):
+            dropped += rollout.reward is None
+            for sequence in token_sequences(rollout) if rollout.reward is not None else ():
+                versions = sequence.versions or (None,) * len(sequence.ids)
+                mine = [version for version, on in zip(versions, sequence.mask, strict=True) if on]
+                tokens += len(mine)
+                other += sum(version != step for version in mine)
+                ages.extend(step - version for version in mine if version is not None)
+        self._about["batch/dropped"] = float(dropped)
+        self._about["batch/other_weights"] = other / max(1, tokens)
+        if ages:
+            self._about |= {"batch/age": sum(ages) / len(ages), "batch/age_max": float(max(ages))}
+
+
+def _without(group: ScoredGroup, left_out: Callable[[Rollout], bool]) -> ScoredGroup:
+    """Rollouts that are left out have no reward in this step: they are neither trained on nor compared with."""
+    kept = [one.model_copy(update={"reward": None}) if left_out(one) else one for one in group.rollouts]
+    return group.model_copy(update={"rollouts": tuple(kept)})

@@ -1,0 +1,220 @@
+"""`train grpo --from URL`: batches of a trajectory server, each trained on exactly once whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("atropos_serve")
+
+LEDGER = f"{Path(__file__).with_name('ledger_trainer.py')}:Ledger"
+KILLS = int(os.environ.get("ATROPOS_TEST_KILLS", "4"))
+SEED = int(os.environ.get("ATROPOS_TEST_SEED", "17"))
+PROMPTS, SIZE = 2, 2
+
+
+def atropos(*words: str, log: Path) -> subprocess.Popen[str]:
+    with log.open("ab") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "atropos_cli", *words], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The address of a trajectory server."""
+    process = atropos("serve", str(tmp_path / "queue"), "--port", "0", log=tmp_path / "serve.log")
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.wait(timeout=60)
+    process.stdout.close()
+
+
+def train(url: str, run: Path, steps: int, *more: str) -> subprocess.Popen[str]:
+    sizes = ("--steps", str(steps), "--prompts-per-step", str(PROMPTS), "--group-size", str(SIZE), "--max-tokens", "4")
+    words = ("train", "grpo", "--from", url, "--trainer", LEDGER, "--model", "m", *sizes, "-o", str(run), *more)
+    return atropos(*words, log=run.with_suffix(".log"))
+
+
+def group(number: int, **more: Any) -> dict[str, Any]:
+    """A group as an environment sends it."""
+    own = {"group_overrides": {"group_id": f"g-{number}"}, "inference_logprobs": [[1.0, 1.0, -0.5]] * SIZE}
+    tokens = [[1, 2, 3 + place] for place in range(SIZE)]
+    return {
+        "tokens": tokens,
+        "masks": [[-100, -100, ids[2]] for ids in tokens],
+        "scores": [float(place) for place in range(SIZE)],
+        **own,
+        **more,
+    }
+
+
+def push(url: str, *groups: dict[str, Any]) -> None:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        for one in groups:
+            assert client.post("/scored_data", json=one).json()["status"] == "received"
+
+
+def ends(process: subprocess.Popen[str], run: Path, seconds: float = 240) -> int:
+    try:
+        code = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(run.with_suffix(".log").read_text()) from None
+    finally:
+        assert process.stdout is not None
+        process.stdout.close()
+    return code
+
+
+def learnt(run: Path) -> list[str]:
+    found: list[str] = json.loads((run / "learnt.json").read_text())
+    return found
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_batches_are_stored_trained_on_and_acknowledged(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    push(url, *(group(number) for number in range(6)))
+    assert ends(train(url, run, 3), run) == 0, run.with_suffix(".log").read_text()
+    assert learnt(run) == [f"g-{number}" for number in range(6)]
+    stored = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
+    assert [row["task"]["info"].get("batch") for row in stored] == [None, 1, None, 2, None, 3]
+    spans = [message["tokens"] for message in stored[0]["rollouts"][1]["messages"]]
+    assert spans[-1] == {"ids": [1, 2, 4], "mask": [False, False, True], "logprobs": [0.0, 0.0, -0.5], "restart": True}
+    with httpx.Client(base_url=url) as client:
+        status, live = client.get("/status").json(), client.get("/live/data").json()
+    assert (status["current_step"], status["queue_size"], status["leased_batches"]) == (3, 0, 0)
+    told = live["registration"]
+    assert (told["batch_size"], told["num_steps"]) == (PROMPTS * SIZE, 3)
+    assert told["checkpoint_dir"] == str((run / "weights").resolve())
+
+
+def test_what_is_too_old_has_no_part_in_its_step(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    versions = [[[[None, 2], [version, 1]]] * SIZE for version in (0, 0, 0, 0, 0, 3)]
+    rows = [[{"weights_versions": runs} for runs in both] for both in versions]
+    push(url, *(group(number, overrides=own) for number, own in enumerate(rows)))
+    assert ends(train(url, run, 3, "--off-policy", "1"), run) == 0, run.with_suffix(".log").read_text()
+    steps = [row for row in metrics(run) if row["kind"] == "train"]
+    assert [row["batch/dropped"] for row in steps] == [0, 0, 2]
+    assert [row["batch/other_weights"] for row in steps] == [0, 1, 1]
+    assert [row.get("batch/age_max") for row in steps] == [0, 1, -1]
+
+
+def test_a_trainer_that_waits_ends_at_a_signal(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = train(url, run, 3)
+    with httpx.Client(base_url=url) as client:
+        while not client.get("/live/data").json()["registration"]:
+            time.sleep(0.1)
+    process.terminate()
+    assert ends(process, run, 60) == 130
+    assert json.loads((run / "train.json").read_text())["state"] == "interrupted"
+    push(url, *(group(number) for number in range(6)))
+    assert ends(train(url, run, 3, "--resume"), run) == 0
+    assert learnt(run) == [f"g-{number}" for number in range(6)]
+
+
+@contextmanager
+def run_api(*batches: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """A stand-in of atroposlib's run-api: no leases, no ids, what was given is gone. Gives what was asked."""
+    waiting, asked = list(batches), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, found: object) -> None:
+            asked.append(f"{self.command} {self.path}")
+            data = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer({"uuid": 1})
+
+        def do_GET(self) -> None:
+            self.answer({"batch": waiting.pop(0) if waiting else None})
+
+        def log_message(self, format: str, *args: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_without_leases(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wrong = group(9, tokens=[[1, 2, -3]] * SIZE)
+    with run_api([group(0), wrong], [], [group(1), group(2)]) as (url, asked):
+        assert ends(train(url, run, 2), run) == 0, run.with_suffix(".log").read_text()
+    assert asked == ["POST /register", *["GET /batch"] * 3]
+    assert learnt(run) == ["g-0", "g-1", "g-2"]
+    assert "a group is left out: not a scored group" in run.with_suffix(".log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--from", "ftp://x", "--steps", "1"), "expected http://HOST:PORT"),
+        (("--from", "http://127.0.0.1:9"), "--from needs --steps"),
+        (("--from", "http://127.0.0.1:9", "--env", "arithmetic", "--steps", "1"), "exclude each other"),
+    ],
+)
+def test_refused(cli: Any, words: tuple[str, ...], complaint: str) -> None:
+    done = cli("train", "grpo", "--trainer", LEDGER, "--model", "m", *words)
+    assert done.code == 2
+    assert complaint in done.stderr
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_at_any_moment_loses_no_group_and_trains_on_none_twice(url: str, tmp_path: Path) -> None:
+    run, dice = tmp_path / "run", random.Random(SEED)
+    steps = 15 * KILLS
+    push(url, *(group(number) for number in range(steps * PROMPTS)))
+    process = train(url, run, steps)
+    killed, seen = 0, 0.0
+    while killed < KILLS:
+        before = time.monotonic()
+        while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_mtime <= seen:
+            assert process.poll() is None, run.with_suffix(".log").read_text()
+            assert time.monotonic() - before < 120
+            time.sleep(0.02)
+        seen = (run / "metrics.jsonl").stat().st_mtime
+        time.sleep(dice.uniform(0.0, 0.5))
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.wait()
+        killed += 1
+        process = train(url, run, steps, "--resume")
+    assert ends(process, run) == 0, run.with_suffix(".log").read_text()
+    # A batch on its way when the trainer died comes again when its lease ends: later, and once.
+    assert sorted(learnt(run)) == sorted(f"g-{number}" for number in range(steps * PROMPTS))
+    with httpx.Client(base_url=url) as client:
+        status = client.get("/status").json()
+    assert (status["queue_size"], status["leased_batches"]) == (0, 0)
+    print(f"{steps} batches, killed {killed} times")
