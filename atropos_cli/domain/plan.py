@@ -103,7 +103,7 @@ class RoleRef(Frozen):
 
 
 class Plan(RunPlan):
-    """A resolved run. `digest` covers what is produced, not how fast or where.
+    """A resolved run. `digest` covers the results, not how fast or where.
 
     mixture: where the environment is a mixture, its members; they have the rewards. prompt: the texts that the
     environment writes its messages with, as read from its file or the user's.

@@ -44,7 +44,7 @@ class RewardRef(ComponentRef):
 
 
 class ToolsRef(ComponentRef):
-    """A source of tools and what it is asked for, such as the command or the URL of a server.
+    """A source of tools and its target, such as the command or the URL of a server.
 
     access: options that do not decide the results, such as the name of a key's variable.
     """

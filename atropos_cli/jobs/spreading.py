@@ -69,7 +69,8 @@ def join_shards(folder: Path, count: int) -> RunSummary:
 
 def variables(plan: Plan, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a run needs elsewhere: ours, those of the hub and of services, and the API key's."""
-    return passed_on(environ, plan.backend.config.get("api_key_env"))
+    key = plan.backend.config.get("api_key_env")
+    return passed_on(environ, key if isinstance(key, str) else None)
 
 
 def passed_on(environ: Mapping[str, str] = os.environ, key: str | None = None) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Parts:
     tools: tuple[OpenSource, ...] = ()
     pushed: Pushed | None = None
     at_end: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
-    """What is closed with them."""
+    """Closes with them."""
 
     def fields(self) -> dict[str, Any]:
         """The part of a RunSummary that they report."""

@@ -89,7 +89,7 @@ class _Chosen:
     roles: tuple[str, ...] = ()
     mixture: tuple[Member, ...] = ()
     prompt: JsonDict = field(default_factory=dict)
-    asked: JsonDict = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)
 
 
 def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any], registry: Registry) -> _Chosen:
@@ -110,7 +110,7 @@ def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any]
     found = [registry.find("environment", one.environment.name, dist=one.environment.dist).load() for one in members]
     # The members say all that the texts did.
     ref = ComponentRef(name=env.name, dist=env.dist, version=env.version)
-    asked: JsonDict = {}
+    asked: dict[str, Any] = {}
     for member, one in zip(members, found, strict=True):
         check_split(one, member.split)
         asked |= _asked(member.rewards, one.rewards, registry)

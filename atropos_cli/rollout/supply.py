@@ -133,7 +133,7 @@ class Supply:
 
     @property
     def ended(self) -> bool:
-        """Is there no task at this index? Without a known number, reading it tells."""
+        """Is there no task at this index? Without a known number, reading it shows."""
         return self.reader.total is not None and self.index >= self.reader.total
 
     def waits(self, rollouts: int, open_groups: int) -> bool:

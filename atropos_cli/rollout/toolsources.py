@@ -224,7 +224,7 @@ class SourcedEpisode(Episode):
             await _awaited(self.inner.close())
 
     def _is_mine(self, call: ToolCall) -> bool:
-        """Also of a tool that nobody has, where the environment has none."""
+        """Also of a tool that does not exist, where the environment has none."""
         return call.function.name in self._owner or not self.inner.tools
 
     def _over(self) -> bool:

@@ -1,4 +1,4 @@
-"""Trajectory servers, as a trainer sees them: how to reach one, what it gives, where weights are left for others."""
+"""Trajectory servers, as a trainer sees them: the connection, the batches, the folder of weights for others."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class JudgeConfig(Config):
         if self.model is not None:
             make_backend(self.backend, self.all_backend_options(), model=self.model)
         elif self.base_url is not None:
-            raise ValueError("base_url needs model: what it is called at that server")
+            raise ValueError("base_url needs model: its name at that server")
         return self
 
     def all_backend_options(self) -> JsonDict:

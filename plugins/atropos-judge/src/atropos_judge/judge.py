@@ -144,7 +144,7 @@ class _State:
         return {name: counts.get(name, 0) for name in names}
 
     def without_model(self) -> ConfigError:
-        """Nobody judges."""
+        """There is no judge."""
         hint = f"give the flag --{self.name}.model NAME; in gen, eval and train: --role.{self.role}.model NAME"
         return ConfigError(f"reward {self.name!r} has no model to ask", hint=hint)
 

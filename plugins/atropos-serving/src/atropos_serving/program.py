@@ -111,7 +111,7 @@ def _of_command(engine: Engine, command: str) -> Program:
 
 
 def _of_python(engine: Engine, python: str) -> Program | None:
-    """None where it lacks the engine. vLLM of another Python is not looked for: its start says what is wrong."""
+    """None where it lacks the engine. vLLM of another Python is not looked for: its start names the error."""
     if engine == "vllm":
         import importlib.util
 

@@ -53,7 +53,7 @@ _CODES = {
     143: "was stopped by SIGTERM (scancel, or preemption)",
 }
 _STOPPED = (130, 143)
-"""Codes of what was asked to stop, which says nothing more of a cancelled job."""
+"""Codes of programs that were asked to stop, which say nothing more of a cancelled job."""
 
 
 def never(reason: str) -> bool:

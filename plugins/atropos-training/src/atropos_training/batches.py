@@ -89,7 +89,7 @@ class Batches:
         self._registration = registration
 
     def close(self) -> None:
-        """Let go of the connection. What is stored and not acknowledged is acknowledged by the next session."""
+        """Let go of the connection. The next session acknowledges stored batches that are not acknowledged yet."""
         if self._client is not None:
             if self._unsaid is not None:
                 self._acknowledge(self._unsaid)

@@ -1,7 +1,7 @@
 """The session of `train grpo --from URL`: batches come from a trajectory server, weights go to those who sample.
 
 Before each batch the weights are left in RUN/weights, for the runs of `gen --to` to take, and given to the inference
-servers of --base-url. What was sampled too many versions of the weights ago has no part in its step.
+servers of --base-url. Rollouts of weights that are too old are left out of the step.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ class PullSession(TrainSession):
     def _check_temperature(self, groups: Sequence[ScoredGroup]) -> None:
         assert self.plan.rollouts is not None
         own = self.plan.rollouts.sampling.temperature or 1.0
-        others = {group.task.info.get("temperature", own) for group in groups} - {own}
+        given = {group.task.info.get("temperature", own) for group in groups}
+        others = {value for value in given if isinstance(value, int | float)} - {own}
         if others and not self._told_temperature:
             self._told_temperature = True
             shown = ", ".join(f"{value:g}" for value in sorted(others))
             self.warn(f"groups were sampled at temperature {shown}, and are trained on with --temperature {own:g}")
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See TrainContext; with what is known of the step's batch."""
+        """See TrainContext; with the numbers of the step's batch."""
         self._done = step
         super().report(step, {**metrics, **self._about})
 

@@ -32,6 +32,7 @@ from atropos_cli.sdk.training import TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
 from atropos_training.frozen import FrozenCopies
+from atropos_training.modes import evaluating
 from atropos_training.order import held_out_digests
 from atropos_training.orders import Order, order_of
 from atropos_training.overlap import HeldOut
@@ -112,7 +113,7 @@ class TrainSession:
         with contextlib.suppress(BackendError):
             self._backend.adopt(model, tokenizer)
             self._in_process = True
-        with self._evaluating():
+        with evaluating(self._model):
             self._loop.call(self._open(source, self._backend))
         if not self._in_process and not self._backend.capabilities.weight_sync:
             raise ConfigError(
@@ -323,18 +324,6 @@ class TrainSession:
             self.results.recover(step if evaluated else step - 1)
             self.recording.resumed(step, evaluated=evaluated)
 
-    @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Dropout and the like are off while the engine samples; the module's own mode comes back afterwards."""
-        training = bool(getattr(self._model, "training", False))
-        if training:
-            self._model.eval()
-        try:
-            yield
-        finally:
-            if training:
-                self._model.train()
-
     def _sample(
         self,
         player: Player,
@@ -353,7 +342,7 @@ class TrainSession:
         if not self._in_process and self._pushed != step:
             self._push(self._backend, self._loop, step)
         self._frozen.renew(self._model, step, self._loop)
-        with self._evaluating():
+        with evaluating(self._model):
             told = 0.0
 
             def tick() -> None:

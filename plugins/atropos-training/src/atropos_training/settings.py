@@ -31,7 +31,7 @@ class TrainSettings(Tracking):
         default=None, description="Trajectory server whose batches to train on (grpo): atropos serve, or run-api."
     )
     off_policy: int = Field(
-        default=8, ge=0, description="With --from: leave out what was sampled more than this many steps ago."
+        default=8, ge=0, description="With --from: leave out rollouts sampled more than this many steps ago."
     )
     trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
