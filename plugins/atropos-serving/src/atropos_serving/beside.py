@@ -11,6 +11,7 @@ from atropos_serving.settings import LaunchSettings
 
 def plan(serve: Serve, nodes: int, gpus_per_node: int) -> Served:
     """The servers for nodes like those of the job. Raises UsageError, LaunchError for what cannot be."""
+    assert serve.engine != "trajectories"  # atropos-serve answers for it
     model = serve.model or ""
     servers = plan_servers(
         ServerRequest(
