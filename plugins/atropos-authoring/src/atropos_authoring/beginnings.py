@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,18 @@ class Anyone:
     async def reply(self, messages: Sequence[Message]) -> Message:
         """The reply."""
         return assistant(REPLY)
+
+    async def tokenize(self, text: str) -> Sequence[int]:
+        """Its bytes."""
+        return list(text.encode())
+
+    async def score_logprobs(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:
+        """All ids are equally likely."""
+        return [-math.log(256)] * len(continuation_ids)
+
+    def describe(self) -> dict[str, Any]:
+        """No model."""
+        return {}
 
 
 def begin(environment: Environment, task: Task) -> Episode | Game:

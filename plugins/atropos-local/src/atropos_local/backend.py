@@ -110,7 +110,7 @@ class LocalBackend(InferenceBackend):
         )
         self._scheduler: Scheduler | None = None
         self._prompts: Prompts | None = None
-        self._facts: JsonDict = {}
+        self._facts: dict[str, Any] = {}
         self._limits = TokenLimits(0, 0)
         self._adopted: Loaded | None = None
         self._ends: set[int] = set()

@@ -72,7 +72,7 @@ class VllmBackend(InferenceBackend):
         self._limits = TokenLimits(0, 0)
         self._end_ids: frozenset[int] = frozenset()
         self._adopted: tuple[Any, Any] | None = None
-        self._facts: JsonDict = {}
+        self._facts: dict[str, Any] = {}
 
     def adopt(self, model: Any, tokenizer: Any) -> None:
         """Take the weights from a torch module of this process, LoRA layers merged into a copy of what they change."""
