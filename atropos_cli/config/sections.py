@@ -11,7 +11,7 @@ SHARED = frozenset(
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
     | {"prompt-gen", "push", "view", "reevaluate", "journal", "job", "slurm", "tmux", "pipeline", "new", "prefetch"}
-    | {"env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
+    | {"env-add", "env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
     | {"plugins-check", "doctor", "launch", "serve"}
 )
 """One section for each command that has options; env-check is `atropos env check`."""

@@ -98,6 +98,7 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     ("env", ("env", "list"), "... environments", "env info ENV"),
     ("env info", ("env", "info", "ENV"), "10 options, 1 reward", "gen ENV"),
     ("env check", ("env", "check", "ENV"), "result: ok, 5 tasks", "gen ENV"),
+    ("env import", ("env", "import", "."), "no environment class of atroposlib below .", "env list"),
     ("reward", ("reward", "list"), "... rewards", "score RUN --reward NAME -o scored.jsonl"),
     ("trainer", ("trainer", "list"), "... trainer...", "train grpo --help"),
     ("plugins", ("plugins", "check", "arithmetic"), "4 ok, 0 broken", "env list"),

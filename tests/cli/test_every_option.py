@@ -112,6 +112,7 @@ NAMES = {
     "execution.shard": "1/3",
     "rewards": ["length"],
     "roles": ["user"],
+    "tools": ["mcp:server"],
     "delivery.to": "http://127.0.0.1:8000",
 }
 """Values of options whose text has to name something, or has a form of its own."""
@@ -147,7 +148,7 @@ def told(cli: Any, words: tuple[str, ...], *flags: str) -> dict[str, tuple[Any, 
 
 def as_flags(option: Option, value: Any) -> list[str]:
     flat = option.path[-1] if option.path[0] in FLAT else option.flag
-    name = {**ALIASES, "evals": "eval", "source": "from"}.get(flat, flat).replace("_", "-")
+    name = {**ALIASES, "evals": "eval", "source": "from", "requirements": "with"}.get(flat, flat).replace("_", "-")
     if option.kind == "bool":
         return [f"--{name}" if value else f"--no-{name}"]
     return [f"--{name}={item}" for item in (value if isinstance(value, list) else [value])]

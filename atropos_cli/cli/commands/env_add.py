@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.console.commands import with_flags
 from atropos_cli.console.ending import end, shell
 from atropos_cli.console.session import Session, session_of
 from atropos_cli.errors import UsageError
@@ -22,36 +24,29 @@ Name = Annotated[
 ]
 
 
-def add(
-    ctx: typer.Context,
-    dialect: Dialect,
-    name: Name = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", metavar="SOURCE", help="What NAME runs, such as FILE.py:CLASS.", show_default=False),
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="A Python that has all it needs. [default: a new environment]"),
-    ] = None,
-    extra: Annotated[
-        list[str] | None,
-        typer.Option("--with", metavar="REQUIREMENT", help="Install this too (repeatable).", show_default=False),
-    ] = None,
-) -> None:
+class AddOptions(CommandOptions):
+    """Where the environment and its Python come from."""
+
+    source: str | None = option(None, "What NAME runs, such as FILE.py:CLASS.", flag="from", metavar="SOURCE")
+    python: str | None = option(None, "A Python that has all it needs; without it one is made.", metavar="PATH")
+    requirements: tuple[str, ...] = option((), "Install this too.", flag="with", metavar="REQUIREMENT")
+
+
+@with_flags("env-add", AddOptions)
+def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Session) -> None:
     """Make an environment of another framework known, with a Python of its own.
 
     Without NAME: the Python that runs all environments of the framework that have none of their own.
     """
     from atropos_cli.foreign import store, venvs
 
-    session = session_of(ctx)
+    source, python, extra = options.source, options.python, options.requirements
     family = _family(session, dialect)
     if name is None and source is not None:
         raise UsageError("--from needs a NAME", hint=shell("env", "add", dialect, "NAME", "--from", source))
     chosen = store.DEFAULT if name is None else store.check_name(name)
     found = None if source is None else family.check_source(source)
-    requirements = (*family.requirements, *(extra or ()))
+    requirements = (*family.requirements, *extra)
     earlier = store.find(dialect, chosen)
     shared = store.find(dialect, store.DEFAULT)
     if name is not None and python is None and not extra and shared is not None:
