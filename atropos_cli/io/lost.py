@@ -72,7 +72,9 @@ def run_facts(run: Path) -> RunFacts | None:
     try:
         env, size = str(plan["environment"]["name"]), int(plan["group_size"])
         owners = plan.get("mixture") or [plan]
-        known = {full_marks(float(reward["weight"]) for reward in owner["rewards"]) for owner in owners}
+        known = {
+            full_marks(float(reward["weight"]) for reward in owner["rewards"]) for owner in owners if "rewards" in owner
+        }
         marks = known.pop() if len(known) == 1 else None
     except (KeyError, TypeError, ValueError):
         return None
