@@ -93,7 +93,7 @@ def test_correct_is_what_an_evaluation_would_count(
     made = rollout(scored=scored, **info)
     assert sample_row(TASK, made, rewards)["correct"] is correct
     if rewards and scored is not None:
-        assert Judge(None, success_threshold(rewards))(made) is correct
+        assert Judge(None, success_threshold(rewards), {})(made) is correct
 
 
 def test_a_reward_keeps_its_extraction_when_it_is_made_anew() -> None:
