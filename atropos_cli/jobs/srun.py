@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from atropos_cli.jobs.placing import NODE_MODULE, Cause
 _KILL_WAIT = 30.0
 _TRIES, _BETWEEN = 8, 4.0
 _SILENT = re.compile(r"[Uu]nable to contact|[Cc]onnect|timed out", re.IGNORECASE)
+_STARTS = 120
+"""How often a step is started when the controller does not answer: about half an hour."""
 
 
 def slurm(*command: str, timeout: float = 30.0) -> str:
@@ -51,20 +53,48 @@ def per_node(text: str, nodes: int) -> list[int]:
 
 
 class SrunStep:
-    """A component in a step of its own."""
+    """A component in a step of its own. It is started again while the controller is silent: srun gives up soon."""
 
-    def __init__(self, client: subprocess.Popen[bytes], endpoint: Path) -> None:
-        self._client = client
-        self._endpoint = endpoint
+    def __init__(self, launch: Callable[[], subprocess.Popen[bytes]], endpoint: Path, log: Path) -> None:
+        self._launch, self._endpoint, self._log = launch, endpoint, log
+        self._before = read_record(endpoint)
+        self._starts = 0
+        self._again: float | None = None
+        self._stopped = False
+        self._start()
+
+    def _start(self) -> None:
+        self._starts += 1
+        self._told = self._log.stat().st_size if self._log.exists() else 0
+        self._client = self._launch()
 
     def poll(self) -> int | None:
         code = self._client.poll()
+        if code and self._again is None and self._unheard():
+            self._again = time.monotonic() + _BETWEEN
+        if self._again is not None and not self._stopped:
+            if time.monotonic() >= self._again:
+                self._again = None
+                self._start()
+            return None
         return 128 - code if code is not None and code < 0 else code
 
+    def _unheard(self) -> bool:
+        """Has nothing been started on the node, since the controller did not answer?"""
+        if self._stopped or self._starts >= _STARTS or read_record(self._endpoint) != self._before:
+            return False
+        with contextlib.suppress(OSError), self._log.open("rb") as file:
+            file.seek(self._told)
+            lines = file.read(10_000).decode("utf-8", "replace").splitlines()
+            return any(line.startswith("srun: error:") and _SILENT.search(line) for line in lines)
+        return False
+
     def stop(self) -> None:
+        self._stopped = True
         self._signal("URG")  # does nothing before it is on its node: the supervisor asks again
 
     def kill(self) -> None:
+        self._stopped = True
         if self._client.poll() is None:
             self._signal("KILL")
             self._client.terminate()
@@ -131,9 +161,10 @@ class SrunPlacer:
         env = dict(os.environ)
         # Set by `sbatch --export=X`; it would take PATH away from every step.
         env.pop("SLURM_EXPORT_ENV", None)
-        try:
+
+        def launch() -> subprocess.Popen[bytes]:
             with log.open("ab") as output:
-                client = subprocess.Popen(  # noqa: S603
+                return subprocess.Popen(  # noqa: S603
                     self.command(component, folder),
                     env=env,
                     stdin=subprocess.DEVNULL,
@@ -141,9 +172,11 @@ class SrunPlacer:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # signals for the batch script must not reach the client
                 )
+
+        try:
+            return SrunStep(launch, folder / "endpoints" / f"{component.name}.json", log)
         except OSError as error:
             raise LaunchError(f"srun cannot be started: {error.strerror}") from error
-        return SrunStep(client, folder / "endpoints" / f"{component.name}.json")
 
     def cause(self) -> Cause | None:
         """SLURM notes when it began to preempt a job. At a time limit the job's end has come."""
