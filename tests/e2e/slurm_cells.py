@@ -98,11 +98,14 @@ class Called:
             try:
                 os.dup2(self._out.fileno(), 1)
                 os.dup2(self._err.fileno(), 2)
+                # pytest's own streams go elsewhere.
+                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
                 code = app.run(list(words))
             except SystemExit as stop:
                 code = stop.code if isinstance(stop.code, int) else 1
             finally:
                 sys.stdout.flush()
+                sys.stderr.flush()
                 os._exit(code)
 
     def poll(self) -> int | None:
