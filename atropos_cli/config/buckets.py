@@ -66,35 +66,17 @@ def backend_bucket(
 
 def reward_bucket(name: str, model: type[BaseModel], installed: Collection[str] = ()) -> Bucket:
     """[reward.NAME]: the options of one reward."""
-    return Bucket(
-        name=f"{REWARD}.{name}",
-        label=f"reward {name!r}",
-        model=model,
-        section=f"{REWARD}.{name}",
-        table=REWARD,
-        prefix=reward_prefix(name),
-        names=(name,),
-        installed=installed,
-    )
+    return _one_of(REWARD, name, f"reward {name!r}", reward_prefix(name), model, installed)
 
 
 def reward_prefix(name: str) -> str:
     """How the variables of a reward's options begin, after ATROPOS_."""
-    return f"REWARD__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
+    return _prefix_of(REWARD, name)
 
 
 def role_bucket(name: str, all_names: Collection[str] = ()) -> Bucket:
     """[role.NAME]: the options of one role. all_names: the roles of this command."""
-    return Bucket(
-        name=f"{ROLE}.{name}",
-        label=f"role {name!r}",
-        model=RoleOptions,
-        section=f"{ROLE}.{name}",
-        table=ROLE,
-        prefix=role_prefix(name),
-        names=(name,),
-        installed=frozenset(all_names),
-    )
+    return _one_of(ROLE, name, f"role {name!r}", role_prefix(name), RoleOptions, frozenset(all_names))
 
 
 def role_prefix(name: str) -> str:
@@ -104,21 +86,33 @@ def role_prefix(name: str) -> str:
 
 def tools_bucket(name: str, model: type[BaseModel], installed: Collection[str] = ()) -> Bucket:
     """[tool.NAME]: the options of one source of tools."""
+    return _one_of(TOOLS, name, f"tools of {name}", tools_prefix(name), model, installed)
+
+
+def tools_prefix(name: str) -> str:
+    """How the variables of the options of a source of tools begin, after ATROPOS_."""
+    return _prefix_of(TOOLS, name)
+
+
+def _one_of(
+    table: str, name: str, label: str, prefix: str, model: type[BaseModel], installed: Collection[str]
+) -> Bucket:
+    """[TABLE.NAME]: one of those whose options have tables of their own."""
+    section = f"{table}.{name}"
     return Bucket(
-        name=f"{TOOLS}.{name}",
-        label=f"tools of {name}",
+        name=section,
+        label=label,
         model=model,
-        section=f"{TOOLS}.{name}",
-        table=TOOLS,
-        prefix=tools_prefix(name),
+        section=section,
+        table=table,
+        prefix=prefix,
         names=(name,),
         installed=installed,
     )
 
 
-def tools_prefix(name: str) -> str:
-    """How the variables of the options of a source of tools begin, after ATROPOS_."""
-    return f"{TOOLS.upper()}__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
+def _prefix_of(table: str, name: str) -> str:
+    return f"{table.upper()}__{re.sub('[^A-Z0-9]', '_', name.upper())}__"
 
 
 def is_role_name(name: str) -> bool:

@@ -183,16 +183,8 @@ class _Model:
             logprobs="off",
         )
         line = f"{dispatcher.backend.model} ({self.role.name})"
-        try:
+        with self._naming_the_role(dispatcher):
             found = await exactly(dispatcher, request, self._limits(dispatcher), self._next_seed, line=line)
-        except Abort as abort:
-            if dispatcher is self.policy:
-                raise
-            raise Abort(error_of(self.role.name, abort.error)) from abort
-        except BackendError as error:
-            if dispatcher is self.policy:
-                raise
-            raise error_of(self.role.name, error) from error
         return [completion for generation in found for completion in generation.completions][:n]
 
     async def reply(self, messages: Sequence[Message]) -> Message:
@@ -221,8 +213,14 @@ class _Model:
     async def _called(self, call: Callable[[InferenceBackend], Awaitable[T]]) -> T:
         """Another request than for a reply, under the same limits and retries."""
         dispatcher = self._dispatcher
-        try:
+        with self._naming_the_role(dispatcher):
             return await dispatcher.call(lambda: call(dispatcher.backend), self._limits(dispatcher))
+
+    @contextlib.contextmanager
+    def _naming_the_role(self, dispatcher: Dispatcher) -> Iterator[None]:
+        """Errors of a model of its own name the role; those of the policy are the run's."""
+        try:
+            yield
         except Abort as abort:
             if dispatcher is self.policy:
                 raise
