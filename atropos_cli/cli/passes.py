@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from atropos_cli.cli.parting import alone, check_shared, identities, options_digest, part_words
-from atropos_cli.cli.spread import ELSEWHERE, check_spreads, follow
-from atropos_cli.config.commands import CommandOptions, option
+from atropos_cli.cli.spread import ShardOptions, check_spreads, follow
+from atropos_cli.config.commands import option
 from atropos_cli.console.dataio import MOST_REJECTS, Reading
 from atropos_cli.console.ending import command_name
 from atropos_cli.console.session import Session
@@ -33,17 +33,10 @@ _MOST_KEYS = 1 << 23
 """Bytes of input for each bucket of keys."""
 
 
-class SpreadOptions(CommandOptions):
+class SpreadOptions(ShardOptions):
     """Who makes the pass over the rows."""
 
-    on: str | None = option(
-        None, "Make the pass in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
-    )
-    shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
-    on_options: tuple[str, ...] = option(
-        (), "An option of the launcher.", panel=ELSEWHERE, flag="on-option", metavar="KEY=VALUE"
-    )
-    resume: bool = option(False, "Go on with a stopped run.", panel=ELSEWHERE)
+    resume: bool = option(False, "Go on with a stopped run.", panel="Elsewhere")
 
 
 class Tally(Protocol):

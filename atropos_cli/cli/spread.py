@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.cli.runs import resuming
+from atropos_cli.config.commands import CommandOptions, option
 from atropos_cli.console.ending import end, reward_headline, shell
 from atropos_cli.console.session import Session
 from atropos_cli.errors import AtroposError, ExitCode, LaunchError, UsageError
@@ -22,9 +23,21 @@ if TYPE_CHECKING:
     from atropos_cli.domain.run import RunSummary
     from atropos_cli.ports.launcher import JobSpec, JobStatus, Launcher
 
-ELSEWHERE = "Elsewhere"
+_PANEL = "Elsewhere"
 _SILENT_S = 60.0
 """Seconds for which a launcher may fail to answer while its shards run."""
+
+
+class ShardOptions(CommandOptions):
+    """The launcher that executes a command in shards."""
+
+    on: str | None = option(
+        None, "Execute it in shards on a cluster, e.g. ray or slurm.", panel=_PANEL, metavar="LAUNCHER"
+    )
+    shards: int = option(2, "Number of shards; with --on.", panel=_PANEL, ge=1, le=10_000)
+    on_options: tuple[str, ...] = option(
+        (), "An option of the launcher.", panel=_PANEL, flag="on-option", metavar="KEY=VALUE"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,8 @@ def _stopped(ended: dict[str, Any]) -> bool:
 def _why(told: JobStatus, ended: dict[str, Any]) -> str | None:
     """The launcher knows why something was stopped from outside."""
     own = ended.get("reason")
+    if ended.get("code") == 0 and told.state in ("failed", "cancelled"):
+        return f"ended with 0, and its launcher has it as {told.state}: {told.reason or 'no reason given'}"
     if told.state in ("failed", "cancelled") and told.reason and _stopped(ended):
         if own and not own.startswith("stopped by "):  # the supervisor has asked why, and the launcher guesses
             return f"{own} ({told.reason})"

@@ -66,6 +66,7 @@ class Field:
         self.jobs = 0
         self.submitting: tuple[str, subprocess.Popen[str]] | None = None
         self.refused: list[str] = []
+        self.asked = time.monotonic()
         (place / "sums.py").write_text(ENV)
         (place / "player.py").write_text(PLAYER)
         for number, name in enumerate(self.names):
@@ -124,7 +125,14 @@ class Field:
         return len(left)
 
     def repair(self) -> None:
-        """What an operator does: release what SLURM holds after a failed launch, bring back drained nodes."""
+        """What an operator does: release what SLURM holds after a failed launch, bring back drained nodes.
+
+        A node that lost its jobs and was back before SLURM noticed is asked for them only every 20 pings, which is half
+        an hour; until then they run on paper. To reconfigure asks it now.
+        """
+        if time.monotonic() - self.asked > 20:
+            self.cluster.output("scontrol", "reconfigure")
+            self.asked = time.monotonic()
         for line in self.cluster.output("squeue", "-h", "-t", "pending", "-o", "%A %r").splitlines():
             job, _, reason = line.partition(" ")
             if "held" in reason:
@@ -193,8 +201,14 @@ class Field:
         before = self.queue()
         said = view(job, SlurmLauncher(SlurmLauncher.Config()))
         after = self.queue()
-        waits = job.id in (before or ()) and job.id in (after or ())
-        if waits and said["state"] not in ("pending", "running") and not said.get("silent"):
+        # A controller that is killed forgets its newest jobs, and gives their numbers again.
+        same = all((queue or {}).get(job.id) == job.name for queue in (before, after))
+        if (
+            same
+            and read_submitted(job.folder) == job
+            and said["state"] not in ("pending", "running")
+            and not said.get("silent")
+        ):
             self.untrue.append(f"job {job.id} is in the queue, and said to be {said['state']}: {said['reason']}")
 
     def judge(self) -> list[str]:
@@ -229,10 +243,11 @@ class Field:
         wrong = []
         for item in json.loads(told.stdout):
             job = self.cluster.job(item["id"])
-            # A controller that is killed forgets its newest jobs, and gives their numbers again.
             has = job.get("JobState", "unknown") if job.get("JobName") == item["name"] else "unknown"
             right = {"COMPLETED": {"finished"}, "CANCELLED": {"cancelled"}, "unknown": {"lost", "failed", "finished"}}
-            if item["state"] not in right.get(has, {"failed"}):
+            # Its program was done when SLURM ended it: both are said.
+            done_anyway = item["state"] == "finished" and str(item["reason"]).startswith("ended with 0, and")
+            if item["state"] not in right.get(has, {"failed"}) and not done_anyway:
                 said = f"{item['state']}: {item['reason']}"
                 wrong.append(f"job {item['id']} ({item['name']}) is {has}, and said to be {said}")
         self.jobs = len(json.loads(told.stdout))

@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import execute_part, print_plan
-from atropos_cli.cli.spread import ELSEWHERE, roll_out, shard_target
+from atropos_cli.cli.spread import ShardOptions, roll_out, shard_target
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.console.commands import ConfigOption, JsonOption
 from atropos_cli.console.ending import counted, end, shell
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PANEL = "Evaluation"
 
 
-class EvalOptions(CommandOptions):
+class ResultOptions(CommandOptions):
     """How often each task is tried, what counts, and where the result goes."""
 
     output: str | None = option(
@@ -48,13 +48,10 @@ class EvalOptions(CommandOptions):
     resume: bool = option(False, "Go on with an interrupted evaluation.", panel=PANEL)
     overwrite: bool = option(False, "Replace an earlier evaluation.", panel=PANEL)
     dry_run: bool = option(False, "Print the plan and stop.", panel=PANEL)
-    on: str | None = option(
-        None, "Execute it in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
-    )
-    shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
-    on_options: tuple[str, ...] = option(
-        (), "An option of the launcher.", panel=ELSEWHERE, flag="on-option", metavar="KEY=VALUE"
-    )
+
+
+class EvalOptions(ResultOptions, ShardOptions):
+    """What is evaluated, and who executes it."""
 
 
 OWN = command_bucket("eval", EvalOptions)

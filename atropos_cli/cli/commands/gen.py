@@ -7,7 +7,7 @@ from typing import Any
 
 from atropos_cli.cli.environments import ConfiguredEnvironment, Use, environment_app
 from atropos_cli.cli.runs import carry_out, print_plan
-from atropos_cli.cli.spread import ELSEWHERE, job_of, shard_target, spread
+from atropos_cli.cli.spread import ShardOptions, job_of, shard_target, spread
 from atropos_cli.cli.toolsources import tell_tools
 from atropos_cli.config.commands import CommandOptions, command_bucket, option
 from atropos_cli.config.problems import DEFAULT
@@ -19,8 +19,8 @@ from atropos_cli.jobs.order import PlannedRun, makes_plan
 OUTPUT = "Output"
 
 
-class GenOptions(CommandOptions):
-    """Where the run goes, and who carries it out."""
+class RunFolderOptions(CommandOptions):
+    """Where the run goes."""
 
     output: str | None = option(
         None,
@@ -32,13 +32,10 @@ class GenOptions(CommandOptions):
     resume: bool = option(False, "Go on with the run.", panel=OUTPUT)
     overwrite: bool = option(False, "Replace the run, once the new one is done.", panel=OUTPUT)
     dry_run: bool = option(False, "Print the plan and stop.", panel=OUTPUT)
-    on: str | None = option(
-        None, "Execute the run in shards on a cluster, e.g. ray or slurm.", panel=ELSEWHERE, metavar="LAUNCHER"
-    )
-    shards: int = option(2, "Number of shards; with --on.", panel=ELSEWHERE, ge=1, le=10_000)
-    on_options: tuple[str, ...] = option(
-        (), "An option of the launcher.", panel=ELSEWHERE, flag="on-option", metavar="KEY=VALUE"
-    )
+
+
+class GenOptions(RunFolderOptions, ShardOptions):
+    """Where the run goes, and who executes it."""
 
 
 OWN = command_bucket("gen", GenOptions)
