@@ -115,9 +115,15 @@ def _family(session: Session, dialect: str) -> Family:
         raise UsageError(
             f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
         )
+    from atropos_cli.foreign.family import Family
+
     family: Any = registration.spec.load(dist=registration.dist)
-    found: Family = family
-    return found
+    if not isinstance(family, Family):
+        raise UsageError(
+            f"environments of {dialect!r} run in this Python: there is nothing to add",
+            hint=f"install the package that has yours, then: atropos gen {dialect}:NAME",
+        )
+    return family
 
 
 def _versions(record: Added) -> str:
