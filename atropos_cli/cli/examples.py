@@ -237,9 +237,8 @@ def examples_of(path: str) -> tuple[str, ...]:
         if path.startswith(f"{group} ") and "{" not in path:
             name = path.removeprefix(f"{group} ")
             return tuple(line.replace("{env}", name) for line in EXAMPLES[f"{group} ENV"])
-    for method in ("grpo", "sft", "dpo"):
-        if path == f"atropos config show train {method}":
-            return (path, f"{path} --json")
+    if path.startswith("atropos config show train ") and path.count(" ") == 4:
+        return (path, f"{path} --json")
     return ()
 
 

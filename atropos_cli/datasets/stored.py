@@ -1,4 +1,4 @@
-"""Stored data as a trainer wants it: groups to learn from, or rows for SFT and DPO.
+"""Stored data as a trainer wants it: groups to learn from, or rows of data.
 
 Run folders and any format of rollouts are converted on the way. Rows that are in the trainer's own shape already (what
 sft-gen and dpo-gen write, or any data set of that shape) pass through `trainrows`, whatever their scores are.
@@ -14,7 +14,8 @@ from atropos_cli.datasets.convert.turns import BadMessage
 from atropos_cli.datasets.trainrows import has_shape, own_row, with_whole_prompt
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup
-from atropos_cli.domain.training import Method, TrainPlan
+from atropos_cli.domain.methods import Learns
+from atropos_cli.domain.training import TrainPlan
 from atropos_cli.errors import ConfigError, DataError
 from atropos_cli.io.formats import RowError, detect, read_as
 from atropos_cli.io.formats.native import native_group
@@ -27,10 +28,14 @@ from atropos_cli.io.values import Item
 Warn = Callable[[str], None]
 
 _WANTED = {
-    "sft": "sft rows have messages, or prompt and completion, or text, or input_ids and labels, or conversations",
-    "dpo": "dpo rows have prompt, chosen and rejected",
-    "grpo": "rows need `prompt`, and what the rewards look at, e.g. `answer`",
+    "demonstrations": "sft rows have messages, or prompt and completion, or text, or input_ids and labels, or "
+    "conversations",
+    "pairs": "dpo rows have prompt, chosen and rejected",
+    "labelled": "kto rows have prompt, completion, and label: true or false",
+    "groups": "rows need `prompt`, and what the rewards look at, e.g. `answer`",
 }
+_NAMES = {"demonstrations": "sft", "pairs": "dpo", "labelled": "kto"}
+_COMMANDS = {"demonstrations": "atropos sft-gen", "pairs": "atropos dpo-gen", "labelled": "atropos dpo-gen --kto"}
 _OPTIONS = ReadOptions(switches=False)
 
 
@@ -41,11 +46,11 @@ def check_data(plan: TrainPlan) -> None:
     """
     for source in _sources(plan.data):
         first = _first(source)
-        if plan.method != "grpo":
-            if has_shape(first.value, plan.method):
-                _own(first, source, plan.method)
+        if plan.learns != "groups":
+            if has_shape(first.value, plan.learns):
+                _own(first, source, plan.learns)
             else:
-                _check_rollout(first, source, plan.method)
+                _check_rollout(first, source, plan.learns)
         elif not _is_scored(first.value):
             _prompted(first, source)
             if not plan.rewards:
@@ -63,16 +68,16 @@ def stored_groups(paths: Sequence[str], warn: Warn = lambda text: None) -> Itera
         yield ScoredGroup.model_validate(native_group(record))
 
 
-def stored_rows(paths: Sequence[str], method: Method, warn: Warn = lambda text: None) -> Iterator[JsonDict]:
-    """Rows for sft or dpo; rollouts become rows by the defaults of sft-gen and dpo-gen. Raises DataError."""
+def stored_rows(paths: Sequence[str], learns: Learns, warn: Warn = lambda text: None) -> Iterator[JsonDict]:
+    """Rows to learn from; rollouts become rows by the defaults of sft-gen and dpo-gen. Raises DataError."""
     for source in _sources(paths):
         first = _first(source)
-        if has_shape(first.value, method):
+        if has_shape(first.value, learns):
             for item in _objects(source, warn):
-                yield _own(item, source, method)
+                yield _own(item, source, learns)
         else:
-            _check_rollout(first, source, method)
-            yield from _converted(source, method, warn)
+            _check_rollout(first, source, learns)
+            yield from _converted(source, learns, warn)
 
 
 def prompt_rows(paths: Sequence[str], warn: Warn = lambda text: None) -> Iterator[JsonDict]:
@@ -105,28 +110,28 @@ def _first(source: Source) -> Item:
     raise DataError(f"{source.name} holds no rows", hint="give another file with --data")
 
 
-def _own(item: Item, source: Source, method: Method) -> JsonDict:
-    if not has_shape(item.value, method):
-        raise _unfit(item, source, method, "")
+def _own(item: Item, source: Source, learns: Learns) -> JsonDict:
+    if not has_shape(item.value, learns):
+        raise _unfit(item, source, learns, "")
     try:
-        return own_row(item.value, method)
+        return own_row(item.value, learns)
     except (RowError, BadMessage) as error:
-        raise _unfit(item, source, method, f": {error}") from error
+        raise _unfit(item, source, learns, f": {error}") from error
 
 
-def _check_rollout(first: Item, source: Source, method: Method) -> None:
+def _check_rollout(first: Item, source: Source, learns: Learns) -> None:
     """Raises DataError for an unknown format; a completion needs a question too, under whatever name."""
     form = detect(first.value)
     if form is None:
-        raise _unfit(first, source, method, "")
+        raise _unfit(first, source, learns, "")
     if form.name != COMPLETION.name:
         return
     try:
         record = read_as(form, first.value, source.name, first.number)
     except RowError as error:
-        raise _unfit(first, source, method, f": {error}") from error
+        raise _unfit(first, source, learns, f": {error}") from error
     if not any(rollout.prompt_length for rollout in record.rollouts):
-        raise _unfit(first, source, method, ": a completion without its prompt")
+        raise _unfit(first, source, learns, ": a completion without its prompt")
 
 
 def _is_scored(row: JsonDict) -> bool:
@@ -143,12 +148,12 @@ def _prompted(item: Item, source: Source) -> JsonDict:
     try:
         return with_whole_prompt(item.value)
     except RowError as error:
-        raise DataError(f"{source.name}:{item.number}: {error}", hint=_WANTED["grpo"]) from error
+        raise DataError(f"{source.name}:{item.number}: {error}", hint=_WANTED["groups"]) from error
 
 
 def _check_prompt(item: Item, source: Source) -> None:
     if "prompt" not in item.value:
-        raise DataError(f"{source.name}:{item.number} has no prompt (its keys: {_keys(item)})", hint=_WANTED["grpo"])
+        raise DataError(f"{source.name}:{item.number} has no prompt (its keys: {_keys(item)})", hint=_WANTED["groups"])
     prompt: Any = item.value["prompt"]
     turns = prompt if isinstance(prompt, list) else None
     if isinstance(prompt, str) or (turns and all(isinstance(turn, dict) and "role" in turn for turn in turns)):
@@ -160,10 +165,11 @@ def _check_prompt(item: Item, source: Source) -> None:
     )
 
 
-def _unfit(item: Item, source: Source, method: Method, why: str) -> DataError:
+def _unfit(item: Item, source: Source, learns: Learns, why: str) -> DataError:
     return DataError(
-        f"{source.name}:{item.number} is neither a row for {method} nor a rollout (its keys: {_keys(item)}){why}",
-        hint=_WANTED[method],
+        f"{source.name}:{item.number} is neither a row for {_NAMES[learns]} nor a rollout "
+        f"(its keys: {_keys(item)}){why}",
+        hint=_WANTED[learns],
     )
 
 
@@ -171,9 +177,9 @@ def _keys(item: Item) -> str:
     return ", ".join(list(item.value)[:8]) or "none"
 
 
-def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]:
+def _converted(source: Source, learns: Learns, warn: Warn) -> Iterator[JsonDict]:
     left_out: Counter[str]
-    if method == "sft":
+    if learns == "demonstrations":
         from atropos_cli.datasets.convert.sft import SftConverter
         from atropos_cli.datasets.convert.spec import SftOptions
 
@@ -183,7 +189,7 @@ def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]
         from atropos_cli.datasets.convert.dpo import PairConverter
         from atropos_cli.datasets.convert.spec import PairOptions
 
-        pairs = PairConverter(PairOptions())
+        pairs = PairConverter(PairOptions(kto=learns == "labelled"))
         make, left_out = pairs.rows, pairs.report.left_out_groups
     made = 0
     log = ReadLog(warn=warn)
@@ -195,7 +201,7 @@ def _converted(source: Source, method: Method, warn: Warn) -> Iterator[JsonDict]
         reasons = left_out + Counter({"unreadable": log.rejected.total()})
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(4)) or "no group has a reward"
         raise DataError(
-            f"{source.name} makes no rows for {method} (first row has the keys: {_keys(_first(source))}; "
+            f"{source.name} makes no rows for {_NAMES[learns]} (first row has the keys: {_keys(_first(source))}; "
             f"left out: {why})",
-            hint=f"{_WANTED[method]}; atropos {method}-gen reports why rollouts are left out",
+            hint=f"{_WANTED[learns]}; {_COMMANDS[learns]} reports why rollouts are left out",
         )

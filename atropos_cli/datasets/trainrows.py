@@ -1,10 +1,12 @@
 """Rows in a trainer's own shape, made whole: fields beside the conversation are put into it.
 
-    sft    {input_ids, labels}, {messages}, {conversations}, {prompt, completion}, {text}
-    dpo    {prompt?, chosen, rejected}, {conversations, chosen, rejected}
+    demonstrations    {input_ids, labels}, {messages}, {conversations}, {prompt, completion}, {text}
+    pairs             {prompt?, chosen, rejected}, {conversations, chosen, rejected}
+    labelled          {prompt, completion, label}
 
 Token ids and plain texts stay as they are. Everything else is read as the commands over rollouts read it, and comes
-out as messages: {messages}, {prompt, completion} or {prompt, chosen, rejected}, and `tools` as a list.
+out as messages: {messages}, {prompt, completion}, {prompt, completion, label} or {prompt, chosen, rejected}, and
+`tools` as a list.
 """
 
 from __future__ import annotations
@@ -13,53 +15,68 @@ from typing import Any
 
 from atropos_cli.datasets.convert.samples import clean, expect_question, has_question
 from atropos_cli.domain.base import JsonDict
-from atropos_cli.domain.training import Method
+from atropos_cli.domain.methods import Learns
 from atropos_cli.io.formats import detect, read_as
 from atropos_cli.io.formats.common import expect_count, expect_ids, read_messages
 from atropos_cli.io.formats.errors import RowError
 from atropos_cli.io.formats.prompts import HISTORY, KEYS, SYSTEM, prompt_of, reply_key
 from atropos_cli.io.formats.toolcalls import TOOL_KEYS
+from atropos_cli.io.jsonvalue import kind_of
 from atropos_cli.io.records import Message, Record
 
 _SHAPES: dict[str, tuple[frozenset[str], ...]] = {
-    "sft": tuple(map(frozenset, (("messages",), ("prompt", "completion"), ("text",), ("conversations",)))),
-    "dpo": (frozenset(("chosen", "rejected")),),
+    "demonstrations": tuple(map(frozenset, (("messages",), ("prompt", "completion"), ("text",), ("conversations",)))),
+    "pairs": (frozenset(("chosen", "rejected")),),
+    "labelled": (frozenset(("completion", "label")),),
 }
-_FORMATS = {"sft": ("messages", "sharegpt", "completion", "text"), "dpo": ("preference", "sharegpt")}
-_SIDES = {"sft": ("prompt", "completion"), "dpo": ("prompt", "chosen", "rejected")}
+_FORMATS = {
+    "demonstrations": ("messages", "sharegpt", "completion", "text"),
+    "pairs": ("preference", "sharegpt"),
+    "labelled": ("completion",),
+}
+_SIDES = {
+    "demonstrations": ("prompt", "completion"),
+    "pairs": ("prompt", "chosen", "rejected"),
+    "labelled": ("prompt", "completion"),
+}
 _BESIDE = frozenset((*KEYS - {"prompt"}, *TOOL_KEYS))
 
 
-def has_shape(row: JsonDict, method: Method) -> bool:
+def has_shape(row: JsonDict, learns: Learns) -> bool:
     """Is this the trainer's own row, and no rollouts with scores to choose by?"""
-    if method == "sft" and {"input_ids", "labels"} <= row.keys() and "scores" not in row:
+    if learns == "demonstrations" and {"input_ids", "labels"} <= row.keys() and "scores" not in row:
         return True
     form = detect(row)
-    return form is not None and form.name in _FORMATS[method] and any(shape <= row.keys() for shape in _SHAPES[method])
+    return form is not None and form.name in _FORMATS[learns] and any(shape <= row.keys() for shape in _SHAPES[learns])
 
 
-def own_row(row: JsonDict, method: Method) -> JsonDict:
+def own_row(row: JsonDict, learns: Learns) -> JsonDict:
     """A row of the trainer's shape with its whole prompt. Raises RowError, BadMessage."""
     if "input_ids" in row:
         _check_tokens(row)
-    if _is_whole(row, method):
+    labelled = learns == "labelled"
+    if labelled and not isinstance(row["label"], bool):
+        raise RowError("label", "true or false", kind_of(row["label"]))
+    if _is_whole(row, learns):
         return row
     form = detect(row)
     assert form is not None, "the row has one of the trainer's shapes"
     record = read_as(form, row, "", 0)
-    rollouts = [rollout for rollout in record.rollouts if method == "dpo" or rollout.label != "rejected"]
+    rollouts = [rollout for rollout in record.rollouts if learns != "demonstrations" or rollout.label != "rejected"]
     for rollout in rollouts:
         expect_question(record, rollout.messages)
     length = rollouts[0].prompt_length
-    if rollouts[0].messages[:length] == [{"role": "user", "content": row.get("prompt")}] and _are_texts(row, method):
+    if rollouts[0].messages[:length] == [{"role": "user", "content": row.get("prompt")}] and _are_texts(row, learns):
         return row  # what stands beside the prompt is in it
     sides = [_clean(rollout.messages[length:]) for rollout in rollouts]
     if any(side == [] for side in sides):
         raise RowError("the row", "a reply", "a conversation without one")
     prompt = _clean(rollouts[0].messages[:length])
     made: dict[str, Any] = {"prompt": prompt, "completion": sides[0]}
-    if method == "dpo":
+    if learns == "pairs":
         made = {"prompt": prompt, "chosen": sides[0], "rejected": sides[1]}
+    elif labelled:
+        made["label"] = row["label"]
     elif form.name != "completion":
         made = {"messages": [*prompt, *sides[0]]}
     return {**made, **_tools(record)}
@@ -76,17 +93,19 @@ def with_whole_prompt(row: JsonDict) -> JsonDict:
     return {**row, "prompt": prompt}
 
 
-def _is_whole(row: JsonDict, method: Method) -> bool:
+def _is_whole(row: JsonDict, learns: Learns) -> bool:
     """Token ids; texts with nothing beside them; messages in the OpenAI shape with nothing beside them."""
-    if "input_ids" in row or (method == "sft" and "text" in row and not {"messages", "conversations"} & row.keys()):
+    if "input_ids" in row or (
+        learns == "demonstrations" and "text" in row and not {"messages", "conversations"} & row.keys()
+    ):
         return True
     if not _BESIDE.isdisjoint(row) or "conversations" in row:
         return False
-    if method == "sft" and "messages" in row:
+    if learns == "demonstrations" and "messages" in row:
         return "prompt" not in row and reply_key(row) is None and _is_asked(row["messages"])
     if not _is_asked(row.get("prompt")):
         return False
-    return _are_texts(row, method) or all(_is_plain(row.get(name)) for name in _SIDES[method])
+    return _are_texts(row, learns) or all(_is_plain(row.get(name)) for name in _SIDES[learns])
 
 
 def _check_tokens(row: JsonDict) -> None:
@@ -103,8 +122,8 @@ def _is_asked(prompt: Any) -> bool:
     return bool(prompt.strip()) if isinstance(prompt, str) else _is_plain(prompt) and has_question(prompt)
 
 
-def _are_texts(row: JsonDict, method: Method) -> bool:
-    return all(isinstance(row.get(name), str) for name in _SIDES[method])
+def _are_texts(row: JsonDict, learns: Learns) -> bool:
+    return all(isinstance(row.get(name), str) for name in _SIDES[learns])
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.delivery import Pull
+from atropos_cli.domain.methods import METHODS, Learns
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.refs import ComponentRef, RewardRef
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.domain.tracking import Tracking
 
-Method = Literal["grpo", "sft", "dpo"]
 Rule = Literal["non-finite", "zero-std", "truncated", "kl", "entropy", "plateau"]
 
 
@@ -45,19 +45,21 @@ class HealthRules(Frozen):
 class TrainPlan(RunPlan):
     """A resolved training run.
 
+    method: its name; learns: what it learns from.
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
     rewards: what scores completions of stored prompts (grpo on data).
     steps: optimiser steps; None: one pass over the data.
     accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
-    prompts_per_step: groups (grpo) or rows (sft, dpo) that make one optimiser step.
+    prompts_per_step: groups, or rows of data, that make one optimiser step.
     """
 
     schema_version: int = 1
     atropos_version: str
     command: Literal["train"] = "train"
-    method: Method
+    method: str
+    learns: Learns
     trainer: ComponentRef
     model: str
     data: tuple[str, ...] = ()
@@ -81,6 +83,14 @@ class TrainPlan(RunPlan):
     run_group: str | None = None
     tags: tuple[str, ...] = ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _learns(cls, data: Any) -> Any:
+        """Plans of 0.1.0 do not say what their method learns from."""
+        if isinstance(data, dict) and "learns" not in data and (known := METHODS.get(data.get("method", ""))):
+            return {**data, "learns": known.learns}
+        return data
+
     @property
     def tracking(self) -> Tracking:
         """Where the run is reported beside its own folder."""
@@ -89,7 +99,15 @@ class TrainPlan(RunPlan):
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
-        beside |= {"steps", "rollouts", "pull", "group_timeout", "accept_changed_data", *Tracking.model_fields}
+        beside |= {
+            "learns",
+            "steps",
+            "rollouts",
+            "pull",
+            "group_timeout",
+            "accept_changed_data",
+            *Tracking.model_fields,
+        }
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
         for reward in data["rewards"]:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atropos_cli.domain.methods import Method
 from atropos_cli.paths import replacing, user_cache
 from atropos_cli.plugins.entrypoints import DISABLE_VARIABLE, Entry, normalized
 from atropos_cli.plugins.records import PluginFailure
@@ -63,7 +64,12 @@ class Manifest:
         """Raises TypeError, KeyError or ValueError for anything but what to_json gave."""
         failures = [PluginFailure(**failure) for failure in data["failures"]]
         components = [
-            {**item, "requires": tuple(item["requires"]), "aliases": tuple(item["aliases"])}
+            {
+                **item,
+                "requires": tuple(item["requires"]),
+                "aliases": tuple(item["aliases"]),
+                "methods": tuple(Method(**method) for method in item["methods"]),
+            }
             for item in data["components"]
         ]
         return cls(components, list(data["hooks"]), failures, dict(data["files"]), float(data["taken"]))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from atropos_cli.domain.methods import Method
 from atropos_cli.errors import PluginError
 from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.streams import stdout_to_stderr
@@ -32,6 +33,7 @@ class ComponentSpec:
     requires: distributions the target needs; a missing one gives `hint: pip install ...`.
     extra: the extra of the plugin's distribution that brings them, if there is one.
     aliases: backends only: model names this backend answers to ("smollm2").
+    methods: trainers only: what they can do, so that `atropos train --help` lists it without an import.
     family: environments only: the name is a prefix, and the target gives the class for what follows it in NAME:REST.
     """
 
@@ -43,6 +45,7 @@ class ComponentSpec:
     extra: str | None = None
     aliases: tuple[str, ...] = field(default=())
     family: bool = False
+    methods: tuple[Method, ...] = field(default=())
 
     def load(self, *, dist: str | None = None) -> Any:
         """Import and return the component. Raises PluginError with a hint when that fails."""

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from atropos_cli.plugins import entrypoints
@@ -186,6 +186,7 @@ def _component(spec: ComponentSpec) -> dict[str, Any]:
         "extra": None if spec.extra is None else str(spec.extra),
         "aliases": [str(name) for name in spec.aliases],
         "family": bool(spec.family),
+        "methods": [asdict(method) for method in spec.methods],
     }
 
 

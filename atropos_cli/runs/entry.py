@@ -51,7 +51,7 @@ class RunEntry(Frozen):
     updated: str | None = Field(default=None, description="When something was last written, UTC.")
     env: str | None = Field(default=None, description="The environment; of training that of its rollouts.")
     options: JsonDict = Field(default_factory=dict, description="The environment's options.")
-    method: str | None = Field(default=None, description="Of training: grpo, sft, dpo.")
+    method: str | None = Field(default=None, description="Of training: grpo, sft, dpo, kto ...")
     trainer: str | None = Field(default=None, description="Of training: the trainer.")
     data: tuple[str, ...] = Field(default=(), description="Of training on stored rows: the files.")
     model: str | None = Field(default=None, description="The model.")

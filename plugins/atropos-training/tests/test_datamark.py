@@ -22,7 +22,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def session(folder: Path, *, resume: bool) -> list[Any]:
     mark = DataMark(folder, resume=resume, keeps=True)
-    return list(mark.watch(stored_rows([str(folder / "rows.jsonl")], "sft")))
+    return list(mark.watch(stored_rows([str(folder / "rows.jsonl")], "demonstrations")))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_accepted_rows_are_told_and_noted(tmp_path: Path) -> None:
     for rows in (ROWS[:3], ROWS[::-1], ROWS[::-1]):
         write(tmp_path / "rows.jsonl", rows)
         mark = DataMark(tmp_path, resume=True, keeps=True, accepted=told.append)
-        assert len(list(mark.watch(stored_rows([str(tmp_path / "rows.jsonl")], "sft")))) == len(rows)
+        assert len(list(mark.watch(stored_rows([str(tmp_path / "rows.jsonl")], "demonstrations")))) == len(rows)
     assert ["5 rows then, 3 now" in told[0], "3 rows then, 5 now" in told[1], len(told)] == [True, True, 2]
     found = json.loads((tmp_path / "data.json").read_text())
     assert (found["rows"], [mark["rows"] for mark in found["earlier"]]) == (5, [5, 3])

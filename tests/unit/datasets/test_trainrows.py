@@ -49,8 +49,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
     ],
 )
 def test_sft_rows_are_made_whole(row: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert has_shape(row, "sft")
-    assert own_row(row, "sft") == wanted
+    assert has_shape(row, "demonstrations")
+    assert own_row(row, "demonstrations") == wanted
 
 
 @pytest.mark.parametrize(
@@ -68,45 +68,45 @@ def test_sft_rows_are_made_whole(row: dict[str, Any], wanted: dict[str, Any]) ->
     ],
 )
 def test_dpo_rows_are_made_whole(row: dict[str, Any], prompt: list[dict[str, Any]]) -> None:
-    assert has_shape(row, "dpo")
-    assert own_row(row, "dpo") == {"prompt": prompt, "chosen": [reply("a")], "rejected": [reply("b")]}
+    assert has_shape(row, "pairs")
+    assert own_row(row, "pairs") == {"prompt": prompt, "chosen": [reply("a")], "rejected": [reply("b")]}
 
 
 @pytest.mark.parametrize(
-    ("row", "method"),
+    ("row", "learns"),
     [
-        ({"messages": [user("q"), reply("a")], "id": 3}, "sft"),
-        ({"prompt": "q", "completion": "a"}, "sft"),
-        ({"prompt": "Is 91 prime? Say it.", "question": "Is 91 prime?", "completion": "no"}, "sft"),
-        ({"text": "User: a\nBot: b"}, "sft"),
-        ({"input_ids": [1], "labels": [1]}, "sft"),
-        ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1}, "dpo"),
-        ({"prompt": [user("q")], "chosen": [reply("a")], "rejected": [reply("b")]}, "dpo"),
+        ({"messages": [user("q"), reply("a")], "id": 3}, "demonstrations"),
+        ({"prompt": "q", "completion": "a"}, "demonstrations"),
+        ({"prompt": "Is 91 prime? Say it.", "question": "Is 91 prime?", "completion": "no"}, "demonstrations"),
+        ({"text": "User: a\nBot: b"}, "demonstrations"),
+        ({"input_ids": [1], "labels": [1]}, "demonstrations"),
+        ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1}, "pairs"),
+        ({"prompt": [user("q")], "chosen": [reply("a")], "rejected": [reply("b")]}, "pairs"),
     ],
 )
-def test_whole_rows_stay_as_they_are(row: dict[str, Any], method: Any) -> None:
-    assert own_row(row, method) is row
+def test_whole_rows_stay_as_they_are(row: dict[str, Any], learns: Any) -> None:
+    assert own_row(row, learns) is row
 
 
 def test_tools_and_their_nulls() -> None:
     messages = [user("q"), {"role": "assistant", "content": None, "tool_calls": [CALL]}]
-    made = own_row({"messages": messages, "tool_defs": json.dumps([TOOL])}, "sft")
+    made = own_row({"messages": messages, "tool_defs": json.dumps([TOOL])}, "demonstrations")
     assert made["tools"] == [TOOL]
     found: Any = made["messages"]
     assert found[1]["tool_calls"][0]["function"]["arguments"] == {"city": "Oslo"}
 
 
 @pytest.mark.parametrize(
-    ("row", "method", "error"),
+    ("row", "learns", "error"),
     [
-        ({"chosen": "a", "rejected": "b"}, "dpo", BadMessage),
-        ({"messages": [user("q"), reply("a")], "instruction": "Translate."}, "sft", RowError),
-        ({"prompt": "one", "problem": "two", "completion": "a"}, "sft", RowError),
+        ({"chosen": "a", "rejected": "b"}, "pairs", BadMessage),
+        ({"messages": [user("q"), reply("a")], "instruction": "Translate."}, "demonstrations", RowError),
+        ({"prompt": "one", "problem": "two", "completion": "a"}, "demonstrations", RowError),
     ],
 )
-def test_rows_that_would_lose_something_are_refused(row: dict[str, Any], method: Any, error: type[Exception]) -> None:
+def test_rows_that_would_lose_something_are_refused(row: dict[str, Any], learns: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
-        own_row(row, method)
+        own_row(row, learns)
 
 
 def test_prompts_to_complete_are_made_whole() -> None:
@@ -118,9 +118,9 @@ def test_prompts_to_complete_are_made_whole() -> None:
 
 def test_generations_and_rollouts_are_no_rows_of_the_trainer() -> None:
     row = {"problem": "p", "generations": ["a", "b"], "messages": [user("p"), reply("a")]}
-    assert not has_shape(row, "sft")
-    assert not has_shape({"messages": [[user("q"), reply("a")]], "scores": [1]}, "sft")
-    assert not has_shape({"conversations": SHAREGPT}, "dpo")
+    assert not has_shape(row, "demonstrations")
+    assert not has_shape({"messages": [[user("q"), reply("a")]], "scores": [1]}, "demonstrations")
+    assert not has_shape({"conversations": SHAREGPT}, "pairs")
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_generations_and_rollouts_are_no_rows_of_the_trainer() -> None:
 )
 def test_a_row_that_asks_nothing_is_refused(prompt: Any) -> None:
     rows: list[tuple[dict[str, Any], Any]] = [
-        ({"prompt": prompt, "completion": [reply("a")] if isinstance(prompt, list) else "a"}, "sft"),
-        ({"prompt": prompt, "chosen": "a", "rejected": "b"}, "dpo"),
+        ({"prompt": prompt, "completion": [reply("a")] if isinstance(prompt, list) else "a"}, "demonstrations"),
+        ({"prompt": prompt, "chosen": "a", "rejected": "b"}, "pairs"),
     ]
     if isinstance(prompt, list):
-        rows.append(({"messages": [*prompt, reply("a")]}, "sft"))
-    for row, method in rows:
+        rows.append(({"messages": [*prompt, reply("a")]}, "demonstrations"))
+    for row, learns in rows:
         with pytest.raises((BadMessage, RowError), match="prompt"):
-            own_row(row, method)
+            own_row(row, learns)

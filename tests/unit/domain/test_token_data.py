@@ -175,13 +175,13 @@ def test_ids_in_rows(bad: Any) -> None:
         with pytest.raises(RowError, match="position 2"):
             _read(row)
     with pytest.raises(RowError, match="position 2"):
-        own_row({"input_ids": [1, 2, bad], "labels": [-100, 2, 3]}, "sft")
+        own_row({"input_ids": [1, 2, bad], "labels": [-100, 2, 3]}, "demonstrations")
 
 
 @pytest.mark.parametrize("bad", [v for v in NO_IDS if v != -100], ids=repr)
 def test_labels_in_rows(bad: Any) -> None:
     with pytest.raises(RowError):
-        own_row({"input_ids": [1, 2, 3], "labels": [-100, 2, bad]}, "sft")
+        own_row({"input_ids": [1, 2, 3], "labels": [-100, 2, bad]}, "demonstrations")
     with pytest.raises(RowError):
         _read(_parallel(masks=[[-100, 2, bad]]))
 
@@ -234,4 +234,4 @@ def test_rows_that_are_right() -> None:
         (rollout,) = _read(row).rollouts
         assert rollout.sequences == ((*whole, logprobs),)
     row = {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}
-    assert own_row(row, "sft") is row
+    assert own_row(row, "demonstrations") is row

@@ -48,9 +48,9 @@ def build_train_plan(
     if settings.model is None:
         raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
-    if method not in trainer.methods:
+    if method.name not in trainer.methods:
         raise UsageError(
-            f"trainer {trainer_ref.name!r} does not do {method}", hint=f"it does: {', '.join(trainer.methods)}"
+            f"trainer {trainer_ref.name!r} does not do {method.name}", hint=f"it does: {', '.join(trainer.methods)}"
         )
     _check_sources(method, settings, train)
     settings, train, own = _proposed(trainer, method, settings, train)
@@ -63,14 +63,15 @@ def build_train_plan(
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
         atropos_version=core_version,
-        method=method,
+        method=method.name,
+        learns=method.learns,
         trainer=trainer_ref,
         model=settings.model or "",
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
         pull=None if train.source is None else _pull(train.source, train.off_policy),
         rewards=find_rewards(settings.rewards, (), registry, settings.reward_options)
-        if train.data and method == "grpo"
+        if train.data and method.learns == "groups"
         else (),
         seed=settings.seed,
         group_timeout=settings.execution.group_timeout,
@@ -118,7 +119,7 @@ def _proposed(
     places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
     places |= {"group_size": settings, "prompts_per_step": train}
     given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
-    run, options = propose(method, given, live=train.env is not None or train.source is not None)
+    run, options = propose(method.name, given, live=train.env is not None or train.source is not None)
     run = {name: value for name, value in run.items() if name not in given}
     if "prompts_per_step" in run:
         train = train.model_copy(update={"prompts_per_step": run.pop("prompts_per_step")})
@@ -150,12 +151,13 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         )
     if settings.selection.curriculum is not None and train.env is None:
         raise UsageError("--curriculum chooses among the tasks of an environment", hint="train grpo --env NAME")
-    if method == "grpo":
+    if method.learns == "groups":
         given = [("--env", train.env), ("--data", train.data), ("--from", train.source)]
         named = [name for name, value in given if value]
         if not named:
             raise UsageError(
-                "train grpo needs an environment or data", hint="--env NAME, or --data FILE with --reward NAME"
+                f"train {method.name} needs an environment or data",
+                hint="--env NAME, or --data FILE with --reward NAME",
             )
         if len(named) > 1:
             raise UsageError(f"{named[0]} and {named[1]} exclude each other", hint="train on one of them")
@@ -164,11 +166,11 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         return
     if train.env is not None:
         raise UsageError(
-            f"train {method} learns from stored data, not from an environment",
+            f"train {method.name} learns from stored data, not from an environment",
             hint=f"atropos gen {train.env} first, then --data RUN; or train grpo --env {train.env}",
         )
     if not train.data:
-        raise UsageError(f"train {method} needs data", hint="--data RUN or FILE")
+        raise UsageError(f"train {method.name} needs data", hint="--data RUN or FILE")
 
 
 def _pull(url: str, off_policy: int) -> Pull:

@@ -29,6 +29,7 @@ from atropos_cli.sdk.planning import (
     settings_command,
     tools_buckets,
 )
+from atropos_cli.sdk.training import METHODS, Method
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _LIVE_ONLY = frozenset(
     {"roles", "tools", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs", "selection"}
     | {"prompt"}
 )
-"""Settings of rollouts that mean nothing to sft and dpo."""
+"""Settings of rollouts that mean nothing to methods that learn from rows."""
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag", "source": "from"}
 OUTPUT = "Output"
@@ -67,10 +68,14 @@ class TrainOptions(TrainSettings):
 
 @dataclass(frozen=True)
 class TrainChosen:
-    """What a training command was called with, and everything that was configured."""
+    """What a training command was called with, and everything that was configured.
+
+    trainer: the one that does the method, where none is named and the default does not.
+    """
 
     session: Session
-    method: str
+    method: Method
+    trainer: str | None
     resolved: Resolved
 
     @property
@@ -83,7 +88,7 @@ class TrainChosen:
         """What to train on, for how long, judged by what, and where the run goes."""
         settings: Any = self.resolved.models["train"]
         result: TrainOptions = settings
-        return result
+        return result if self.trainer is None else result.model_copy(update={"trainer": self.trainer})
 
     @property
     def options(self) -> dict[str, dict[str, Any]]:
@@ -95,36 +100,57 @@ TrainAction = Callable[..., int | None]
 """action(chosen, *, own options...) -> exit code."""
 
 
-def build_train_command(session: Session, method: str, args: Sequence[str], action: TrainAction, *, doc: str) -> Any:
+def methods_of(session: Session) -> dict[str, Method]:
+    """The methods that `train` knows, by name: those that several trainers have, and those of installed trainers."""
+    own = [method for item in session.registry.registrations("trainer") for method in item.spec.methods]
+    return {**METHODS, **{method.name: method for method in own if method.name not in METHODS}}
+
+
+def build_train_command(session: Session, method: Method, args: Sequence[str], action: TrainAction) -> Any:
     """The command of a method, with the flags of the environment, backend and trainer that the arguments name."""
     from atropos_cli.sdk.planning import entries_of, signature_of
 
     train = train_bucket(TrainOptions)
     said = _glanced(args, train)
-    preset = _preset(method, args, said)
+    preset = _preset(method.name, args, said)
     if preset is not None:
         said = _glanced(args, train, preset)
-    buckets = _buckets(session, args, train, said)
+    trainer = None if "trainer" in said else _other_trainer(session, method)
+    buckets = _buckets(session, args, train, said if trainer is None else {**said, "trainer": trainer})
     extra = signature_of(action)
-    flags = _flags(buckets, extra, method, stored="data" in said or method != "grpo")
+    live = method.learns == "groups"
+    flags = _flags(buckets, extra, live=live, stored="data" in said or not live)
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
         resolved = resolve_settings(buckets, given.get("config"), entries_of(flags, given), preset)
         if preset is not None:
             session.out.note(f"nothing was named, so a small model learns sums: {preset} (--model, --env or --data)")
-        return action(TrainChosen(session, method, resolved), **own)
+        return action(TrainChosen(session, method, trainer, resolved), **own)
 
     if is_planner(action):
         makes_plan(call)
     return settings_command(
         call,
         [*extra.values(), *(flag.as_parameter() for flag in flags)],
-        name=method,
-        doc=doc,
-        short=doc.split("\n", 1)[0],
+        name=method.name,
+        doc=method.summary,
+        short=method.summary,
         epilog=FOOTER,
     )
+
+
+def _other_trainer(session: Session, method: Method) -> str | None:
+    """A trainer that names the method in its manifest, where the default one does not; None: the default."""
+    offers = [
+        item
+        for item in session.registry.registrations("trainer")
+        if method.name in (own.name for own in item.spec.methods)
+    ]
+    default = TrainSettings.model_fields["trainer"].default
+    if not offers or any(default in (item.name, item.qualified) for item in offers):
+        return None
+    return offers[0].qualified
 
 
 def _preset(method: str, args: Sequence[str], said: Mapping[str, str]) -> Path | None:
@@ -170,10 +196,11 @@ def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> 
     return named(args, [settings_bucket(), train], _OWNERS, preset)
 
 
-def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], method: str, *, stored: bool) -> list[Flag]:
+def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, live: bool, stored: bool) -> list[Flag]:
     """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
 
-    stored: prompts are stored ones. For live groups TRL's names of their numbers stand for ours.
+    live: the method learns from groups. stored: prompts are stored ones. For live groups TRL's names of their numbers
+    are names of ours.
     """
     from atropos_cli.sdk.engine import Tracking
     from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
@@ -191,7 +218,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             flags.append(replace(flag, names=names))
 
     for number, setting in enumerate(by_name["train"].options):
-        if method != "grpo" and setting.path[0] in ("env", "source", "off_policy"):
+        if not live and setting.path[0] in ("env", "source", "off_policy"):
             continue
         panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
@@ -199,7 +226,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
     for flag in settings_flags(by_name["settings"]):
         if flag.option.path[0] in ("tracking", "delivery"):
             continue  # the trackers are those of [train], and rollouts of a training stay with it
-        if method == "grpo" or flag.option.path[0] not in _LIVE_ONLY:
+        if live or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")
     for number, setting in enumerate(trainer.options if trainer is not None else ()):
@@ -209,10 +236,10 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], metho
             add(Flag("trainer", setting, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
     for flag in backend_flags(by_name["backend"]):
         add(flag)
-    for flag in [*reward_flags(buckets), *role_flags(buckets)] if method == "grpo" else ():
+    for flag in [*reward_flags(buckets), *role_flags(buckets)] if live else ():
         add(flag)
     environment = by_name["env"]
-    for number, setting in enumerate(environment.options if method == "grpo" else ()):
+    for number, setting in enumerate(environment.options if live else ()):
         if not setting.secret:
             panel = f"Options of {environment.label}"
             add(Flag("env", setting, (f"env.{setting.flag}",), panel, f"env_{number}"))

@@ -147,9 +147,9 @@ class TrainSession:
         return self._held_out.groups(stored_groups(self.plan.data, self.warn))
 
     def rows(self) -> Iterator[JsonDict]:
-        """See TrainContext. For grpo: rows with a prompt."""
-        data, method = self.plan.data, self.plan.method
-        rows = prompt_rows(data, self.warn) if method == "grpo" else stored_rows(data, method, self.warn)
+        """See TrainContext. For methods that learn from groups: rows with a prompt."""
+        data, learns = self.plan.data, self.plan.learns
+        rows = prompt_rows(data, self.warn) if learns == "groups" else stored_rows(data, learns, self.warn)
         return self._held_out.rows(self._mark.watch(rows))
 
     def rewards(self, rows: Sequence[JsonDict], completions: Sequence[str]) -> list[float | None]:

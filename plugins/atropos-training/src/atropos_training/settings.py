@@ -33,10 +33,14 @@ class TrainSettings(Tracking):
     off_policy: int = Field(
         default=8, ge=0, description="With --from: leave out rollouts sampled more than this many steps ago."
     )
-    trainer: str = Field(default="trl", description="trl, native, or another installed one (atropos trainer list).")
+    trainer: str = Field(
+        default="trl",
+        description="trl, native, or another installed one (atropos trainer list); default: trl where it has the "
+        "method.",
+    )
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
     prompts_per_step: int = Field(
-        default=8, ge=1, description="Groups (grpo) or rows (sft, dpo) that make one optimiser step."
+        default=8, ge=1, description="Groups (grpo) or rows of data that make one optimiser step."
     )
     evals: tuple[str, ...] = Field(
         default=(),

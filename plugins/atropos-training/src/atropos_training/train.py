@@ -1,4 +1,4 @@
-"""`atropos train grpo|sft|dpo`: settings -> plan -> trainer. The engine keeps the records; the plugin optimises."""
+"""`atropos train METHOD`: settings -> plan -> trainer. The engine keeps the records; the plugin optimises."""
 
 from __future__ import annotations
 
@@ -30,18 +30,12 @@ from atropos_cli.sdk.planning import (
     resuming,
 )
 from atropos_cli.sdk.runs import RunExists
-from atropos_training.options import TrainAction, TrainChosen, build_train_command
+from atropos_training.options import TrainAction, TrainChosen, build_train_command, methods_of
 
 if TYPE_CHECKING:
     from atropos_cli.sdk.planning import Begin
     from atropos_cli.sdk.training import Trainer, TrainPlan, TrainResult
     from atropos_training.processes import World
-
-METHODS = {
-    "grpo": "Train on groups: live ones of an environment (--env), or of stored prompts (--data) with rewards.",
-    "sft": "Fine-tune on demonstrations: what sft-gen writes, a run, or any data set of TRL's shape.",
-    "dpo": "Train on preference pairs: what dpo-gen writes, a run, or any data set of TRL's shape.",
-}
 
 
 @makes_plan
@@ -62,7 +56,7 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
     if world.size > 1:
         os.environ["WORLD_SIZE"] = str(world.size)  # the batch has to come out even
     plan, trainer = build_train_plan(
-        chosen.method,  # type: ignore[arg-type]
+        chosen.method,
         chosen.settings,
         options,
         chosen.options,
@@ -79,7 +73,7 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
         return 0
     if output is None and world_size() > 1 and (world.size == 1 or world.hosts > 1):
         raise UsageError("several processes need one run folder", hint="add --output runs/NAME")
-    folder = output or default_run_folder(f"train-{chosen.method}")
+    folder = output or default_run_folder(f"train-{chosen.method.name}")
     begin: Begin = "overwrite" if options.overwrite else "resume" if resume else "new"
     if world.size > 1:
         place = StoredRun(folder / "plan.json", folder, begin=begin, as_json=as_json)
@@ -194,19 +188,19 @@ class TrainMethods(Group):
     action: TrainAction = staticmethod(train)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return self._build(ctx, cmd_name, ["--help"]) if cmd_name in METHODS else None
+        return self._build(ctx, cmd_name, ["--help"]) if cmd_name in methods_of(session_of(ctx)) else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in METHODS:
+        if args[0] in methods_of(session_of(ctx)):
             return args[0], self._build(ctx, args[0], args[1:]), args[1:]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(METHODS)
+        return list(methods_of(session_of(ctx)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Methods"):
-            formatter.write_dl(list(METHODS.items()))
+            formatter.write_dl([(name, item.summary) for name, item in methods_of(session_of(ctx)).items()])
 
     def showing(self, action: TrainAction) -> Any:
         """The same methods with an action that shows their settings, for `atropos config show train`."""
@@ -216,14 +210,15 @@ class TrainMethods(Group):
         return get_group(shown)
 
     def _build(self, ctx: Any, name: str, args: list[str]) -> Any:
-        return build_train_command(session_of(ctx), name, args, type(self).action, doc=METHODS[name])
+        session = session_of(ctx)
+        return build_train_command(session, methods_of(session)[name], args, type(self).action)
 
 
 class _ShowMethods(TrainMethods):
     """Without a method, that of `train` with nothing but a method: grpo."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        asked = any(word in METHODS or word in ("--help", "-h") for word in args)
+        asked = any(word in methods_of(session_of(ctx)) or word in ("--help", "-h") for word in args)
         start = [] if asked or (args and not args[0].startswith("-")) else ["grpo"]
         return super().parse_args(ctx, [*start, *args])
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from atropos_cli.sdk import ComponentSpec, hookimpl
+from atropos_cli.sdk.training import METHODS
 
 REQUIRES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 NATIVE_REQUIRES = ("torch", "transformers")
@@ -23,9 +24,10 @@ def atropos_register_trainers() -> Iterable[ComponentSpec]:
             kind="trainer",
             name="trl",
             target="atropos_trl.trainer:TrlTrainer",
-            summary="GRPO (and dr_grpo, dapo, gspo, cispo, rloo ...), SFT and DPO by TRL.",
+            summary="GRPO (and dr_grpo, dapo, gspo, cispo, rloo ...), SFT, DPO and KTO by TRL.",
             requires=REQUIRES,
             extra="train",
+            methods=tuple(METHODS.values()),
         ),
         ComponentSpec(
             kind="trainer",
@@ -34,6 +36,7 @@ def atropos_register_trainers() -> Iterable[ComponentSpec]:
             summary="A plain PyTorch loop: groups of any size, turn-level rows, stored groups.",
             requires=NATIVE_REQUIRES,
             extra="train",
+            methods=(METHODS["grpo"],),
         ),
     ]
 

@@ -13,6 +13,7 @@ from .common.models import as_ids
 from .demonstrations import Demonstrations, demonstrations
 from .grpo import GrpoMixin, Live, environment, everywhere
 from .job import Job
+from .labelled import labelled
 from .loop import bring_in
 from .options import completion_limit, temperature
 from .preferences import preferences
@@ -261,6 +262,27 @@ def build_dpo(job: Job) -> Any:
     return bring_in(DPOTrainer)(
         model=job.model,
         args=make_config(DPOConfig, arguments),
+        processing_class=job.tokenizer,
+        peft_config=job.peft,
+        train_dataset=dataset(found.rows),
+    )
+
+
+def build_kto(job: Job) -> Any:
+    """KTO on checked completions; the reference is the model as it was (LoRA: without its adapter)."""
+    from trl import KTOConfig, KTOTrainer
+
+    limit = job.config.max_length or job.length
+    found = labelled(job.context.rows(), job.tokenizer, max_length=limit)
+    if found.too_long or found.cut:
+        job.context.warn(f"{found.too_long} rows left out as longer than {limit} tokens, {found.cut} as cut off")
+    arguments = common_arguments(job, data_steps(job, len(found.rows))) | {
+        "max_length": None,
+        "beta": job.resolved.beta,
+    }
+    return bring_in(KTOTrainer)(
+        model=job.model,
+        args=make_config(KTOConfig, arguments),
         processing_class=job.tokenizer,
         peft_config=job.peft,
         train_dataset=dataset(found.rows),

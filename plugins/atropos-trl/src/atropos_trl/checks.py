@@ -55,7 +55,7 @@ class Footprint:
 def footprint(config: TrlConfig, plan: TrainPlan, resolved: Resolved) -> Footprint:
     """That of the trainer `trl`."""
     lora = config.lora_r is not None
-    return Footprint(lora, bool(resolved.beta) and plan.method in ("grpo", "dpo") and not lora)
+    return Footprint(lora, bool(resolved.beta) and plan.method in ("grpo", "dpo", "kto") and not lora)
 
 
 def check_all(config: TrlConfig, plan: TrainPlan, resolved: Resolved, sizes: Sizes) -> JsonDict:

@@ -80,7 +80,7 @@ class TrlConfig(Config):
     max_length: int | None = Field(
         default=None,
         ge=2,
-        description="sft, dpo: rows with more tokens are left out, and counted. Default: the context.",
+        description="sft, dpo, kto: rows with more tokens are left out, and counted. Default: the context.",
     )
     max_prompt_tokens: int | None = Field(
         default=None, ge=1, description="Longer prompts are left out, and counted; with max_tokens within the context."

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from atropos_cli.sdk import ConfigError
 
@@ -85,7 +84,7 @@ _OWN_FIELDS = (
 _FREE_IN_DPO = frozenset({"loss_type"})
 
 
-def check_extra(extra: Mapping[str, object], method: Literal["grpo", "sft", "dpo"]) -> None:
+def check_extra(extra: Mapping[str, object], method: str) -> None:
     """Raises ConfigError for a name that TRL has no more, never had, or that is an option of ours."""
     known: frozenset[str] | None = None
     for name in extra:
@@ -93,7 +92,7 @@ def check_extra(extra: Mapping[str, object], method: Literal["grpo", "sft", "dpo
             raise ConfigError(f"extra: TRL knows {name!r} no more", hint=OLD_NAMES[name])
         if name in _OWN_FIELDS:
             raise ConfigError(f"extra: {name!r} is an option of its own", hint=f"--{name.replace('_', '-')}")
-        if name in OURS and not (method == "dpo" and name in _FREE_IN_DPO):
+        if name in OURS and not (method in ("dpo", "kto") and name in _FREE_IN_DPO):
             raise ConfigError(f"extra: {name!r} follows from other options", hint=f"use {OURS[name]}")
         known = known if known is not None else config_fields(method)
         if known and name not in known:

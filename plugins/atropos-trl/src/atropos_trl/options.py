@@ -126,7 +126,7 @@ def _without_effect(name: str, config: TrlConfig, plan: TrainPlan) -> str | None
         if name == "max_prompt_tokens":
             return "--max-length"
         if name == "beta":
-            return None if plan.method == "dpo" else "leave it out: it is for grpo and dpo"
+            return None if plan.method in ("dpo", "kto") else "leave it out: it is for grpo, dpo and kto"
         return "leave it out: it is for grpo" if name in _GRPO_ONLY else None
     if name == "max_length":
         return "--max-prompt-tokens and --max-tokens"

@@ -8,7 +8,7 @@ arguments of all others, as nulls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from atropos_cli.sdk import DataError, JsonDict
 from atropos_trl.demonstrations import is_cut, render_dialogue
 
 _WANTED = "rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts"
+_SIDES = ("chosen", "rejected")
 
 
 @dataclass
@@ -35,16 +36,11 @@ def preferences(rows: Iterable[JsonDict], tokenizer: Any, *, max_length: int | N
     seen = 0
     for number, row in enumerate(rows, start=1):
         seen = number
-        pair = _pair(row, number)
-        if tokenizer.chat_template is None and not isinstance(pair["prompt"], str):
-            raise DataError(
-                f"row {number} has lists of messages, but the model has no chat template",
-                hint="give prompt, chosen and rejected as texts, or a model with a chat template",
-            )
+        pair = check_side(row, number, ("prompt", *_SIDES), tokenizer, hint=_WANTED)
         try:
-            if row.get("tools") or _calls(pair):
-                pair = _as_texts(pair, row.get("tools"), tokenizer)
-            length = _length(pair, tokenizer)
+            if row.get("tools") or calls(pair):
+                pair = as_texts(pair, row.get("tools"), tokenizer, _SIDES)
+            length = length_of(pair, tokenizer, _SIDES)
         except ValueError as error:
             raise DataError(f"row {number} cannot be trained on: {error}", hint=_WANTED) from error
         if pair["chosen"] == pair["rejected"]:
@@ -72,24 +68,26 @@ def _cut(pair: JsonDict) -> bool:
     return any(is_cut(message) for side in sides if isinstance(side, list) for message in side)
 
 
-def _pair(row: JsonDict, number: int) -> JsonDict:
-    missing = [name for name in ("prompt", "chosen", "rejected") if row.get(name) in (None, "", [])]
+def check_side(row: JsonDict, number: int, names: Sequence[str], tokenizer: Any, *, hint: str) -> JsonDict:
+    """These fields of a row: all texts or all lists of messages. Raises DataError."""
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    missing = [name for name in names if row.get(name) in (None, "", [])]
     if missing:
         raise DataError(
-            f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})",
-            hint=_WANTED,
+            f"row {number} has no {missing[0]!r} (its keys: {', '.join(list(row)[:8]) or 'none'})", hint=hint
         )
-    names = ("prompt", "chosen", "rejected")
     for name in names:
         if not (isinstance(row[name], str) or _are_messages(row[name])):
             raise DataError(
                 f"row {number}: {name!r} is neither a text nor a list of messages with a role and content",
-                hint="make prompt, chosen and rejected all texts, or all lists of {role, content}",
+                hint=f"make {listed} all texts, or all lists of {{role, content}}",
             )
     if len({isinstance(row[name], str) for name in names}) > 1:
+        raise DataError(f"row {number} mixes texts and lists of messages", hint=f"make {listed} all one or the other")
+    if tokenizer.chat_template is None and not isinstance(row["prompt"], str):
         raise DataError(
-            f"row {number} mixes texts and lists of messages",
-            hint="make prompt, chosen and rejected all one or the other",
+            f"row {number} has lists of messages, but the model has no chat template",
+            hint=f"give {listed} as texts, or a model with a chat template",
         )
     return {name: row[name] for name in names}
 
@@ -105,13 +103,13 @@ def _is_message(value: Any) -> bool:
     return isinstance(value.get("content"), str | list) or bool(value.get("tool_calls"))
 
 
-def _as_texts(pair: JsonDict, tools: Any, tokenizer: Any) -> JsonDict:
-    """The pair as the template writes it. Raises ValueError when a prompt is not how its sides begin."""
-    prompt: Any = pair["prompt"]
+def as_texts(row: JsonDict, tools: Any, tokenizer: Any, sides: Sequence[str]) -> JsonDict:
+    """The row as the template writes it. Raises ValueError when a prompt is not how its sides begin."""
+    prompt: Any = row["prompt"]
     opening = render_dialogue(prompt, tokenizer, tools=tools, add_generation_prompt=True)
     made: JsonDict = {"prompt": _own(opening, tokenizer)}
-    for side in ("chosen", "rejected"):
-        messages: Any = pair[side]
+    for side in sides:
+        messages: Any = row[side]
         whole = render_dialogue([*prompt, *messages], tokenizer, tools=tools)
         if not whole.startswith(opening):
             raise ValueError("the chat template writes the prompt otherwise before a reply")
@@ -128,16 +126,18 @@ def _own(text: str, tokenizer: Any) -> str:
     return text.removeprefix(begin) if adds else text
 
 
-def _calls(pair: JsonDict) -> bool:
-    sides: list[Any] = [side for side in pair.values() if isinstance(side, list)]
+def calls(row: JsonDict) -> bool:
+    """Does a message call tools?"""
+    sides: list[Any] = [side for side in row.values() if isinstance(side, list)]
     return any(message.get("tool_calls") for side in sides for message in side)
 
 
-def _length(pair: JsonDict, tokenizer: Any) -> int:
-    prompt: Any = pair["prompt"]
+def length_of(row: JsonDict, tokenizer: Any, sides: Sequence[str]) -> int:
+    """Tokens of the prompt with its longest side."""
+    prompt: Any = row["prompt"]
     lengths = []
-    for side in ("chosen", "rejected"):
-        value: Any = pair[side]
+    for side in sides:
+        value: Any = row[side]
         if isinstance(value, str):
             lengths.append(len(tokenizer(prompt + value)["input_ids"]) + 1)
             continue

@@ -47,7 +47,7 @@ ALGORITHMS: dict[AlgorithmName, Algorithm] = {
     "rloo": Algorithm("luspo", scale_rewards="none", leave_one_out=True),
 }
 
-_LEARNING_RATES = {"grpo": 1e-6, "sft": 2e-5, "dpo": 1e-6}
+_LEARNING_RATES = {"grpo": 1e-6, "sft": 2e-5, "dpo": 1e-6, "kto": 1e-6}
 _LORA_FACTOR = 10.0
 OVERFIT_RATE = 1e-5
 
@@ -79,7 +79,7 @@ def resolve(config: TrlConfig, plan: TrainPlan) -> Resolved:
     algorithm: AlgorithmName = config.algorithm or "grpo"
     rule = ALGORITHMS[algorithm]
     rate = _LEARNING_RATES[method] * (_LORA_FACTOR if config.lora_r else 1.0)
-    beta = 0.1 if method == "dpo" else rule.beta
+    beta = 0.1 if method in ("dpo", "kto") else rule.beta
     if preset == "arithmetic":
         rate, beta = 5e-6, 0.1
     elif preset == "overfit":

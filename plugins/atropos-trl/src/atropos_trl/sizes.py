@@ -20,7 +20,7 @@ MOST_ROWS = 32
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rows are completions for grpo, data rows for sft and dpo."""
+    """Rows are completions for grpo, data rows for the other methods."""
 
     prompts: int
     generations: int

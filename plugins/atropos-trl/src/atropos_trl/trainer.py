@@ -1,4 +1,4 @@
-"""The trainer `trl`: GRPO, SFT and DPO by TRL, with guards, checkpoints, evaluation and resumption around it.
+"""The trainer `trl`: GRPO, SFT, DPO and KTO by TRL, with guards, checkpoints, evaluation and resumption around it.
 
 TrlTrainer(TrlConfig()).train(plan, context)
 """
@@ -33,14 +33,14 @@ for _package in REQUIRES:
 
 _STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth", "trainer_state.json")
 """Without these a checkpoint is no more than weights."""
-_BUILD = {"grpo": building.build_grpo, "sft": building.build_sft, "dpo": building.build_dpo}
+_BUILD = {"grpo": building.build_grpo, "sft": building.build_sft, "dpo": building.build_dpo, "kto": building.build_kto}
 
 
 class TrlTrainer(Trainer):
     """See the module."""
 
     name: ClassVar[str] = "trl"
-    methods: ClassVar[Sequence[str]] = ("grpo", "sft", "dpo")
+    methods: ClassVar[Sequence[str]] = tuple(_BUILD)
     Config = TrlConfig
     config: TrlConfig
 

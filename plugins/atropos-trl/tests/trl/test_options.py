@@ -18,7 +18,7 @@ from trl_support import make_plan, make_trainer
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.console.session import Session
 from atropos_cli.sdk import AtroposError, ConfigError
-from atropos_cli.sdk.training import TrainPlan
+from atropos_cli.sdk.training import METHODS, TrainPlan
 
 ENV = "arithmetic"
 
@@ -29,7 +29,7 @@ def built(given: dict[str, Any], train: dict[str, Any], options: dict[str, Any])
     if "env" in train:
         settings = settings.model_copy(update={"rewards": ()})
     plan, trainer = build_train_plan(
-        "grpo", settings, TrainSettings.model_validate(train), {"trainer": options}, Session().registry
+        METHODS["grpo"], settings, TrainSettings.model_validate(train), {"trainer": options}, Session().registry
     )
     config: TrlConfig = trainer.config
     assert plan.trainer.config == config.model_dump(mode="json")
@@ -78,7 +78,7 @@ def test_stored_groups_take_the_runs_temperature(data: str) -> None:
     def config(options: dict[str, Any]) -> Any:
         settings = GenSettings.model_validate({"model": "m", "sampling": {"temperature": 0.5, "max_tokens": 9}})
         train = TrainSettings(data=(data,), trainer="native")
-        return build_train_plan("grpo", settings, train, {"trainer": options}, Session().registry)[1].config
+        return build_train_plan(METHODS["grpo"], settings, train, {"trainer": options}, Session().registry)[1].config
 
     assert (config({}).temperature, config({}).max_completion_length) == (0.5, None)
     assert config({"temperature": 0.8}).temperature == 0.8
@@ -98,7 +98,7 @@ def test_stored_groups_take_the_runs_temperature(data: str) -> None:
         ({"method": "sft"}, {"algorithm": "dapo"}, "--algorithm", "for grpo"),
         ({"method": "sft"}, {"num_iterations": 3}, "--num-iterations", "for grpo"),
         ({"method": "sft"}, {"mask_truncated": True}, "--mask-truncated", "for grpo"),
-        ({"method": "sft"}, {"beta": 0.5}, "--beta", "grpo and dpo"),
+        ({"method": "sft"}, {"beta": 0.5}, "--beta", "grpo, dpo and kto"),
         ({"method": "dpo"}, {"max_prompt_tokens": 5}, "--max-prompt-tokens", "--max-length"),
     ],
 )
