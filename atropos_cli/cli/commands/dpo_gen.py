@@ -71,8 +71,9 @@ def dpo_gen(inputs: dataio.Inputs, *, options: DpoGenOptions, session: Session, 
     _warn(session, converter, options.warn_longer)
     report_, kto = converter.report, options.kto
     rows = f"{counted(report_.rows, 'row' if kto else 'pair')} from {counted(report_.groups, 'group')}"
-    # A file with labels is for a trainer of somebody else.
-    made = conversion.Made(_card(converter, reading, report, shape), report, rows, None if kto else "dpo")
+    # Labelled conversations are for trainers of others.
+    training = "dpo" if not kto else None if options.sharegpt else "kto"
+    made = conversion.Made(_card(converter, reading, report, shape), report, rows, training)
     return conversion.conclude(session, out, made, passing, as_json=as_json)
 
 
