@@ -28,6 +28,12 @@ _TRIES, _BETWEEN = 8, 4.0
 _SILENT = re.compile(r"[Uu]nable to contact|[Cc]onnect|timed out", re.IGNORECASE)
 _STARTS = 120
 """How often a step is started when the controller does not answer: about half an hour."""
+_HELD = re.compile(r"Memory required by task is not available|Requested nodes are busy")
+_HELD_STARTS = 30
+"""How often when resources of the job are not free: about two minutes.
+
+A step that ended while the controller was down is running for it until the node has told it again.
+"""
 
 
 def slurm(*command: str, timeout: float = 30.0) -> str:
@@ -53,12 +59,15 @@ def per_node(text: str, nodes: int) -> list[int]:
 
 
 class SrunStep:
-    """A component in a step of its own. It is started again while the controller is silent: srun gives up soon."""
+    """A component in a step of its own. It is started again while the controller is silent: srun gives up soon.
+
+    So it is while the controller takes an earlier step for a running one.
+    """
 
     def __init__(self, launch: Callable[[], subprocess.Popen[bytes]], endpoint: Path, log: Path) -> None:
         self._launch, self._endpoint, self._log = launch, endpoint, log
         self._before = read_record(endpoint)
-        self._starts = 0
+        self._starts = self._held = 0
         self._again: float | None = None
         self._stopped = False
         self._start()
@@ -80,13 +89,17 @@ class SrunStep:
         return 128 - code if code is not None and code < 0 else code
 
     def _unheard(self) -> bool:
-        """Has nothing been started on the node, since the controller did not answer?"""
+        """Has nothing been started on the node, for a reason that passes?"""
         if self._stopped or self._starts >= _STARTS or read_record(self._endpoint) != self._before:
             return False
         with contextlib.suppress(OSError), self._log.open("rb") as file:
             file.seek(self._told)
             lines = file.read(10_000).decode("utf-8", "replace").splitlines()
-            return any(line.startswith("srun: error:") and _SILENT.search(line) for line in lines)
+            errors = [line for line in lines if line.startswith("srun: error:")]
+            if any(map(_HELD.search, errors)):
+                self._held += 1
+                return self._held < _HELD_STARTS
+            return any(map(_SILENT.search, errors))
         return False
 
     def stop(self) -> None:

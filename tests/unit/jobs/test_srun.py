@@ -14,6 +14,8 @@ from atropos_cli.jobs.srun import SrunStep
 
 SILENT = "srun: error: Unable to confirm allocation for job 2: Socket timed out on send/recv operation"
 
+HELD = "srun: error: Unable to create step for job 3: Memory required by task is not available"
+
 
 def step(folder: Path, code: str) -> SrunStep:
     """Its program is Python with `turn`, the number of the start, and `endpoint`, the file that a node publishes."""
@@ -44,6 +46,14 @@ def test_a_step_is_started_again_until_the_controller_answers(tmp_path: Path) ->
     code = f"print(turn)\nif turn < 3: print({SILENT!r}); sys.exit(1)\nsys.exit(5)"
     assert ended(step(tmp_path, code)) == 5
     assert [line for line in (tmp_path / "log").read_text().splitlines() if line.isdigit()] == ["1", "2", "3"]
+
+
+def test_a_step_waits_for_the_memory_of_one_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that was down does not know yet that it has ended."""
+    code = f"print(turn)\nif turn < 4: print({HELD!r}); sys.exit(1)\nsys.exit(0)"
+    assert ended(step(tmp_path, code)) == 0
+    monkeypatch.setattr(srun, "_HELD_STARTS", 3)
+    assert ended(step(tmp_path, f"print({HELD!r}); sys.exit(1)")) == 1
 
 
 @pytest.mark.parametrize(
