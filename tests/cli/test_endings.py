@@ -90,7 +90,12 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
         "2 pairs from 4 groups",
         "train dpo --data d.jsonl --model MODEL",
     ),
-    ("dpo-gen kto", ("dpo-gen", "my run", "--kto", "-o", "t.jsonl"), "... rows from 4 groups", "train kto --data t.jsonl --model MODEL"),
+    (
+        "dpo-gen kto",
+        ("dpo-gen", "my run", "--kto", "-o", "t.jsonl"),
+        "... rows from 4 groups",
+        "train kto --data t.jsonl --model MODEL",
+    ),
     ("view", ("view", "my run", "--export", "v.html"), "wrote v.html: 4 groups, ... MB", "open it in a browser"),
     ("runs", ("runs", "."), "... reward 0.250 ... finished ... my run", "view 'my run'"),
     ("prompt-gen", ("prompt-gen", "my run", "-o", "p.jsonl"), "... rows", "view p.jsonl"),
