@@ -62,16 +62,19 @@ def cli(atropos_clean: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Call
 
 @pytest.fixture
 def gen(tau: Path, cli: Callable[..., Any], tmp_path: Path) -> Gen:
-    """gen("run", "gold", "--domain", "mock") -> the groups in the run's folder, with a player of players.py."""
+    """gen("run", "gold", "--env.domain", "mock") -> the groups in the run's folder.
 
-    def call(folder: str, player: str, *options: Any, code: int = 0) -> list[dict[str, Any]]:
+    The player is a function of players.py, or FILE:FUNCTION.
+    """
+
+    def call(folder: str, player: str, *options: Any, split: str = "base") -> list[dict[str, Any]]:
         out, here = tmp_path / folder, Path(__file__).parent
         ended = cli(
-            "gen", "tau", "--backend", "scripted", "--backend.function", f"{here / 'players.py'}:{player}",
-            "--prompt", here / "prompts.toml", "--split", "base", "--group-size", 1, "-q", "-o", out, *options,
+            "gen", "tau", "--backend", "scripted",
+            "--backend.function", player if ":" in player else f"{here / 'players.py'}:{player}",
+            "--prompt", here / "prompts.toml", "--split", split, "--group-size", 1, "-q", "-o", out, *options,
         )  # fmt: skip
-        assert ended.code == code, ended.stderr
-        file = out / "groups.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        assert ended.code == 0, ended.stderr
+        return [json.loads(line) for line in (out / "groups.jsonl").read_text().splitlines()]
 
     return call

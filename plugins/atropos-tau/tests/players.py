@@ -43,7 +43,8 @@ def plan(messages: Sequence[Message], offered: set[str]) -> list[Message | str]:
             steps.append(calling(action["name"], action["arguments"]))
         else:
             steps.append(f"Please {action['name']} now.")
-    return [*steps, calling("done", {})] if solo else [*steps, *(criteria.get("communicate_info") or ())]
+    facts = criteria.get("communicate_info") or ()
+    return [*steps, *([calling("done", {})] if solo else ["; ".join(facts)] if facts else ())]
 
 
 def gold(messages: Sequence[Message], request: Any) -> Message | str:

@@ -34,13 +34,14 @@ def test_mock_ground_truth_earns_1_and_doing_nothing_0(gen: Gen) -> None:
 
 
 def test_telecom_with_a_user_who_acts_and_alone(gen: Gen) -> None:
-    few = ("--env.domain", "telecom", "--split", "small", "--limit", 3)
-    groups = gen("user", "gold", *few, "--env.user", "scripted")
+    few: tuple[Any, ...] = ("--env.domain", "telecom", "--limit", 3)
+    talk: tuple[Any, ...] = (*few, "--env.user", "scripted")
+    groups = gen("user", "gold", *talk, split="small")
     assert set(rewards(groups).values()) == {1.0}
     assert any(group["rollouts"][0]["info"]["user_calls"] for group in groups)
-    assert set(rewards(gen("alone", "gold", *few, "--env.solo")).values()) == {1.0}
-    assert set(rewards(gen("nothing", "nothing", *few, "--env.solo")).values()) == {0.0}
-    assert set(rewards(gen("talk", "nothing", *few, "--env.user", "scripted")).values()) == {0.0}
+    assert set(rewards(gen("alone", "gold", *few, "--env.solo", split="small")).values()) == {1.0}
+    assert set(rewards(gen("nothing", "nothing", *few, "--env.solo", split="small")).values()) == {0.0}
+    assert set(rewards(gen("idle", "nothing", *talk, split="small")).values()) == {0.0}
 
 
 @pytest.mark.slow
@@ -73,7 +74,7 @@ def test_parts_ends_and_limits_are_told(gen: Gen, tmp_path: Path) -> None:
         "def say(messages, request):\n"
         '    return \'<tool_call>{"name": "update_task_status", "arguments": {"task_id": "no"}}</tool_call>\'\n'
     )
-    rollout = only(gen("errors", "gold", *one, "--backend.function", "./wrong.py:say", "--env.max-errors", 3))
+    rollout = only(gen("errors", "./wrong.py:say", *one, "--env.max-errors", 3))
     assert (rollout["info"]["termination"], rollout["metrics"]["tool_errors"]) == ("too_many_errors", 3.0)
 
 
@@ -168,8 +169,7 @@ def test_the_policy_plays_the_user_and_rows_train_on_the_agent_alone(gen: Gen, c
             " + ' Meeting\"}}</tool_call>'\n"
         )
     )
-    one = ("--env.task-ids", "create_task_1", "--backend.function", "./both.py:say", "--backend.token-ids")
-    rollout = only(gen("both", "gold", *one))
+    rollout = only(gen("both", "./both.py:say", "--env.task-ids", "create_task_1", "--backend.token-ids"))
     assert rollout["reward"] == 1.0
     assert [m["role"] for m in rollout["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
     assert rollout["info"]["last_user_message"] == "Thanks. ###STOP###"
@@ -186,7 +186,7 @@ def test_the_policy_plays_the_user_and_rows_train_on_the_agent_alone(gen: Gen, c
 
 def test_a_user_that_says_nothing_is_an_end_of_its_own(gen: Gen) -> None:
     Path("mute.py").write_text("def say(messages, request):\n    return 'hello' if request.tools else ''\n")
-    rollout = only(gen("mute", "gold", "--env.task-ids", "create_task_1", "--backend.function", "./mute.py:say"))
+    rollout = only(gen("mute", "./mute.py:say", "--env.task-ids", "create_task_1"))
     assert (rollout["info"]["termination"], rollout["info"]["user_fault"]) == ("user_error", "empty_user_message")
     assert (rollout["reward"], rollout["metrics"]["user_errors"]) == (0.0, 1.0)
 
