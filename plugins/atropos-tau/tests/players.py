@@ -13,7 +13,7 @@ from typing import Any
 from atropos_cli.sdk import FunctionCall, Message, ToolCall
 
 # tau2 has no action for this one, but an assertion about the state.
-OWN = {
+OWN: dict[str, list[dict[str, Any]]] = {
     "update_task_with_history_and_env_assertions": [
         {"name": "update_task_status", "arguments": {"task_id": "task_2", "status": "completed"}}
     ]

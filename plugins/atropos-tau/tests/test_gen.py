@@ -9,6 +9,15 @@ from typing import Any
 
 import pytest
 
+BOTH = """
+TASK = '{"user_id": "user_1", "title": "Important Meeting"}'
+CALL = '<tool_call>{"name": "create_task", "arguments": ' + TASK + '}</tool_call>'
+
+def say(messages, request):
+    if not request.tools:
+        return "Please create a task." if len(messages) < 3 else "Thanks. ###STOP###"
+    return "It is created." if messages[-1].role == "tool" else CALL
+"""
 Gen = Callable[..., list[dict[str, Any]]]
 Cli = Callable[..., Any]
 
@@ -146,7 +155,8 @@ def test_the_judge_is_a_role_and_its_nonsense_costs_no_episode(gen: Gen, tmp_pat
         "def mad(messages, request):\n"
         "    return 'I like it.'\n"
     )
-    asks = ("--env.task-ids", "create_task_1_nl_eval", "--env.user", "scripted", "--env.nl-assertions")
+    asks: tuple[str, ...] = ("--env.task-ids", "create_task_1_nl_eval", "--env.user", "scripted")
+    asks += ("--env.nl-assertions",)
     asks += ("--reward", "tau_reward", "--reward", "tau_nl_assertions=0.5", "--role.judge.backend", "scripted")
     Path("atropos.toml").write_text('[role.judge.backend_options]\nfunction = "./judge.py:fair"\n')
     rollout = only(gen("fair", "gold", *asks))
@@ -159,16 +169,7 @@ def test_the_judge_is_a_role_and_its_nonsense_costs_no_episode(gen: Gen, tmp_pat
 
 
 def test_the_policy_plays_the_user_and_rows_train_on_the_agent_alone(gen: Gen, cli: Cli, tmp_path: Path) -> None:
-    Path("both.py").write_text(
-        "def say(messages, request):\n"
-        "    if not request.tools:\n"
-        "        return 'Please create a task.' if len(messages) < 3 else 'Thanks. ###STOP###'\n"
-        "    if messages[-1].role == 'tool':\n"
-        "        return 'It is created.'\n"
-        '    return \'<tool_call>{"name": "create_task", "arguments": {"user_id": "user_1", "title": "Important\'' + (
-            " + ' Meeting\"}}</tool_call>'\n"
-        )
-    )
+    Path("both.py").write_text(BOTH)
     rollout = only(gen("both", "./both.py:say", "--env.task-ids", "create_task_1", "--backend.token-ids"))
     assert rollout["reward"] == 1.0
     assert [m["role"] for m in rollout["messages"]] == ["system", "user", "assistant", "tool", "assistant"]

@@ -12,7 +12,7 @@ STOPS = (STOP, TRANSFER, OUT_OF_SCOPE)
 
 
 def state_text(value: Any) -> str:
-    """A state as text: equal for equal states, whatever the order of keys. 1 and 1.0 are different texts, as in tau2."""
+    """A state as text: equal for equal states, whatever the order of keys. 1 and 1.0 are different, as in tau2."""
     return json.dumps(value, sort_keys=True, default=str)
 
 
@@ -23,5 +23,5 @@ def communicated(fact: str, texts: Iterable[str]) -> bool:
 
 
 def reward_of(basis: Sequence[str], met: Mapping[str, bool], *, done: bool) -> float:
-    """tau2's reward: 1 when the conversation came to its end and all that the task names as its basis is met, else 0."""
+    """tau2's reward: 1 when the conversation came to its end and all that the task is based on is met, else 0."""
     return float(done and all(met[name] for name in basis))

@@ -19,13 +19,15 @@ class TauConfig(Config):
     )
     user_strategy: Strategy = Field(
         default="llm",
-        description="How the role user writes: llm as it is, react with a thought first, verify checked by itself up to "
-        "3 times, reflection with a critique and a better message.",
+        description="How the role user writes: llm as it is, react with a thought first, verify checked by itself up "
+        "to 3 times, reflection with a critique and a better message.",
     )
     solo: bool = Field(
         default=False, description="No user: the agent gets a ticket and all tools, and calls done. mock and telecom."
     )
-    task_ids: tuple[str, ...] = Field(default=(), description="Task of the split to play, by id, repeated; default: all.")
+    task_ids: tuple[str, ...] = Field(
+        default=(), description="Task of the split to play, by id, repeated; default: all."
+    )
     max_turns: int = Field(default=20, ge=1, description="Replies that the agent may give in an episode.")
     max_errors: int = Field(default=10, ge=1, description="Calls of tools that may fail in an episode.")
     user_calls: int = Field(default=10, ge=1, description="Calls of tools that the user may make before a message.")
@@ -36,7 +38,7 @@ class TauConfig(Config):
     )
     nl_assertions: bool = Field(
         default=False,
-        description="Have the role judge check a task's assertions in words, also where its reward is not based on them.",
+        description="Have the role judge check assertions in words, also where the reward is not based on them.",
     )
 
     @model_validator(mode="after")

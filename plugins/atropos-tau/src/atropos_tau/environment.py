@@ -75,7 +75,9 @@ class TauEnvironment(Environment):
                 prompt = [system(self.prompt.text("solo", **values)), user(ticket)]
             else:
                 continue
-            yield Task(id=name, prompt=tuple(prompt), info={"domain": config.domain, "task_name": f"tau_{config.domain}"})
+            yield Task(
+                id=name, prompt=tuple(prompt), info={"domain": config.domain, "task_name": f"tau_{config.domain}"}
+            )
 
     def episode(self, task: Task) -> Episode:
         """A conversation about the task."""

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from atropos_cli.sdk import JsonDict
 from atropos_tau.checks import STOP, TRANSFER
 from atropos_tau.user import Execute, Said
 
@@ -21,8 +21,8 @@ class ScriptedUser:
     """
 
     facts: Mapping[str, str]
-    tools: Sequence[JsonDict]
-    gold: Sequence[JsonDict]
+    tools: Sequence[Mapping[str, Any]]
+    gold: Sequence[Mapping[str, Any]]
     execute: Execute
     transferred: bool = False
     most_calls: int = 10
@@ -62,10 +62,10 @@ class ScriptedUser:
         return f"{name}: {await self.execute(name, arguments)}"
 
 
-def _name(tool: JsonDict) -> str:
-    return str(tool["function"]["name"])  # type: ignore[index, call-overload]
+def _name(tool: Mapping[str, Any]) -> str:
+    return str(tool["function"]["name"])
 
 
-def _required(tools: Sequence[JsonDict], name: str) -> bool:
+def _required(tools: Sequence[Mapping[str, Any]], name: str) -> bool:
     tool = next(tool["function"] for tool in tools if _name(tool) == name)
-    return bool(tool.get("parameters", {}).get("required"))  # type: ignore[union-attr, call-overload]
+    return bool(tool.get("parameters", {}).get("required"))

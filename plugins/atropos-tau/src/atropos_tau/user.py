@@ -8,7 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from atropos_cli.sdk import JsonDict, Message, RoleModel, ToolCall, assistant, parse_tool_calls, split_thinking, system, user
+from atropos_cli.sdk import (
+    JsonDict,
+    Message,
+    RoleModel,
+    ToolCall,
+    assistant,
+    parse_tool_calls,
+    split_thinking,
+    system,
+    user,
+)
 from atropos_cli.sdk.prompts import Prompt
 from atropos_cli.sdk.tools import introduced, results_as_user, unreadable
 from atropos_tau.calls import arguments_of

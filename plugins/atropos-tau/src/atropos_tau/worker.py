@@ -22,7 +22,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 tables: Any = sys.modules["__main__"].load_module("tau_tables", str(Path(__file__).resolve().with_name("tables.py")))
 checks: Any = sys.modules["__main__"].load_module("tau_checks", str(Path(__file__).resolve().with_name("checks.py")))
@@ -41,9 +41,9 @@ class World:
     user_db: Any
     raw: dict[str, dict[str, Any]]
     readers: frozenset[str]
-    tasks: dict[str, Any] = {}
-    gold: dict[str, Any] = {}
-    live: dict[str, Any] = {}
+    tasks: ClassVar[dict[str, Any]] = {}
+    gold: ClassVar[dict[str, Episode]] = {}
+    live: ClassVar[dict[str, Episode]] = {}
 
 
 async def start(settings: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +185,9 @@ def described(task: Any) -> dict[str, Any]:
     return {
         "scenario": str(task.user_scenario),
         "reason": told if isinstance(told, str) else told.reason_for_call,
-        "details": "\n".join(part for part in (known, None if isinstance(told, str) else told.task_instructions) if part),
+        "details": "\n".join(
+            part for part in (known, None if isinstance(told, str) else told.task_instructions) if part
+        ),
         "gold": [{"requestor": item.requestor, "name": item.name, "arguments": item.arguments} for item in gold],
         "communicate": [] if criteria is None else criteria.communicate_info or [],
         "nl_assertions": [] if criteria is None else criteria.nl_assertions or [],
