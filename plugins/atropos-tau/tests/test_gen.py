@@ -111,7 +111,7 @@ def test_a_lost_process_takes_no_episode_with_it(tau: Path) -> None:
     assert found == {"db": False, "env_assertions": [], "actions": [True]}
 
 
-def test_odd_calls_are_answered_and_harm_nobody(tau: Path) -> None:
+def test_odd_calls_are_answered_and_harm_no_other_episode(tau: Path) -> None:
     import asyncio
 
     from atropos_tau.bench import Bench

@@ -11,7 +11,7 @@ _REWARDS = {
     "tau_db": "1 when the database is as the ground-truth actions leave it, else 0.",
     "tau_env_assertions": "The share of the assertions about the state that hold.",
     "tau_actions": "The share of the ground-truth actions that were called.",
-    "tau_communicate": "The share of the facts that the agent told the user.",
+    "tau_communicate": "The share of the facts that the agent gave to the user.",
     "tau_nl_assertions": "The share of the assertions in words that the judge found met.",
 }
 

@@ -1,4 +1,4 @@
-"""The process of a domain, and what is known of it."""
+"""The process of a domain, and the facts about it."""
 
 from __future__ import annotations
 

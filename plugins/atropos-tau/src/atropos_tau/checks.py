@@ -1,4 +1,4 @@
-"""What is checked in texts and states, for both sides of the process: it imports nothing but the standard library."""
+"""Checks of texts and states, for both sides of the process: it imports nothing but the standard library."""
 
 from __future__ import annotations
 

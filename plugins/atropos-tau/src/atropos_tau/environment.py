@@ -24,7 +24,7 @@ REQUIREMENTS = (
     "loguru>=0.7.3",
     "pydantic>=2.7",
     "python-dotenv>=1",
-    "PyYAML>=6.0.2",
+    "pyyaml>=6.0.2",
     "toml>=0.10.2",
 )
 _PARTS = (tau_db, tau_env_assertions, tau_actions, tau_communicate)

@@ -1,4 +1,4 @@
-"""One conversation: the agent, its tools and the user, and what is found at its end."""
+"""One conversation: the agent, its tools and the user, and the checks at its end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TauEpisode(Episode):
         self.tools_in_prompt = self._config.tools_in == "prompt"
 
     async def reset(self) -> Sequence[Message]:
-        """Policy, tools, what was said before, and the first message of the user or the ticket."""
+        """Policy, tools, earlier messages, and the first message of the user or the ticket."""
         self._facts = await self._state.bench.ask("task", task=self.task.id)
         tools = list(self._setting.about["tools"])
         if self._config.solo:
@@ -107,7 +107,7 @@ class TauEpisode(Episode):
         return None
 
     async def malformed(self, reply: Message, fault: str) -> Sequence[Message] | None:
-        """Nothing is executed and the user hears nothing: the agent is told what is wrong."""
+        """Nothing is executed and the user hears nothing: the agent reads the fault."""
         self._turns += 1
         if self._end is None and self._turns < self._config.max_turns:
             return unreadable(reply, fault, in_prompt=self.tools_in_prompt)

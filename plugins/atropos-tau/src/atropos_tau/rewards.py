@@ -52,7 +52,7 @@ def tau_actions(task: Task, rollout: Rollout) -> float:
 
 @reward
 def tau_communicate(task: Task, rollout: Rollout) -> float:
-    """The share of the facts that the agent told the user."""
+    """The share of the facts that the agent gave to the user."""
     return _share(rollout, "communicate")
 
 

@@ -89,7 +89,7 @@ class _Items(ItemsView[str, Any]):
 
 
 def copied(database: Any, *, whole: bool = False) -> Any:
-    """A database (a pydantic model) for one episode. whole: without sharing what is not touched."""
+    """A database (a pydantic model) for one episode. whole: nothing is shared."""
     made = database.model_copy()
     for name in type(database).model_fields:
         value = getattr(database, name)

@@ -46,7 +46,7 @@ class Said:
 
 
 class User(Protocol):
-    """Whoever plays the user. counts: what to report."""
+    """A player of the user. counts: what to report."""
 
     counts: Counter[str]
 
@@ -99,7 +99,7 @@ class Persona:
 
 @dataclass(slots=True)
 class SimulatedUser:
-    """A user that a model plays. before: what was said before, in the agent's roles."""
+    """A user that a model plays. before: earlier messages, in the agent's roles."""
 
     model: RoleModel
     persona: Persona
@@ -177,7 +177,7 @@ class SimulatedUser:
         return said
 
     async def _verified(self, raw: str, said: Said) -> tuple[str, Said]:
-        """A message that the model itself finds right, or the last of some; it is what the history keeps."""
+        """A message that the model itself finds right, or the last of some; the history keeps it."""
         for _ in range(VERIFY_TRIES - 1):
             if await self._is_right(said):
                 return raw, said

@@ -121,7 +121,7 @@ class Episode:
         self.calls = [call for message in history for call in getattr(message, "tool_calls", None) or ()]
 
     def call(self, call: Call, seconds: float) -> dict[str, Any]:
-        """The result of a tool. Nothing of a tool is raised: whoever called it reads the error."""
+        """The result of a tool. Nothing of a tool is raised: its caller reads the error."""
         from tau2.data_model.message import ToolCall
 
         requestor, name, arguments = call
@@ -177,7 +177,7 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
 
 
 def described(task: Any) -> dict[str, Any]:
-    """The user's scenario, and what the task is judged by."""
+    """The user's scenario, and the criteria of the task."""
     criteria = task.evaluation_criteria
     told = task.user_scenario.instructions
     known = None if isinstance(told, str) else told.known_info
