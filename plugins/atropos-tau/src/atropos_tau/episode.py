@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,7 +120,8 @@ class TauEpisode(Episode):
     def result(self) -> JsonDict:
         """How it ended, its reward, and the checks by kind, each a list of true and false."""
         calls: list[Any] = [
-            {"name": call.name, "arguments": call.arguments, "result": call.text} for call in self._state.by("user")
+            {"name": call.name, "arguments": json.dumps(call.arguments), "result": call.text}
+            for call in self._state.by("user")
         ]
         info: JsonDict = {"success": self._reward == 1.0, "reward": self._reward, "termination": self._end or "cut"}
         info |= self._found
