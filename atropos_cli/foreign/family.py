@@ -22,13 +22,15 @@ class Family:
     """The target of a ComponentSpec with family=True.
 
     requirements: what `atropos env add` installs. make: the environment class for the REST of PREFIX:REST, for ""
-    one with the options that all have. check_source: the source of `--from`, resolved.
+    one with the options that all have. check_source: the source of `--from`, resolved. bare: requirements installed
+    without their own dependencies, of which `requirements` has those that are needed.
     """
 
     dialect: Dialect
     requirements: tuple[str, ...]
     make: Callable[[str], type[Any]]
     check_source: Callable[[str], str]
+    bare: tuple[str, ...] = ()
 
     def __call__(self, rest: str) -> type[Any]:
         return self.make(rest)

@@ -29,10 +29,18 @@ _ASK_S = 60.0
 _LAST = 8
 
 
-def make(venv: Path, requirements: Sequence[str], *, python: str | None, say: Callable[[str], object]) -> str:
+def make(
+    venv: Path,
+    requirements: Sequence[str],
+    *,
+    python: str | None,
+    say: Callable[[str], object],
+    bare: Sequence[str] = (),
+) -> str:
     """Make the environment and install into it; the path of its Python. A part of one is deleted after an error.
 
-    python: the interpreter to make it with, ours by default. Raises ConfigError.
+    python: the interpreter to make it with, ours by default. bare: what is installed without its dependencies.
+    Raises ConfigError.
     """
     base = python or sys.executable
     fresh = venv.with_name(f"{venv.name}.new")
@@ -43,11 +51,16 @@ def make(venv: Path, requirements: Sequence[str], *, python: str | None, say: Ca
     try:
         if uv is not None:
             _run([uv, "venv", "--python", base, str(fresh)], say)
-            _run([uv, "pip", "install", "--python", inside, *requirements], say)
+            install = [uv, "pip", "install", "--python", inside]
         else:
             _run([base, "-m", "venv", str(fresh)], say)
-            _run([inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements], say)
-        check_pins(requirements, versions(inside, [name for name, _ in pins(requirements)]))
+            install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        if bare:
+            _run([*install, "--no-deps", *bare], say)
+        if requirements:
+            _run([*install, *requirements], say)
+        wanted = (*bare, *requirements)
+        check_pins(wanted, versions(inside, [name for name, _ in pins(wanted)]))
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise

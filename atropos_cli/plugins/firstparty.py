@@ -23,6 +23,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-datasets": ("aime", "dataset", "gsm8k", "math500", "multiple-choice"),
         "atropos-intern-bootcamp": ("intern-bootcamp",),
         "atropos-reasoning-gym": ("reasoning-gym",),
+        "atropos-tau": ("tau",),
         "atropos-textworld": ("textworld",),
         "atropos-tools": ("tools-demo",),
     },
@@ -34,6 +35,14 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-intern-bootcamp": ("intern_bootcamp",),
         "atropos-judge": ("judge",),
         "atropos-reasoning-gym": ("reasoning_gym",),
+        "atropos-tau": (
+            "tau_actions",
+            "tau_communicate",
+            "tau_db",
+            "tau_env_assertions",
+            "tau_nl_assertions",
+            "tau_reward",
+        ),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
         "atropos-tools": ("tools_demo_solved",),
         "atropos-verify": (

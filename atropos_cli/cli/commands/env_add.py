@@ -52,8 +52,9 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     if name is not None and python is None and not extra and shared is not None:
         record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
     else:
-        record = _with_python(dialect, chosen, requirements, python, session)
-        lacking = [name for name, _ in venvs.pins(family.requirements) if name not in record.versions]
+        record = _with_python(dialect, chosen, (family.bare, requirements), python, session)
+        needed = (*family.bare, *family.requirements)
+        lacking = [name for name, _ in venvs.pins(needed) if name not in record.versions]
         if lacking:
             raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
         record = record.model_copy(update={"source": found})
@@ -63,23 +64,26 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
 
 
-def _with_python(dialect: str, name: str, requirements: tuple[str, ...], python: str | None, session: Session) -> Added:
-    """The record with the Python that was named, or one that is made now."""
+def _with_python(
+    dialect: str, name: str, wanted: tuple[tuple[str, ...], tuple[str, ...]], python: str | None, session: Session
+) -> Added:
+    """The record with the Python that was named, or one that is made now. wanted: bare, and with dependencies."""
     from atropos_cli.foreign import store, venvs
 
-    packages = [name for name, _ in venvs.pins(requirements)]
+    bare, requirements = wanted
+    packages = [name for name, _ in venvs.pins((*bare, *requirements))]
     if python is not None:
         path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
         found = venvs.versions(path, packages)
         return store.Added(dialect=dialect, name=name, python=os.path.abspath(path), versions=found)  # noqa: PTH100
     place = store.venv_folder(dialect, name)
-    path = venvs.make(place, requirements, python=None, say=session.out.note)
+    path = venvs.make(place, requirements, python=None, say=session.out.note, bare=bare)
     return store.Added(
         dialect=dialect,
         name=name,
         python=path,
         made=True,
-        requirements=requirements,
+        requirements=(*bare, *requirements),
         versions=venvs.versions(path, packages),
     )
 
