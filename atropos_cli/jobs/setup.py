@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.domain.placeholders import tokens
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
@@ -32,7 +33,7 @@ SETUP_ENDED = "the set-up ended with code"
 """How the message about a line that failed begins."""
 _TICK = 0.1
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
-_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
+_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "_atropos"})
 """Variables of the shell itself."""
 
 
@@ -47,8 +48,8 @@ class SetupFailed(LaunchError):
 def check_setup(lines: Sequence[str]) -> tuple[str, ...]:
     """The lines for a plan, where everybody can read them. Raises UsageError for a secret, or a NUL."""
     for line in lines:
-        if "\0" in line:
-            raise UsageError("--setup: a line holds a NUL character")
+        if "\0" in line or clean_text(line) != line:
+            raise UsageError("--setup: a line holds a NUL character, or bytes that are not UTF-8")
         for word in line.replace("=", " ").replace("'", " ").replace('"', " ").split():
             if looks_secret(word):
                 raise UsageError(
@@ -67,6 +68,8 @@ def set_up(
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
     """Run the lines in one shell; the variables that they leave. log: takes their output (None: our own output).
+
+    A line fails with the code of its last command, of a pipe with that of any part of it (`set -e -o pipefail`).
 
     Raises SetupFailed; when `stopped` becomes true meanwhile, with code 143, and the shell is ended.
     """
@@ -125,10 +128,14 @@ def adopt_setup(plan: JobPlan, folder: JobFolder, say: Callable[[str], None], *,
 
 
 def _script(lines: Sequence[str], marks: int, left: int) -> str:
-    """Each line behind a mark with its number: the last mark says which one failed."""
-    parts = ["set -e"]
+    """Each line behind a mark with its number: the last mark says which one failed.
+
+    A file that a line sources may end with `set +e`, as scripts of environments do: it holds for that line alone.
+    """
+    parts = ["set -o pipefail"]
     for number, line in enumerate(lines):
-        parts += [f"echo {number} >&{marks}", f"eval {shlex.quote(line)}"]
+        parts += [f"builtin echo {number} >&{marks}", "set -e", f"builtin eval {shlex.quote(line)}"]
+        parts += ['_atropos=$?; [ "$_atropos" = 0 ] || builtin exit "$_atropos"']
     return "\n".join([*parts, f"/usr/bin/env -0 >&{left}", ""])
 
 

@@ -147,10 +147,12 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
 
 def _after(options: SubmitOptions, launcher: Launcher) -> tuple[str, ...]:
     """The ids to wait for. A dry run asks no launcher."""
+    from atropos_cli.jobs.asking import the_one_here
     from atropos_cli.jobs.follow import to_wait_for
-    from atropos_cli.jobs.store import find
+    from atropos_cli.jobs.store import candidates
 
-    jobs = [find(text, launcher.source or launcher.name) for text in options.after]
+    named = [candidates(text, launcher.source or launcher.name) for text in options.after]
+    jobs = [found[0] if options.dry_run else the_one_here(found, launcher) for found in named]
     found = [job.id if options.dry_run else to_wait_for(job, launcher) for job in jobs]
     return tuple(job_id for job_id in found if job_id is not None)
 
@@ -178,10 +180,12 @@ def _check_times(resources: Resources, *, requeue: bool) -> None:
 
 def _opened(session: Session, job: str, options: WhichOptions, config: Path | None) -> tuple[Submitted, Launcher]:
     """A submitted job and its launcher."""
-    from atropos_cli.jobs.store import find
+    from atropos_cli.jobs.asking import the_one_here
+    from atropos_cli.jobs.store import candidates
 
-    found = find(job, stored_name(session, options.only))
-    return found, make_launcher(session, found.launcher, (), options.profile, config)
+    found = candidates(job, stored_name(session, options.only))
+    launcher = make_launcher(session, found[0].launcher, (), options.profile, config)
+    return the_one_here(found, launcher), launcher
 
 
 def status(
