@@ -26,7 +26,8 @@ from atropos_cli.domain.job import JobPlan
 from atropos_cli.domain.placeholders import tokens
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 from atropos_cli.jobs.folder import JobFolder
-from atropos_cli.jobs.processes import die_with_parent
+from atropos_cli.jobs.node import MARK
+from atropos_cli.jobs.processes import die_with_parent, marked, send
 from atropos_cli.redaction import looks_secret
 
 SETUP_ENDED = "the set-up ended with code"
@@ -66,9 +67,11 @@ def set_up(
     log: IO[bytes] | None = None,
     *,
     stopped: Callable[[], bool] = lambda: False,
+    mark: str = "",
 ) -> dict[str, str]:
     """Run the lines in one shell; the variables that they leave. log: takes their output (None: our own output).
 
+    mark: the value of MARK for what the lines start, by which it is found when it outlives them.
     A line fails with the code of its last command, of a pipe with that of any part of it (`set -e -o pipefail`).
 
     Raises SetupFailed; when `stopped` becomes true meanwhile, with code 143, and the shell is ended.
@@ -81,7 +84,7 @@ def set_up(
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own lines
                 [shell, "--noprofile", "--norc", "-c", _script(lines, *numbers)],
-                env=dict(environ),
+                env={**environ, MARK: mark} if mark else dict(environ),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -97,8 +100,9 @@ def set_up(
             file.seek(0)
         done, text = marks.read().split(), left.read()
     if code == 0 and text.endswith(b"\0"):
-        pairs = (item.partition(b"=") for item in text.split(b"\0") if item)
-        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if os.fsdecode(name) not in _OWN}
+        pairs = (os.fsdecode(item).partition("=") for item in text.split(b"\0") if item)
+        own = {*_OWN, MARK} if mark else _OWN
+        return {name: value for name, _, value in pairs if name not in own}
     if stopped():
         raise SetupFailed("stopped during the set-up", 128 + signal.SIGTERM)
     number = int(done[-1]) if done else 0
@@ -121,10 +125,21 @@ def adopt_setup(plan: JobPlan, folder: JobFolder, say: Callable[[str], None], *,
     say(f"set-up, log {log}")
     literal = {name: text for name, text in plan.env.items() if not tokens(text)}
     with log.open("ab") as file:
-        left = set_up(plan.setup, {**os.environ, **literal}, plan.cwd, file, stopped=stopped)
+        environ = {**os.environ, **literal}
+        left = set_up(plan.setup, environ, plan.cwd, file, stopped=stopped, mark=_mark(folder))
     for name in os.environ.keys() - left.keys():
         del os.environ[name]
     os.environ.update(left)
+
+
+def end_setup(plan: JobPlan, folder: JobFolder) -> None:
+    """End what the lines left running in the background."""
+    if plan.setup:
+        send(marked(MARK, _mark(folder)), signal.SIGKILL)
+
+
+def _mark(folder: JobFolder) -> str:
+    return f"{folder.folder}/#setup"
 
 
 def _script(lines: Sequence[str], marks: int, left: int) -> str:
