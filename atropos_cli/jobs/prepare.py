@@ -259,7 +259,7 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
     except DataError as error:
         raise LaunchError(
             f"job {job_id} was submitted to {launcher.name}, and cannot be noted: {error.message}",
-            hint=f"it goes on; to stop it use the commands of {launcher.name} itself",
+            hint=f"it keeps running; to stop it, use the commands of {launcher.name} itself",
         ) from error
     return job_id
 
