@@ -84,6 +84,7 @@ def test_code_does_not_change_under_a_running_job(far: Callable[..., Any], sshd:
     assert far("stop", "long", "--grace", "0").code == 0
 
 
+@pytest.mark.slow
 def test_odd_names_and_a_shell_that_talks_much(far: Callable[..., Any], sshd: Sshd, project: Path) -> None:
     """A greeting longer than what fits between us, before a request longer than that; bytes that are no text; links."""
     home = sshd.folder / "home"
