@@ -9,8 +9,8 @@ from pathlib import Path
 from atropos_cli.cli.joboptions import SubmitOptions
 from atropos_cli.config.sizes import parse_limit
 from atropos_cli.console.output import Output
-from atropos_cli.errors import AtroposError, ConfigError, DataError
-from atropos_cli.jobs.code import CODE_FOLDER, Found, bring, code_of, digest_at, look
+from atropos_cli.errors import AtroposError, ConfigError
+from atropos_cli.jobs.code import CODE_FOLDER, Found, bring, code_folder, code_of, digest_at, look
 from atropos_cli.jobs.order import Order, Wanted
 from atropos_cli.jobs.prepare import Prepared, check_free, prepare
 from atropos_cli.paths import home
@@ -27,10 +27,8 @@ def prepared_with_code(
     here = wanted.cwd
     if options.sync is None:
         return prepare(ordered(replace(wanted, code=code_of(here))), launcher)
-    source = Path(home(str(options.sync))).resolve()
+    source = code_folder(Path(home(str(options.sync))))
     most = parse_limit(options.sync_limit, "--sync-limit")
-    if not source.is_dir():
-        raise DataError(f"--sync {source}: there is no such folder", hint="give the folder of your code")
     inside = here.resolve().relative_to(source) if here.resolve().is_relative_to(source) else Path()
     wanted = replace(wanted, cwd=source / inside, home=here)
     order = ordered(wanted)

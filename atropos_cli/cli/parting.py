@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from atropos_cli.io.sources import Source
 
 _OWN = ("on", "shards", "on_options", "resume", "overwrite", "output")
+_FREE = ("workers", "max_error_rate", "max_failure_rate")
+"""Options that no row depends on: a command may be resumed with others."""
 
 
 def options_digest(options: Any) -> str:
     """What the rows depend on: the options of the command without those that say who makes them, and where they go."""
-    data = options.model_dump_json(exclude=set(_OWN))
+    data = options.model_dump_json(exclude={*_OWN, *_FREE})
     return blake2b(data.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
@@ -29,6 +31,12 @@ def part_words(args: Sequence[str]) -> list[str]:
     words = without_option(args, "--on")[0]
     words = without_option(without_option(words, "--shards")[0], "--on-option")[0]
     return [word for word in words if word not in ("--resume", "--json")]
+
+
+def kept_words(words: Sequence[str]) -> list[str]:
+    """Those words of a command that must be the same when it is resumed."""
+    kept = [word for word in words if word != "--overwrite"]
+    return without_option(kept, *(f"--{name.replace('_', '-')}" for name in _FREE))[0]
 
 
 def identities(sources: Sequence[Source]) -> list[str]:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from atropos_cli.cli.parting import alone, check_shared, identities, options_digest, part_words
+from atropos_cli.cli.parting import alone, check_shared, identities, kept_words, options_digest, part_words
 from atropos_cli.cli.spread import ShardOptions, check_spreads, follow
 from atropos_cli.config.commands import option
 from atropos_cli.console.dataio import MOST_REJECTS, Reading
@@ -94,6 +94,8 @@ class Pass:
         took = [used for part in self._spread(launcher) for used in self._take(part, out)]
         seconds, most = sum(cpu for cpu, _ in took), max(megabytes for _, megabytes in took)
         self.session.out.note(f"the shards took {seconds:.0f} s of CPU time, and up to {most:.0f} MB each")
+        if not self.reading.log.records:  # an error, and nothing to resume
+            self.clean_up()
 
     def clean_up(self) -> None:
         """The output is in place: the parts are not needed any more."""
@@ -187,12 +189,7 @@ class Pass:
         words = tuple(part_words(self.session.args))
         options = options_digest(self.options)
         count = self.options.shards
-        whole = [
-            *(word for word in words if word != "--overwrite"),
-            options,
-            str(count),
-            *identities(self.reading.sources),
-        ]
+        whole = [*kept_words(words), options, str(count), *identities(self.reading.sources)]
         digest = blake2b("\0".join(whole).encode("utf-8", "replace"), digest_size=16).hexdigest()
         work = self._folder(digest)
         size = sum(source.path.stat().st_size for source in self.reading.sources if source.path is not None)

@@ -6,6 +6,9 @@ again at 1, and one home may see several of them.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 from atropos_cli.errors import LaunchError, LauncherSilent
 from atropos_cli.jobs.store import Submitted
 from atropos_cli.ports.launcher import JobStatus, Launcher
@@ -35,10 +38,22 @@ def checked(job: Submitted, status: JobStatus, name: str) -> JobStatus:
     return status
 
 
+def the_one_here(jobs: Sequence[Submitted], launcher: Launcher) -> Submitted:
+    """Of jobs with one id, the newest first: the one that the launcher has; else one that is of its cluster."""
+    told: list[tuple[Submitted, JobStatus]] = []
+    for job in jobs if len(jobs) > 1 else ():
+        with contextlib.suppress(LaunchError):
+            told.append((job, ask(job, launcher)))
+    has = [job for job, status in told if status.state != "unknown"]
+    could = [job for job, status in told if status.answered]
+    return next(iter((*has, *could, *jobs)))
+
+
 def cancel(job: Submitted, launcher: Launcher) -> str:
     """Cancel the job; its state then. Raises LaunchError when it cannot be asked for, or its id is another job's."""
     status = ask(job, launcher)
-    if status.state == "unknown" and (status.reason or not status.answered) and job.noted:
+    ours = job.noted or job.identity
+    if status.state == "unknown" and (status.reason or not status.answered) and ours:
         raise LaunchError(
             f"job {job.id} was not cancelled: {status.reason or f'{launcher.name} does not know it'}",
             hint=None if status.answered else "cancel it where it was submitted",

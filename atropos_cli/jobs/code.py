@@ -21,17 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.job import Code
 from atropos_cli.errors import DataError, LaunchError
 from atropos_cli.io.append import atomic_write
+from atropos_cli.io.jsonvalue import open_file, read_object
 from atropos_cli.jobs.git import GitSays, ask_git, listed
 
 MANIFEST = ".atropos-code.json"
 CODE_FOLDER = "code"
 """The copy's name in the folder of a job."""
-_RUNS = ("plan.json", "job.json", MANIFEST)
-"""Files of which one is in the folder of a run, of a job or of a copy."""
+_PLANS, _PLAN_KEYS = ("plan.json", "job.json"), frozenset({"atropos_version", "digest"})
+"""Files of which one is in the folder of a run or of a job, and keys of which it has one."""
 _NAMED = 8
 _BLOCK = 1 << 20
 
@@ -72,8 +73,9 @@ class Found:
 
     def code(self, place: str) -> Code:
         """The record of a copy at `place`."""
-        copy = {"digest": self.digest, "files": len(self.items), "size": self.size, "left_out": self.left_out}
-        found: Code = git_code(self.folder, self.git).replace(copy_at=place, **copy)
+        left = tuple(clean_text(name) for name in self.left_out)
+        copy = {"digest": self.digest, "files": len(self.items), "size": self.size, "left_out": left}
+        found: Code = git_code(self.folder, self.git).replace(copy_at=clean_text(place), **copy)
         return found
 
     def describe(self) -> str:
@@ -103,7 +105,23 @@ def size_text(size: float) -> str:
 def git_code(folder: Path, says: GitSays | None = None) -> Code:
     """What git knows of the folder's code; nothing is copied."""
     says = says or ask_git(folder)
-    return Code(folder=str(folder), commit=says.commit, changed=says.changed, diff=says.diff)
+    return Code(folder=clean_text(str(folder)), commit=says.commit, changed=says.changed, diff=says.diff)
+
+
+def code_folder(folder: Path) -> Path:
+    """The folder of --sync without links. Raises DataError for one that is not there, or that holds far more."""
+    try:
+        found = folder.resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise DataError(f"--sync {folder}: {error}", hint="give the folder of your code") from error
+    if not found.is_dir():
+        raise DataError(f"--sync {found}: there is no such folder", hint="give the folder of your code")
+    with contextlib.suppress(RuntimeError):
+        if found in (home := Path.home().resolve(), *home.parents):
+            raise DataError(
+                f"--sync {found}: your home is in it, with its keys and caches", hint="give the folder of your code"
+            )
+    return found
 
 
 def look(folder: Path, *, most: int, without: Path | None = None) -> Found:
@@ -111,16 +129,14 @@ def look(folder: Path, *, most: int, without: Path | None = None) -> Found:
 
     Raises DataError for what cannot be read, LaunchError for more than `most`.
     """
-    folder = folder.resolve()
-    if not folder.is_dir():
-        raise DataError(f"--sync {folder}: there is no such folder", hint="give the folder of your code")
+    folder = code_folder(folder)
     names, ignored = listed(folder)
     skipped = _Skipped(folder, without)
     chosen: list[tuple[str, os.stat_result]] = []
     for name in sorted(set(names)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # deleted, and git still knows it
             info = (folder / name).lstat()
-            if not skipped.leaves(name, info):
+            if not skipped.leaves(name, info) and not skipped.behind_link(name):
                 chosen.append((name, info))
     if not chosen:
         raise DataError(f"--sync {folder}: there is nothing to copy", hint="is the whole folder ignored by git?")
@@ -139,6 +155,7 @@ class _Skipped:
         self._folder = folder
         self._without = None if without is None else without.resolve()
         self._known: dict[PurePosixPath, bool] = {}
+        self._links: dict[PurePosixPath, bool] = {}
         self.names: dict[str, None] = {}
 
     def leaves(self, name: str, info: os.stat_result) -> bool:
@@ -151,12 +168,29 @@ class _Skipped:
             return True
         return name == MANIFEST
 
+    def behind_link(self, name: str) -> bool:
+        """Is a folder above it a link by now? The link is copied; git still knows what was there before."""
+        for parent in PurePosixPath(name).parents[:-1]:
+            if parent not in self._links:
+                self._links[parent] = (self._folder / parent).is_symlink()
+            if self._links[parent]:
+                return True
+        return False
+
     def _is_run(self, folder: PurePosixPath) -> bool:
         if folder not in self._known:
             place = self._folder / folder
-            ours = any((place / name).is_file() for name in _RUNS)
+            ours = (place / MANIFEST).is_file() or any(_is_plan(place / name) for name in _PLANS)
             self._known[folder] = ours or place.resolve() == self._without
         return self._known[folder]
+
+
+def _is_plan(path: Path) -> bool:
+    """Is it a plan of ours, and not a file of the user's that is named alike?"""
+    try:
+        return not path.is_symlink() and not read_object(path).keys().isdisjoint(_PLAN_KEYS)
+    except (OSError, ValueError):
+        return False
 
 
 def _check_size(folder: Path, chosen: Sequence[tuple[str, os.stat_result]], most: int) -> None:
@@ -201,10 +235,20 @@ def bring(found: Found, place: Path) -> list[str]:
     begin(place, found.items)
     notes = []
     for item in todo:
-        with (found.folder / item.path).open("rb") if item.target is None else contextlib.nullcontext() as source:
+        with opened(found, item) if item.target is None else contextlib.nullcontext() as source:
             notes += put(place, item, source)
     settle(place, found.items, found.code(str(place)))
     return notes
+
+
+def opened(found: Found, item: Item) -> IO[bytes]:
+    """The file in the folder. Raises DataError where it is not a file any more."""
+    try:
+        return open_file(found.folder / item.path)
+    except OSError as error:
+        raise DataError(
+            f"{item.path} changed while it was copied: {error.strerror}", hint="the same command again"
+        ) from error
 
 
 def missing(place: Path, items: Sequence[Item]) -> list[Item]:
@@ -217,7 +261,7 @@ def missing(place: Path, items: Sequence[Item]) -> list[Item]:
         raise LaunchError(
             f"{place} holds files that were not brought there by --sync", hint="give another --cwd, or empty it"
         )
-    return [item for item in items if _mark(place / item.path) != (item.mark, item.mode)]
+    return [item for item in items if _mark_in(place, item.path) != (item.mark, item.mode)]
 
 
 def begin(place: Path, items: Sequence[Item]) -> None:
@@ -230,7 +274,7 @@ def begin(place: Path, items: Sequence[Item]) -> None:
     _note(place, {**now, **before}, "")
     for name, mark in before.items():
         path = place / name
-        found = None if name in now else _mark(path)
+        found = None if name in now else _mark_in(place, name)
         if found is not None and found[0] == mark:
             path.unlink()
             for parent in path.relative_to(place).parents[:-1]:
@@ -241,12 +285,11 @@ def begin(place: Path, items: Sequence[Item]) -> None:
 def put(place: Path, item: Item, source: IO[bytes] | None) -> list[str]:
     """Write one file whole. A file that somebody has changed there is kept beside it, and noted."""
     path = place / item.path
+    notes = _make_way(place, item.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    notes, now = [], _mark(path)
+    now = _mark(path)
     if now is not None and now[0] not in (_manifest(place).get(item.path), item.mark):
-        kept = _free(path)
-        path.rename(kept)
-        notes.append(f"{path} was changed there: kept as {kept.name}")
+        notes.append(_kept(path))
     if item.target is not None:
         if path.is_symlink() or path.exists():
             path.unlink()
@@ -270,6 +313,19 @@ def put(place: Path, item: Item, source: IO[bytes] | None) -> list[str]:
         Path(temporary).unlink(missing_ok=True)
         raise
     return notes
+
+
+def _make_way(place: Path, name: str) -> list[str]:
+    """Nothing is written through a link, or where a file takes the place of a folder: those are kept beside."""
+    above = [place / parent for parent in reversed(PurePosixPath(name).parents[:-1])]
+    return [_kept(path) for path in above if path.is_symlink() or (path.exists() and not path.is_dir())]
+
+
+def _kept(path: Path) -> str:
+    """Move away what somebody has put there; the note about it."""
+    kept = _free(path)
+    path.rename(kept)
+    return f"{path} was changed there: kept as {kept.name}"
 
 
 def settle(place: Path, items: Sequence[Item], code: Code) -> None:
@@ -305,6 +361,13 @@ def _manifest(place: Path) -> dict[str, str]:
         found: Any = json.loads((place / MANIFEST).read_bytes()).get("files")
         return {str(name): str(mark) for name, mark in found.items()}
     return {}
+
+
+def _mark_in(place: Path, name: str) -> tuple[str, int] | None:
+    """The same of a file of the copy; None behind a link, which leads elsewhere."""
+    if any((place / parent).is_symlink() for parent in PurePosixPath(name).parents[:-1]):
+        return None
+    return _mark(place / name)
 
 
 def _mark(path: Path) -> tuple[str, int] | None:

@@ -56,6 +56,13 @@ def read_record(path: Path) -> dict[str, Any] | None:
         return None
 
 
+def is_there(path: Path) -> bool:
+    """Does it exist? No for what this user may not look at."""
+    with contextlib.suppress(OSError):
+        return path.exists()
+    return False
+
+
 def attempts(folder: Path) -> list[int]:
     """Numbers of the attempts that left logs, ascending."""
     names = [_ATTEMPT.fullmatch(path.name) for path in (folder / "logs").glob("attempt_*")]
@@ -72,12 +79,19 @@ def read_end(folder: Path, *, after: int = 0, until: int | None = None) -> dict[
 
     exit.json is that of the newest attempt; how those before it ended is in events.jsonl.
     """
-    ended = read_record(folder / "exit.json")
+    ended = _whole(read_record(folder / "exit.json"))
     number = None if ended is None else ended.get("attempt")
     if until is not None and not (isinstance(number, int) and number <= until):
         ended = _noted_end(folder, newest_attempt(folder, until=until))
         number = None if ended is None else ended["attempt"]
     return ended if not isinstance(number, int) or number > after else None
+
+
+def _whole(ended: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The record of an end; None for one that does not say how it ended."""
+    if ended is None or type(ended.get("code")) is not int:
+        return None
+    return ended if type(ended.get("restarts", 0)) is int else {**ended, "restarts": 0}
 
 
 def _noted_end(folder: Path, attempt: int) -> dict[str, Any] | None:
@@ -87,7 +101,7 @@ def _noted_end(folder: Path, attempt: int) -> dict[str, Any] | None:
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict) and event.get("event") == "exit" and event.get("attempt") == attempt:
-                    found = event
+                    found = _whole(event)
     return found
 
 

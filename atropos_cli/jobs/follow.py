@@ -46,7 +46,7 @@ def to_wait_for(job: Submitted, launcher: Launcher) -> str | None:
 
     Raises LaunchError for a job that will not succeed, and for one whose id does not name it here.
     """
-    if not job.noted:
+    if not job.noted and not job.identity:  # a number of which nothing is known here
         return job.id
     found = view(job, launcher)
     state, reason = found["state"], found["reason"] or "no reason known"

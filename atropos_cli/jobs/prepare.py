@@ -22,7 +22,7 @@ from atropos_cli.console.names import default_run_folder
 from atropos_cli.domain.job import Component, JobPlan, Resources
 from atropos_cli.domain.placeholders import escape
 from atropos_cli.domain.plan import Plan
-from atropos_cli.errors import LaunchError, UsageError
+from atropos_cli.errors import DataError, LaunchError, UsageError
 from atropos_cli.io.append import write_orders
 from atropos_cli.io.remote import make_folder
 from atropos_cli.io.rundir import check_same_identity, check_same_plan, holds_training, read_plan
@@ -254,7 +254,13 @@ def submit(prepared: Prepared, launcher: Launcher) -> str:
         if fresh:  # nothing began: another command may take the folder
             (folder / "plan.json").unlink(missing_ok=True)
         raise
-    remember(folder, job_id, prepared.spec, launcher, earlier)
+    try:
+        remember(folder, job_id, prepared.spec, launcher, earlier)
+    except DataError as error:
+        raise LaunchError(
+            f"job {job_id} was submitted to {launcher.name}, and cannot be noted: {error.message}",
+            hint=f"it keeps running; to stop it, use the commands of {launcher.name} itself",
+        ) from error
     return job_id
 
 

@@ -21,18 +21,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from atropos_cli.domain.base import clean_text
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.domain.placeholders import tokens
 from atropos_cli.errors import ExitCode, LaunchError, UsageError
 from atropos_cli.jobs.folder import JobFolder
-from atropos_cli.jobs.processes import die_with_parent
+from atropos_cli.jobs.node import MARK
+from atropos_cli.jobs.processes import die_with_parent, marked, send
 from atropos_cli.redaction import looks_secret
 
 SETUP_ENDED = "the set-up ended with code"
 """How the message about a line that failed begins."""
 _TICK = 0.1
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
-_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
+_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "_atropos"})
 """Variables of the shell itself."""
 
 
@@ -47,8 +49,8 @@ class SetupFailed(LaunchError):
 def check_setup(lines: Sequence[str]) -> tuple[str, ...]:
     """The lines for a plan, where everybody can read them. Raises UsageError for a secret, or a NUL."""
     for line in lines:
-        if "\0" in line:
-            raise UsageError("--setup: a line holds a NUL character")
+        if "\0" in line or clean_text(line) != line:
+            raise UsageError("--setup: a line holds a NUL character, or bytes that are not UTF-8")
         for word in line.replace("=", " ").replace("'", " ").replace('"', " ").split():
             if looks_secret(word):
                 raise UsageError(
@@ -65,8 +67,12 @@ def set_up(
     log: IO[bytes] | None = None,
     *,
     stopped: Callable[[], bool] = lambda: False,
+    mark: str = "",
 ) -> dict[str, str]:
     """Run the lines in one shell; the variables that they leave. log: takes their output (None: our own output).
+
+    mark: the value of MARK for what the lines start, by which it is found when it outlives them.
+    A line fails with the code of its last command, of a pipe with that of any part of it (`set -e -o pipefail`).
 
     Raises SetupFailed; when `stopped` becomes true meanwhile, with code 143, and the shell is ended.
     """
@@ -78,7 +84,7 @@ def set_up(
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own lines
                 [shell, "--noprofile", "--norc", "-c", _script(lines, *numbers)],
-                env=dict(environ),
+                env={**environ, MARK: mark} if mark else dict(environ),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -94,8 +100,9 @@ def set_up(
             file.seek(0)
         done, text = marks.read().split(), left.read()
     if code == 0 and text.endswith(b"\0"):
-        pairs = (item.partition(b"=") for item in text.split(b"\0") if item)
-        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if os.fsdecode(name) not in _OWN}
+        pairs = (os.fsdecode(item).partition("=") for item in text.split(b"\0") if item)
+        own = {*_OWN, MARK} if mark else _OWN
+        return {name: value for name, _, value in pairs if name not in own}
     if stopped():
         raise SetupFailed("stopped during the set-up", 128 + signal.SIGTERM)
     number = int(done[-1]) if done else 0
@@ -118,17 +125,32 @@ def adopt_setup(plan: JobPlan, folder: JobFolder, say: Callable[[str], None], *,
     say(f"set-up, log {log}")
     literal = {name: text for name, text in plan.env.items() if not tokens(text)}
     with log.open("ab") as file:
-        left = set_up(plan.setup, {**os.environ, **literal}, plan.cwd, file, stopped=stopped)
+        environ = {**os.environ, **literal}
+        left = set_up(plan.setup, environ, plan.cwd, file, stopped=stopped, mark=_mark(folder))
     for name in os.environ.keys() - left.keys():
         del os.environ[name]
     os.environ.update(left)
 
 
+def end_setup(plan: JobPlan, folder: JobFolder) -> None:
+    """End what the lines left running in the background."""
+    if plan.setup:
+        send(marked(MARK, _mark(folder)), signal.SIGKILL)
+
+
+def _mark(folder: JobFolder) -> str:
+    return f"{folder.folder}/#setup"
+
+
 def _script(lines: Sequence[str], marks: int, left: int) -> str:
-    """Each line behind a mark with its number: the last mark says which one failed."""
-    parts = ["set -e"]
+    """Each line behind a mark with its number: the last mark says which one failed.
+
+    A file that a line sources may end with `set +e`, as scripts of environments do: it holds for that line alone.
+    """
+    parts = ["set -o pipefail"]
     for number, line in enumerate(lines):
-        parts += [f"echo {number} >&{marks}", f"eval {shlex.quote(line)}"]
+        parts += [f"builtin echo {number} >&{marks}", "set -e", f"builtin eval {shlex.quote(line)}"]
+        parts += ['_atropos=$?; [ "$_atropos" = 0 ] || builtin exit "$_atropos"']
     return "\n".join([*parts, f"/usr/bin/env -0 >&{left}", ""])
 
 

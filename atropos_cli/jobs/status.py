@@ -15,7 +15,7 @@ from typing import Any
 from atropos_cli.domain.job import JobPlan
 from atropos_cli.errors import ExitCode, LaunchError, LauncherSilent, PluginError
 from atropos_cli.jobs.asking import ask, checked
-from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
+from atropos_cli.jobs.folder import is_there, newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import Submitted, successor
 from atropos_cli.ports.launcher import JobStatus, Launcher
 
@@ -56,7 +56,7 @@ def view(job: Submitted, launcher: Launcher) -> dict[str, Any]:
     ]
     found |= _together(shards) | silent
     found["shards"] = [{"shard": index, **shard} for index, shard in enumerate(shards)]
-    found["merged"] = (job.folder / "summary.json").exists()
+    found["merged"] = is_there(job.folder / "summary.json")
     return found
 
 
@@ -189,10 +189,10 @@ def _components(folder: Path, *, began: bool, left: str) -> list[dict[str, Any]]
             {
                 "name": name,
                 "state": state,
-                "code": status["code"] if status else None,
-                "node": endpoint["node"] if endpoint else None,
-                "host": endpoint["host"] if endpoint else None,
-                "ports": endpoint["ports"] if endpoint else {},
+                "code": status.get("code") if status else None,
+                "node": endpoint.get("node") if endpoint else None,
+                "host": endpoint.get("host") if endpoint else None,
+                "ports": ports if endpoint and isinstance(ports := endpoint.get("ports"), dict) else {},
             }
         )
     return found

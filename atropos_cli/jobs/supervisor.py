@@ -29,7 +29,7 @@ from atropos_cli.errors import ExitCode, LaunchError
 from atropos_cli.jobs.folder import JobFolder
 from atropos_cli.jobs.placing import Placed, Placer
 from atropos_cli.jobs.readiness import Readiness, healthy
-from atropos_cli.jobs.setup import SetupFailed, adopt_setup
+from atropos_cli.jobs.setup import SetupFailed, adopt_setup, end_setup
 
 _TICK = 0.1
 _BLAME = 5.0
@@ -91,6 +91,7 @@ class Supervisor:
                 outcome = Outcome(ExitCode.DATA, f"{error.filename or self.folder.folder}: {error.strerror or error}")
             finally:
                 self._stop_all()
+                end_setup(self.plan, self.folder)
             return self._end(outcome)
         finally:
             for number, handler in before.items():

@@ -66,7 +66,10 @@ def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
 
     SLURM itself is not asked: it may have queued the job again, or lost it.
     """
-    before = read_submitted(folder).attempts_before()
+    try:
+        before = read_submitted(folder).attempts_before()
+    except AtroposError:
+        return record
     end = read_end(folder, after=before)
     if end is not None and not end.get("requeued"):
         stopped = int(end.get("code", 1)) in (0, 128 + 2, 128 + 15)

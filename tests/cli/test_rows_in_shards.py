@@ -173,6 +173,39 @@ def test_inputs_that_shards_cannot_read(cli: Any, isolation: Path, monkeypatch: 
     assert cli("filter", "a.jsonl", "-o", "out.jsonl", "--resume").code == 2
 
 
+def test_an_input_without_rows_leaves_nothing(cli: Any, isolation: Path) -> None:
+    """Empty, or all blank: as in one process. Blank stretches as long as a shard are no error."""
+    for text in ("", "\n" * 5000):
+        Path("a.jsonl").write_text(text)
+        for command in (("filter", "a.jsonl", "-o", "out.jsonl"), ("sft-gen", "a.jsonl", "-o", "out.jsonl")):
+            whole, parts = cli(*command), cli(*command, *on(3))
+            assert (parts.code, "a.jsonl: no rows" in parts.stderr) == (whole.code, True) == (6, True)
+            assert [path.name for path in isolation.iterdir()] == ["a.jsonl"]
+    (isolation / "marks.py").write_text(REWARD)
+    make_groups(isolation / "a.jsonl", 6, 3)
+    Path("a.jsonl").write_text(Path("a.jsonl").read_text() + "\n" * 60_000)
+    command = ("score", "a.jsonl", "--reward", "./marks.py:length")
+    assert run_into(cli, isolation / "one", *command)[1] == run_into(cli, isolation / "two", *command, *on(3))[1]
+
+
+def test_rewards_that_fail_in_one_shard(cli: Any, isolation: Path) -> None:
+    """The limit holds for each shard, and may be another one when the command is resumed: the scores are kept."""
+    (isolation / "marks.py").write_text(REWARD)
+    lines = make_groups(isolation / "a.jsonl", 90, 3).read_text().splitlines()
+    broken = [line.replace('"assistant", "content": "', '"assistant", "content": "broken ') for line in lines[60:]]
+    Path("a.jsonl").write_text("\n".join([*lines[:60], *broken]))
+    command = ("score", "a.jsonl", "--reward", "./marks.py:length", "--max-failure-rate", "1")
+    assert cli(*command, "-o", "one.jsonl").code == 0
+    stopped = cli(*command, "-o", "two.jsonl", *on(3))
+    assert (stopped.code, "--max-error-rate" in stopped.stderr) == (1, True)
+    resumed = cli(*command, "-o", "two.jsonl", *on(3), "--resume", "--max-error-rate", "1", "--workers", "1")
+    assert resumed.code == 0, resumed.stderr
+    assert Path("two.jsonl").read_bytes() == Path("one.jsonl").read_bytes()
+    refused = cli(*command, "-o", "three.jsonl", *on(3))
+    assert refused.code == 1
+    assert cli(*command, "-o", "three.jsonl", *on(3), "--resume", "--deadline", "9").code == 6
+
+
 def test_an_evaluation_in_shards(cli: Any, sums: str) -> None:
     command = ("eval", sums, "--backend", "scripted", "--backend.replies", "2", "--limit", "5", "--json")
     (Path.cwd() / "plain.py").write_text(

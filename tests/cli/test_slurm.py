@@ -258,8 +258,10 @@ def test_profiles(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> N
     wrong = cli("slurm", "submit", "--profile", "c", "--", *GEN)
     assert (wrong.code, "did you mean partition?" in wrong.stderr) == (3, True)
     Path("atropos.toml").write_text("[slurm]\npartition = 'x'\n")
-    wrong = cli("slurm", "submit", "--", *GEN)
-    assert (wrong.code, "slurm.partition" in wrong.stderr) == (3, True)
+    monkeypatch.delenv("ATROPOS_SLURM_PROFILE")
+    for command in (("slurm", "submit"), ("job", "submit", "--on", "slurm")):
+        wrong = cli(*command, "--", *GEN)
+        assert (wrong.code, "slurm.partition" in wrong.stderr) == (3, True)
     assert cli("gen", "arithmetic", "--dry-run", "--backend", "scripted").code == 0  # other commands pass it over
 
 

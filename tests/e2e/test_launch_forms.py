@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -144,7 +145,7 @@ def spread(place: Path, python: str) -> Servers:
 
 
 def test_the_router_is_the_one_address(place: Path) -> None:
-    """The servers of two nodes, here played by one."""
+    """The servers of two nodes, here played by one. They end when it dies: nothing could reach them."""
     python = put_sglang(place / "engine", "new", router=True)
     folder = place / "job"
     model = str(place / "tiny")
@@ -163,9 +164,16 @@ def test_the_router_is_the_one_address(place: Path) -> None:
         made = atropos("gen", "arithmetic", "--base-url", url, "--limit", "4", "--group-size", "1", "-o", "-")
         assert made.returncode == 0, made.stderr
         assert len(made.stdout.splitlines()) == 4
+        os.kill(json.loads((folder / "endpoints/router.json").read_text())["pid"], signal.SIGKILL)
+        assert process.wait(60) == 70
     finally:
         process.terminate()
-        assert process.wait(60) == 143
+        process.wait(60)
+    end = json.loads((folder / "exit.json").read_text())
+    assert (end["component"], end["code"]) == ("router", 70)
+    ended = read_server(folder)
+    assert ended is not None
+    assert (ended.state, "router" in str(ended.reason)) == ("failed", True)
     logs = folder / "logs/latest"
     assert sorted(path.stem for path in logs.glob("*.log")) == ["router", "server0", "server1"]
 

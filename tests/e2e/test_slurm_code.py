@@ -69,6 +69,29 @@ def test_a_line_that_fails_is_named_and_nothing_starts(place: Path, cli: Any) ->
     assert not (place / "bad/groups.jsonl").exists()
 
 
+def test_what_a_set_up_line_starts_is_gone_behind_the_job(place: Path, cli: Any) -> None:
+    """And a script that it sources, which turns the checks off, hides no failure of the next line."""
+    (place / "activate").write_text("set +e\nexport A=1\nfalse\ntrue\n")
+    words = [
+        "--setup",
+        f"source '{place / 'activate'}'",
+        "--setup",
+        "(setsid sleep 60.74 &)",
+        "--setup",
+        "head -c 9000000 /dev/zero",
+    ]
+    play = ["--", *GEN, "--limit", "1"]
+    done = cli("slurm", "submit", "--wait", *words, *play, "--output", "good")
+    assert done.code == 0, done.stderr
+    assert subprocess.run(["pgrep", "-f", "sleep 60.74"], capture_output=True).returncode == 1
+    assert (place / "good/logs/latest/setup.log").stat().st_size == 9_000_000
+    assert (
+        cli("slurm", "submit", "--wait", *words[:2], "--setup", "cat /no/where | sort", *play, "--output", "bad").code
+        == 1
+    )
+    assert "with code 1, at: cat /no/where | sort" in cli("slurm", "status", "bad", "--json").json["reason"]
+
+
 def test_variables_reach_the_programs_of_all_nodes(place: Path, cluster: Cluster) -> None:
     show = "import os; print('GIVEN', os.environ.get('GIVEN'), os.environ.get('OWN'))"
     there = Component(name="there", role="task", node=1, argv=(sys.executable, "-c", show))

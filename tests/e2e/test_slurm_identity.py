@@ -125,6 +125,8 @@ def test_two_clusters_have_the_same_numbers(
         states = {item["folder"]: item["state"] for item in cli("slurm", "list", "--all", "--json").json}
         assert states[str(place / "here")] == "unknown"
         assert states[str(place / f"there{int(here) - 1}")] in ("pending", "running")
+        found = status(cli, there)  # the number alone: the job of the cluster that is asked
+        assert found["folder"] == str(place / f"there{int(here) - 1}")
         followed = cli("slurm", "logs", "-f", "here")
         assert followed.code == 7
         assert "cluster 'test'" in followed.stderr
@@ -134,7 +136,9 @@ def test_two_clusters_have_the_same_numbers(
         for job in other.output("squeue", "-h", "-o", "%A").split():
             assert cli("slurm", "cancel", job).code == 0
     assert cluster.job(here)["JobState"] == "RUNNING"
-    assert cli("slurm", "cancel", "here").code == 0
+    assert (status(cli, here)["folder"], status(cli, here)["state"]) == (str(place / "here"), "running")
+    assert cli("slurm", "cancel", here).code == 0
+    assert cluster.job(here)["JobState"] == "CANCELLED"
 
 
 @pytest.fixture

@@ -86,6 +86,18 @@ def test_an_array_that_was_submitted_again(place: Path, cli: Any) -> None:
     assert status(cli, "run")["state"] == "cancelled"
 
 
+def test_a_long_list_of_waiting_tasks(place: Path, cli: Any) -> None:
+    """SLURM cuts such a list off where it is not told otherwise, and tasks that it leaves out would be called lost."""
+    job = submit(cli, "run", "--array", "90", "--sbatch", "hold", limit=90).json["id"]
+    odd = [f"{job}_{number}" for number in range(1, 90, 2)]
+    subprocess.run(["scancel", *odd], check=True)
+    shards = status(cli, "run")["shards"]
+    assert [shard["state"] for shard in shards] == ["pending", "lost"] * 45  # SLURM keeps no word of these
+    assert "it never began" in shards[1]["reason"]
+    assert cli("slurm", "cancel", job).code == 0
+    assert status(cli, "run")["state"] == "cancelled"
+
+
 def test_a_job_that_slurm_starts_again_has_not_ended(place: Path, cluster: Cluster, cli: Any) -> None:
     """An operator queues it again behind its end: the exit.json of the attempt before says nothing."""
     job = submit(cli, "run", "--requeue", "--wait").json["id"]

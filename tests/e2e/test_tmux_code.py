@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -81,6 +82,31 @@ def test_code_does_not_change_under_a_running_job(far: Callable[..., Any], sshd:
     assert elsewhere.code == 0, elsewhere.stderr
     assert (sshd.folder / "home/else where/sums.py").read_text().endswith("# changed\n")
     assert far("stop", "long", "--grace", "0").code == 0
+
+
+@pytest.mark.slow
+def test_odd_names_and_a_shell_that_talks_much(far: Callable[..., Any], sshd: Sshd, project: Path) -> None:
+    """A greeting longer than what fits between us, before a request longer than that; bytes that are no text; links."""
+    home = sshd.folder / "home"
+    (home / ".bashrc").write_text("head -c 4000000 /dev/zero | tr '\\0' g; echo; echo said >&2\n")
+    for number in range(12000):
+        (project / f"{number:0100d}").symlink_to("sums.py")
+    for name in (b"b\xff.py", b"-rf", b"two\nlines.py"):
+        (project / os.fsdecode(name)).write_text("odd")
+    (home / "outside").mkdir()
+    (home / "outside/x.txt").write_text("precious")
+    first = far("run", "--name", "one", "--sync", ".", "--", "env", "list")
+    assert first.code == 0, first.stderr
+    place = home / "atropos-code/my project"
+    assert (place / os.fsdecode(b"b\xff.py")).read_text() == "odd"
+    (place / "sub").symlink_to(home / "outside")
+    (project / "sub/x.txt").write_text("ours")
+    ended(far, "one")
+    second = far("run", "--name", "two", "--sync", ".", "--", "env", "list")
+    assert "1 files sent" in second.stderr
+    assert "sub was changed there: kept as sub.kept-1" in second.stderr
+    assert (home / "outside/x.txt").read_text() == "precious"
+    assert ended(far, "two")["code"]["files"] == 12006
 
 
 def test_dry_run_brings_nothing(far: Callable[..., Any], sshd: Sshd, project: Path) -> None:

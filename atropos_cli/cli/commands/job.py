@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from atropos_cli.cli.jobdefault import described_command
 from atropos_cli.cli.joboptions import ListOptions, LogsOptions, ProfileOptions, SubmitOptions, WhichOptions
 from atropos_cli.cli.joborders import make_order
 from atropos_cli.cli.jobs import print_status, wait_for
 from atropos_cli.cli.lazy import new_app
-from atropos_cli.config.commands import command_bucket
+from atropos_cli.config.commands import command_bucket, resolve_command
 from atropos_cli.config.launchers import FILE_KEYS, profile_variable
 from atropos_cli.config.launchers import JOB as JOB_SECTION
 from atropos_cli.config.places import PREFIX
@@ -36,6 +37,7 @@ from atropos_cli.jobs.setup import check_setup
 from atropos_cli.ports.serving import Serve
 
 if TYPE_CHECKING:
+    from atropos_cli.config.sources import Bucket
     from atropos_cli.domain.job import Resources
     from atropos_cli.jobs.store import Submitted
     from atropos_cli.ports.launcher import Launcher, LauncherCommands
@@ -80,6 +82,7 @@ def submit(
         command = described_command(session, options.on, config)
         session.out.note(f"submitting what this folder describes: {shlex.join(command)}")
     launcher = make_launcher(session, options.on, options.on_option, options.profile, config)
+    _check_section(ctx, launcher.name, config)
     if len(command) == 1 and command[0].endswith((".toml", ".yaml", ".yml")):
         from atropos_cli.plugins.jobfiles import submit_file
 
@@ -147,10 +150,12 @@ def _wanted(options: SubmitOptions, command: Sequence[str], launcher: Launcher) 
 
 def _after(options: SubmitOptions, launcher: Launcher) -> tuple[str, ...]:
     """The ids to wait for. A dry run asks no launcher."""
+    from atropos_cli.jobs.asking import the_one_here
     from atropos_cli.jobs.follow import to_wait_for
-    from atropos_cli.jobs.store import find
+    from atropos_cli.jobs.store import candidates
 
-    jobs = [find(text, launcher.source or launcher.name) for text in options.after]
+    named = [candidates(text, launcher.source or launcher.name) for text in options.after]
+    jobs = [found[0] if options.dry_run else the_one_here(found, launcher) for found in named]
     found = [job.id if options.dry_run else to_wait_for(job, launcher) for job in jobs]
     return tuple(job_id for job_id in found if job_id is not None)
 
@@ -178,10 +183,12 @@ def _check_times(resources: Resources, *, requeue: bool) -> None:
 
 def _opened(session: Session, job: str, options: WhichOptions, config: Path | None) -> tuple[Submitted, Launcher]:
     """A submitted job and its launcher."""
-    from atropos_cli.jobs.store import find
+    from atropos_cli.jobs.asking import the_one_here
+    from atropos_cli.jobs.store import candidates
 
-    found = find(job, stored_name(session, options.only))
-    return found, make_launcher(session, found.launcher, (), options.profile, config)
+    found = candidates(job, stored_name(session, options.only))
+    launcher = make_launcher(session, found[0].launcher, (), options.profile, config)
+    return the_one_here(found, launcher), launcher
 
 
 def status(
@@ -339,22 +346,35 @@ _COMMANDS: tuple[tuple[str, Callable[..., int], type[ProfileOptions]], ...] = (
 def jobs_app(doc: str, launcher: str | None = None) -> typer.Typer:
     """The commands, with options from section [job]; those of one launcher, without --on, from [LAUNCHER]."""
     made = new_app(help=doc)
-    keys = {key for _, _, model in _COMMANDS for key in model.model_fields} | set(FILE_KEYS)
     for name, function, model in _COMMANDS:
-        bucket = command_bucket(launcher or JOB_SECTION, model, keys)
-        call = function
-        if launcher is not None:
-            known = {item.key: launcher for item in bucket.options if item.flag == "on"}
-            left = tuple(item for item in bucket.options if item.key not in known)
-            shared = {profile_variable(launcher).removeprefix(PREFIX).lower(): ("profile",)}
-            bucket = replace(bucket, options=left, others=bucket.others - known.keys(), shared=shared)
-            call = _with_options(function, known)
+        bucket, known = _bucket(launcher, model)
+        call = function if launcher is None else _with_options(function, known)
         made_command = command_with(call, bucket)
         if launcher is not None and function.__doc__:
             said = f"atropos job submit --on {launcher}", f"atropos {launcher} submit"
             made_command.__doc__ = function.__doc__.replace(*said)
         made.command(name, context_settings={"allow_interspersed_args": name != "submit"})(made_command)
     return made
+
+
+def _bucket(launcher: str | None, model: type[ProfileOptions]) -> tuple[Bucket, dict[str, str]]:
+    """The options of a command of `atropos job`, or of those of one launcher, and what is known where it is named."""
+    keys = {key for _, _, other in _COMMANDS for key in other.model_fields} | set(FILE_KEYS)
+    bucket = command_bucket(launcher or JOB_SECTION, model, keys)
+    if launcher is None:
+        return bucket, {}
+    known = {item.key: launcher for item in bucket.options if item.flag == "on"}
+    left = tuple(item for item in bucket.options if item.key not in known)
+    shared = {profile_variable(launcher).removeprefix(PREFIX).lower(): ("profile",)}
+    return replace(bucket, options=left, others=bucket.others - known.keys(), shared=shared), known
+
+
+def _check_section(ctx: typer.Context, launcher: str, config: Path | None) -> None:
+    """A key of [LAUNCHER] that `atropos LAUNCHER` would refuse is refused by `atropos job`, too. Raises ConfigError."""
+    group = ctx.find_root().command
+    own = group.get_command(ctx, launcher) if isinstance(group, typer.core.TyperGroup) else None
+    if set(getattr(own, "commands", ())) == {name for name, _, _ in _COMMANDS}:
+        resolve_command(_bucket(launcher, SubmitOptions)[0], config)
 
 
 def launcher_group(declared: LauncherCommands) -> Any:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from atropos_cli.errors import DataError, LaunchError
-from atropos_cli.jobs.code import MANIFEST, bring, digest_at, git_code, look
+from atropos_cli.jobs.code import MANIFEST, bring, code_of, digest_at, git_code, look
 
 MOST = 1 << 20
 
@@ -84,18 +88,141 @@ def test_repositories_within(project: Path) -> None:
 
 
 def test_runs_and_copies_are_no_code(project: Path) -> None:
-    """Else each copy would hold all earlier ones."""
+    """Else each copy would hold all earlier ones. A file of the user's own may have the same name."""
     for name in ("runs/a/plan.json", "runs/a/groups.jsonl", "runs/b/code/env.py", "runs/b/job.json"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text("{}")
+        (project / name).write_text('{"atropos_version": "0"}')
+    (project / "cloud").mkdir()
+    (project / "cloud/plan.json").write_text('{"machines": 3}')
+    (project / "cloud/job.json").write_text("not even JSON")
     found = look(project, most=MOST)
-    assert {item.path for item in found.items} == WANTED
+    assert {item.path for item in found.items} == WANTED | {"cloud/plan.json", "cloud/job.json"}
     assert {"runs/a/ (a run)", "runs/b/ (a run)"} <= set(found.left_out)
 
 
 def test_sockets_and_pipes_are_left_out(project: Path) -> None:
     os.mkfifo(project / "pipe")
-    assert "pipe" not in {item.path for item in look(project, most=MOST).items}
+    os.mkfifo(project / "plan.json")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(project / "socket"))
+    assert {item.path for item in look(project, most=MOST).items} == WANTED
+
+
+def test_names_that_are_no_text(project: Path, tmp_path: Path) -> None:
+    """Bytes that are not UTF-8, in a file, in one that is ignored, and in the summary of a difference."""
+    odd = [os.fsdecode(name) for name in (b"b\xff.py", b"-rf", b'it\'s "so".py')]
+    for name in (*odd, os.fsdecode(b"\xfe.log")):
+        (project / name).write_text("one")
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "first")
+    (project / odd[0]).write_text("two")
+    found = look(project, most=MOST)
+    assert {item.path for item in found.items} == WANTED.union(odd)
+    bring(found, tmp_path / "copy")
+    assert files(tmp_path / "copy") == WANTED.union(odd)
+    code = code_of(tmp_path / "copy")
+    assert code is not None
+    assert (code.files, code.changed, "\ufffd.log" in code.left_out) == (len(found.items), True, True)
+    assert "b\ufffd.py" in code.diff
+
+
+def test_links_in_circles(project: Path, tmp_path: Path) -> None:
+    for name, target in (("circle", "circle"), ("self", "."), ("up", "..")):
+        (project / name).symlink_to(target)
+    found = look(project, most=MOST)
+    assert {item.path for item in found.items} == WANTED | {"circle", "self", "up"}
+    bring(found, tmp_path / "copy")
+    assert (tmp_path / "copy/circle").readlink() == Path("circle")
+    with pytest.raises(DataError, match="circle"):
+        look(project / "circle", most=MOST)
+
+
+def test_nothing_is_written_through_a_link(project: Path, tmp_path: Path) -> None:
+    """Neither through one that took the place of a folder here, nor through one that somebody made in the copy."""
+    outside, place = tmp_path / "outside", tmp_path / "copy"
+    outside.mkdir()
+    (outside / "täsk.py").write_text("precious")
+    bring(look(project, most=MOST), place)
+    (place / "src").rename(tmp_path / "moved")
+    (place / "src").symlink_to(outside)
+    notes = bring(look(project, most=MOST), place)
+    assert notes == [f"{place / 'src'} was changed there: kept as src.kept-1"]
+    assert (place / "src/täsk.py").read_text() == "x"
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    (project / "src/täsk.py").unlink()
+    (project / "src").rmdir()
+    (project / "src").symlink_to(outside)  # git still knows src/täsk.py
+    found = look(project, most=MOST)
+    assert {"src"} == {item.path for item in found.items if item.path.startswith("src")}
+    bring(found, place)
+    assert (place / "src").readlink() == outside
+    assert (outside / "täsk.py").read_text() == "precious"
+
+
+def test_a_submodule_that_is_not_checked_out(project: Path) -> None:
+    inner = project / "third"
+    inner.mkdir()
+    for folder in (inner, project):
+        git(folder, "init", "-q")
+        (folder / "kept.py").write_text("")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", "first")
+    shutil.rmtree(inner)
+    inner.mkdir()
+    found = look(project, most=MOST)
+    assert "third/ (a submodule that is not checked out)" in found.left_out
+    assert {item.path for item in found.items} == WANTED | {"kept.py"}
+    (inner / "new.py").write_text("")  # a folder like any other
+    assert "third/new.py" in {item.path for item in look(project, most=MOST).items}
+
+
+@pytest.mark.parametrize("change", ["gone", "folder", "pipe", "other"])
+def test_a_file_that_changes_while_it_is_copied(change: str, project: Path, tmp_path: Path) -> None:
+    found, path, place = look(project, most=MOST), project / "env.py", tmp_path / "copy"
+    path.unlink()
+    {
+        "gone": lambda: None,
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "other": lambda: path.write_text("two"),
+    }[change]()
+    with pytest.raises(DataError, match=r"env\.py changed while it was copied"):
+        bring(found, place)
+    assert digest_at(place) is None
+    assert not [path for path in place.rglob(".atropos-*") if path.name != MANIFEST]
+    path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+    bring(look(project, most=MOST), place)
+    assert files(place) == WANTED - {"env.py"}
+
+
+def test_a_home_is_not_code(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    for folder in (project, project.parent, Path("/")):
+        with pytest.raises(DataError, match="your home is in it"):
+            look(folder, most=MOST)
+    assert look(project / "src", most=MOST).items
+
+
+def test_a_folder_that_cannot_be_read_is_named() -> None:
+    """git only warns of it. Looked at as another user, since root may read everything."""
+    lines = (
+        "import os, sys, pathlib; from atropos_cli.jobs.code import look; from atropos_cli.errors import DataError\n"
+        "os.geteuid() or os.setuid(65534)\n"
+        "try: look(pathlib.Path(sys.argv[1]), most=1 << 20)\n"
+        "except DataError as error: print(error.message)"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "code"
+        (folder / "closed").mkdir(parents=True)
+        (folder / "env.py").write_text("")
+        Path(name).chmod(0o755)
+        (folder / "closed").chmod(0)
+        command = [sys.executable, "-c", lines, str(folder)]
+        done = subprocess.run(command, env={**os.environ, "HOME": name}, capture_output=True, text=True)
+        (folder / "closed").chmod(0o755)
+    assert "the folder 'closed" in done.stdout, done.stderr
 
 
 def test_a_limit_names_the_largest(project: Path) -> None:
@@ -209,7 +336,10 @@ def test_nothing_of_a_repository_is_executed(project: Path, tmp_path: Path) -> N
     git(project, "config", "core.fsmonitor", str(script))
     git(project, "config", "diff.external", str(script))
     git(project, "config", "diff.x.textconv", str(script))
-    (project / ".gitattributes").write_text("*.py diff=x\n")
+    for key in ("clean", "smudge", "process"):
+        git(project, "config", f"filter.a.b.{key}", str(script))
+    git(project, "config", "filter.a.b.required", "true")
+    (project / ".gitattributes").write_text("*.py diff=x filter=a.b\n")
     (project / "env.py").write_text("two")
     look(project, most=MOST)
     assert git_code(project).changed

@@ -38,6 +38,14 @@ def test_variables_reach_the_programs() -> None:
         ("cd /no/where", None, None),
         ("kill -9 $$", 137, 137),
         ("export X=$(false)y; test $X = z", 1, 1),
+        ("no_such_command_9 | cat", 127, 127),
+        ("cat /no/where | sort | head -1", 1, 1),
+        ("cd /no/where && echo there", 1, 1),
+        ("set +e; false", 1, 1),
+        ("read answer", 1, 1),
+        ("exec bash -c true", 7, 0),
+        ('cat <<EOF\nit\'s "text"\nEOF\nfalse', 1, 1),
+        ("eval() { :; }; exit() { :; }; test 1 = 2", 1, 1),
     ],
 )
 def test_a_failing_line_is_named(line: str, code: int | None, reported: int | None) -> None:
@@ -54,6 +62,22 @@ def test_a_line_that_handles_its_failure_goes_on() -> None:
     assert set_up(["false || export A=1", "if false; then exit 4; fi"], ENV, None)["A"] == "1"
 
 
+def test_a_script_that_turns_the_checks_off(tmp_path: Path) -> None:
+    """As those of environments do."""
+    (tmp_path / "activate").write_text("set +e\nexport A=1\nfalse\ntrue\n")
+    lines = [f"source '{tmp_path / 'activate'}'", "export B=2"]
+    assert set_up(lines, ENV, None)["B"] == "2"
+    with pytest.raises(SetupFailed, match="at: false"):
+        set_up([lines[0], "false", "export B=2"], ENV, None)
+    assert set_up(["set +o pipefail", "false | true", "export B=3"], ENV, None)["B"] == "3"
+
+
+def test_ten_megabytes_of_output(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        set_up(["head -c 10000000 /dev/zero", "cat <<'EOF'\n$HOME\nEOF"], ENV, None, log)
+    assert (tmp_path / "log").stat().st_size == 10_000_000 + len("$HOME\n")
+
+
 def test_many_variables_and_daemons_do_not_hang(tmp_path: Path) -> None:
     began = time.monotonic()
     with (tmp_path / "log").open("wb") as log:
@@ -66,6 +90,9 @@ def test_secrets_are_not_written_down() -> None:
     with pytest.raises(UsageError, match="secret"):
         check_setup(["export HF_TOKEN='hf_" + "a1B2" * 9 + "'"])
     assert check_setup(["", "module load cuda"]) == ("module load cuda",)
+    for line in ("a\0b", "echo \udcff"):
+        with pytest.raises(UsageError, match="NUL character, or bytes"):
+            check_setup([line])
 
 
 def job(folder: Path, *setup: str, env: dict[str, str] | None = None) -> JobPlan:
@@ -91,6 +118,16 @@ def test_a_job_runs_in_what_its_set_up_left(tmp_path: Path) -> None:
     assert run_job(plan, tmp_path, LocalPlacer()) == 0
     assert json.loads((tmp_path / "logs/latest/main.log").read_text()) == ["1", "two", str(tmp_path)]
     assert (tmp_path / "logs/latest/setup.log").read_text() == "loading\n"
+
+
+def test_what_the_lines_start_ends_with_the_job(tmp_path: Path) -> None:
+    plan = job(tmp_path, "sleep 60.73 &", "(setsid sleep 60.73 &)", "export A=1")
+    assert run_job(plan, tmp_path, LocalPlacer()) == 0
+    deadline = time.monotonic() + 10
+    while subprocess.run(["pgrep", "-f", "sleep 60.73"], capture_output=True).returncode == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "_ATROPOS_COMPONENT" not in os.environ
 
 
 def test_nothing_starts_behind_a_line_that_fails(tmp_path: Path) -> None:

@@ -147,7 +147,11 @@ def queued(session: Session, pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         folder = step_folder(pipeline, step.name) / "job"
         if not (folder / SUBMITTED).exists():
             continue
-        job = read_submitted(folder)
+        try:
+            job = read_submitted(folder)
+        except AtroposError:  # nothing names the job
+            found[step.name] = ("?", "unknown")
+            continue
         try:
             launcher = launchers.setdefault(job.launcher, make_launcher(session, job.launcher))
             found[step.name] = (job.id, ask_job(job, launcher).state)

@@ -101,9 +101,13 @@ def call(*command: str, timeout: float = 60.0, messages: bool = False) -> str:
 
 
 def _environment(program: str) -> dict[str, str]:
-    """Times in answers do not depend on where and how somebody asks; a job gets the environment as it is."""
+    """Times in answers do not depend on where and how somebody asks; a job gets the environment as it is.
+
+    SLURM_BITSTR_LEN: SLURM cuts the list of an array's waiting tasks to 64 characters otherwise.
+    """
     env = clean_environment()
-    return env if program == "sbatch" else {**env, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    asking = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+    return env if program == "sbatch" else {**env, **asking}
 
 
 def job_id_of(output: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -34,6 +35,7 @@ _ORDER: tuple[JobState, ...] = ("running", "pending", "failed", "cancelled", "un
 _CANCEL_WAIT = 60.0
 _LOST_ANSWER = 20.0
 _SILENT_FOR = 3.0
+_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 log = logging.getLogger("atropos.slurm")
 
 
@@ -178,9 +180,9 @@ class SlurmLauncher(Launcher):
         found: dict[int, JobStatus] = {}
         for record in self.records(job_id):
             for part in (record.task or "").partition("%")[0].split(","):
-                low, _, high = part.partition("-")
-                if low.isdigit():
-                    for index in range(int(low), min(int(high or low) + 1, count)):
+                if (match := _TASKS.fullmatch(part)) is not None:
+                    low, high, step = match.groups()
+                    for index in range(int(low), min(int(high or low) + 1, count), int(step or 1)):
                         if index not in found or not high:
                             found[index] = _status(job_id, record)
         return found

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from atropos_cli.sdk import AtroposError, DataError
-from atropos_cli.sdk.code import Found, Item, begin, digest_at, missing, put, settle
+from atropos_cli.sdk.code import Found, Item, begin, digest_at, missing, opened, put, settle
 from atropos_cli.sdk.launchers import Code, LaunchError
 
 DEFAULT = "~/atropos-code"
@@ -47,7 +47,7 @@ def send(found: Found, numbers: Iterable[int], target: IO[bytes]) -> int:
         item = found.items[number]
         if item.target is not None:
             continue
-        with (found.folder / item.path).open("rb") as file:
+        with opened(found, item) as file:
             left = item.size
             while left and (block := file.read(min(_BLOCK, left))):
                 target.write(block)

@@ -30,6 +30,9 @@ from atropos_tmux.gpus import free_gpus
 SETUP_FILE = "setup.json"
 _START_TIMEOUT = 20.0
 _TAIL = 8192
+_END: dict[str, type | tuple[type, ...]] = {"code": int, "stopped": bool, "signal": (str, type(None))}
+_RUNNING: dict[str, type | tuple[type, ...]] = {"host": str, "pid": int, "born": str}
+"""The keys of exit.json and running.json that we read."""
 
 
 class TmuxConfig(Config):
@@ -84,7 +87,7 @@ class TmuxLauncher(Launcher):
         """(name, working directory) of every job that runs or is about to."""
         found = []
         for session, folder in self.jobs():
-            start = _read(folder / "start.json")
+            start = _read(folder / "start.json", cwd=str)
             if start is not None and self._status(session, folder).state in ("running", "pending"):
                 found.append((session, Path(start["cwd"])))
         return found
@@ -94,7 +97,7 @@ class TmuxLauncher(Launcher):
         found: dict[str, str] = {}
         for session, folder in self.jobs():
             start = _read(folder / "start.json") or {}
-            if start.get("gpus") and self._status(session, folder).state in ("running", "pending"):
+            if isinstance(start.get("gpus"), list) and self._status(session, folder).state in ("running", "pending"):
                 found |= dict.fromkeys(start["gpus"], session)
         return found
 
@@ -138,7 +141,7 @@ class TmuxLauncher(Launcher):
         found = []
         for path in self.state_folder.glob("*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                folder = Path(json.loads(path.read_text(encoding="utf-8"))["folder"])
+                folder = _noted(path)
                 found.append((path.stat().st_mtime_ns, path.stem, folder))
         return [(session, folder) for _, session, folder in sorted(found)]
 
@@ -146,7 +149,7 @@ class TmuxLauncher(Launcher):
         """The folder of a job's files. Raises LaunchError for a job that is not known here."""
         session = session_name(job_id)
         with contextlib.suppress(OSError, ValueError, KeyError):
-            return Path(json.loads((self.state_folder / f"{session}.json").read_text(encoding="utf-8"))["folder"])
+            return _noted(self.state_folder / f"{session}.json")
         known = [name for name, _ in self.jobs()]
         raise LaunchError(
             f"there is no tmux job {job_id!r} on socket {self.config.socket!r}",
@@ -192,13 +195,13 @@ class TmuxLauncher(Launcher):
         (self.state_folder / f"{session}.json").unlink(missing_ok=True)
 
     def _status(self, job_id: str, folder: Path) -> JobStatus:
-        end = _read(folder / "exit.json")
+        end = _read(folder / "exit.json", **_END)
         if end is not None:
             code = int(end["code"])
             state = "cancelled" if end["stopped"] and code else "failed" if code else "finished"
             reason = f"ended by {end['signal']}" if end["signal"] else _setup_that_failed(folder) if code else None
             return JobStatus.model_validate({"id": job_id, "state": state, "exit_code": code, "reason": reason})
-        running = _read(folder / "running.json")
+        running = _read(folder / "running.json", **_RUNNING)
         if running is None:
             seen = self.tmux.pane(session_name(job_id))
             if seen is not None and not seen[1]:
@@ -208,7 +211,7 @@ class TmuxLauncher(Launcher):
             return JobStatus(id=job_id, state="unknown", reason=f"it was started on {running['host']}", answered=False)
         if _alive(folder) is not None:
             return JobStatus(id=job_id, state="running")
-        end = _read(folder / "exit.json")  # it may have ended between the two looks
+        end = _read(folder / "exit.json", **_END)  # it may have ended between the two looks
         if end is not None:
             return self._status(job_id, folder)
         return JobStatus(id=job_id, state="failed", reason="it ended without a trace: killed, or the machine restarted")
@@ -255,25 +258,34 @@ def _setup_that_failed(folder: Path) -> str | None:
     return None
 
 
+def _noted(path: Path) -> Path:
+    """The folder that a note names. Raises OSError, ValueError or KeyError."""
+    found = json.loads(path.read_bytes())
+    if not isinstance(found, dict) or not isinstance(found["folder"], str):
+        raise ValueError(f"{path} names no folder")
+    return Path(found["folder"])
+
+
 def _folder(job: JobSpec) -> Path:
     return Path(job.run).absolute() / "tmux"
 
 
 def _alive(folder: Path) -> int | None:
     """The pid of a job's pane program while it runs here."""
-    running = _read(folder / "running.json")
+    running = _read(folder / "running.json", **_RUNNING)
     if running is None or running["host"] != socket.gethostname():
         return None
     pid = int(running["pid"])
     return pid if pane.birth(pid) == running["born"] else None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return found
+def _read(path: Path, **kinds: type | tuple[type, ...]) -> dict[str, Any] | None:
+    """A record with at least these keys, of these types; None for one that is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in kinds.items()):
+            return found
+    return None
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from atropos_cli.sdk import ConfigError, UsageError
 from atropos_cli.sdk.code import Found
@@ -133,14 +133,16 @@ class Remote:
             assert child.stdin is not None
             assert child.stdout is not None
             before, answers = b"", list[dict[str, Any]]()
+            script = self._script({"code": request}, payload=bring.PAYLOAD).encode()
+            # Beside the reading: a login shell there may print more than fits between us before it reads.
+            writing = threading.Thread(target=_write, args=(child.stdin, script), name="ssh-request", daemon=True)
             try:
-                with contextlib.suppress(BrokenPipeError):
-                    child.stdin.write(self._script({"code": request}, payload=bring.PAYLOAD).encode())
-                    child.stdin.flush()
+                writing.start()
                 while (line := child.stdout.readline()) and not line.endswith(_ANSWER):
                     before = (before + line)[-_MOST_BEFORE:]
                 if line:
                     answers = self._answers(child, found)
+                writing.join()
                 with contextlib.suppress(BrokenPipeError):
                     child.stdin.close()
                 child.wait()
@@ -236,6 +238,12 @@ class _Answer(threading.Thread):
             self.marked, data, self.before = True, self.before[place + len(_ANSWER) :], self.before[:place]
         while data:
             data = data[os.write(self._target, data) :]
+
+
+def _write(target: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        target.write(data)
+        target.flush()
 
 
 def _hint(words: str, host: str) -> str | None:

@@ -169,9 +169,9 @@ def run(
 
 def bring_code(session: Session, options: RunOptions, remote: Remote) -> str:
     """Bring the folder of --sync to the host; the working directory there."""
-    from atropos_cli.sdk.code import look, size_text
+    from atropos_cli.sdk.code import code_folder, look, size_text
 
-    source, here = Path(home(str(options.sync))).resolve(), Path.cwd().resolve()
+    source, here = code_folder(Path(home(str(options.sync)))), Path.cwd().resolve()
     found = look(source, most=parse_limit(options.sync_limit, "--sync-limit"))
     for note in (f"code: {found.describe()}", *found.notes):
         session.out.note(note)
