@@ -20,6 +20,8 @@ from atropos_cli.errors import DataError
 
 _MASKED = -100
 _MASKED_LOGPROB = 1.0
+_MOST_SCORE = 1e30
+"""Squares of larger ones are beyond what trainers compute with."""
 _VERSIONS = "weights_versions"
 _SHOWN = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -102,6 +104,9 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         restart=True,
         version=min((v for v, on in zip(versions, mask, strict=False) if on and v is not None), default=None),
     )
+    score = float(known["scores"])
+    if not abs(score) < _MOST_SCORE:
+        raise ValueError(f"a score of {score:g}")
     messages = _conversation(known["messages"] or ())
     place = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=None)
     if place is None:
@@ -112,7 +117,7 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         id=name,
         task_id=task,
         messages=tuple(messages),
-        reward=float(known["scores"]),
+        reward=score,
         stop_reason=own.get("stop_reason"),
     )
 

@@ -106,6 +106,44 @@ def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
     assert ends(process, run) == 0
 
 
+def test_held_out_tasks_are_evaluated_between_steps_and_pushed_nowhere(server: Server, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--eval-every", "2", "--eval-limit", "6", "--off-policy", "1")
+    with trainer(server.url) as client:
+        process = start(run, server.url, *words)
+        found = received(client, 16)
+        process.terminate()
+        assert ends(process, run) == 130
+        first = sorted(path.name for path in (run / "evals").iterdir())
+        assert {"step-0.jsonl", "arithmetic-step-0.json"} <= set(first)
+        process = start(run, server.url, *words, "--resume")
+        found += received(client, 24 - len(found))
+        assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
+    assert sorted(found) == sorted(stored(run))
+    kept = sorted(int(path.stem.partition("-")[2]) for path in (run / "evals").glob("step-*.jsonl"))
+    assert [step // 2 for step in kept] == sorted({step // 2 for step in kept})  # each once, resumed or not
+    assert kept[0] == 0
+    assert kept[-1] >= 2
+    groups = [json.loads(line) for line in (run / "evals" / "step-0.jsonl").read_text().splitlines()]
+    assert len(groups) == 6
+    assert not {group["rollouts"][0]["messages"][0]["content"] for group in groups} & set(found)
+    counted = json.loads((run / "evals" / "arithmetic-step-0.json").read_text())
+    right = sum(group["rollouts"][0]["reward"] for group in groups) / 6
+    assert (counted["split"], counted["tasks"], counted["accuracy"]["value"]) == ("test", 6, right)
+    assert "step 0: accuracy" in run.with_suffix(".stderr").read_text()
+
+
+def test_an_evaluation_needs_a_trainer_and_held_out_tasks(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "atropos_cli", *GEN, "-o", str(tmp_path / "run"), "--eval-every", "2"]
+    for words, complaint in (
+        ((), "it needs --to URL"),
+        (("--to", "http://127.0.0.1:9", "--split", "test"), "environment 'arithmetic' holds out no tasks"),
+    ):
+        done = subprocess.run([*command, *words, "--dry-run"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert complaint in done.stderr
+
+
 def test_run_and_server_take_the_token_from_one_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATROPOS_SERVE__TOKEN", "secret")
     run, server = tmp_path / "run", Server(tmp_path / "queue")

@@ -48,6 +48,7 @@ class PullSession(TrainSession):
         if self._given is None:
             self._batches.register(self._registration())
         self._given = step
+        self._batches.vocabulary = self._vocabulary()
         groups = self._batches.of(step, self._writer, lambda: self.stopping)
         self._about = {"batch/wait": self._batches.waited}
         self._check_temperature(groups)
@@ -65,6 +66,11 @@ class PullSession(TrainSession):
         if groups[len(places) :]:
             found[-1].extend(groups[len(places) :])
         return found + [[] for _ in range(len(places) - len(found))] if groups else []
+
+    def _vocabulary(self) -> int | None:
+        embeddings = getattr(self._model, "get_input_embeddings", None)
+        shape = getattr(getattr(embeddings and embeddings(), "weight", None), "shape", None)
+        return int(shape[0]) if shape else None
 
     def _check_temperature(self, groups: Sequence[ScoredGroup]) -> None:
         assert self.plan.rollouts is not None
