@@ -53,13 +53,13 @@ def ends(process: subprocess.Popen[str], run: Path) -> int:
 
 
 def received(client: httpx.Client, count: int) -> list[str]:
-    """The prompts of `count` groups, as a trainer gets them."""
+    """The ids of `count` groups, as a trainer gets them."""
     found: list[str] = []
     end = time.monotonic() + 120
     while len(found) < count:
         assert time.monotonic() < end, f"{len(found)} of {count} groups"
         batch = client.get("/batch").json()["batch"]
-        found += [group["messages"][0][0]["content"] for group in batch or ()]
+        found += [group["group_overrides"]["group_id"] for group in batch or ()]
         if batch is None:
             time.sleep(0.05)
     return found
@@ -67,7 +67,7 @@ def received(client: httpx.Client, count: int) -> list[str]:
 
 def stored(run: Path) -> list[str]:
     lines = (run / "groups.jsonl").read_text().splitlines()
-    return [json.loads(line)["rollouts"][0]["messages"][0]["content"] for line in lines]
+    return [json.loads(line)["group_id"] for line in lines]
 
 
 def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: 
             batch = client.get("/batch").json()["batch"]
             group = batch[0] if batch else None
             time.sleep(0.05)
-        found = [one["messages"][0][0]["content"] for one in batch] + received(client, 24 - len(batch))
+        found = [one["group_overrides"]["group_id"] for one in batch] + received(client, 24 - len(batch))
     assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
     assert sorted(found) == sorted(stored(run))
     masks, tokens = group["masks"][0], group["tokens"][0]
@@ -126,7 +126,7 @@ def test_held_out_tasks_are_evaluated_between_steps_and_pushed_nowhere(server: S
     assert kept[-1] >= 2
     groups = [json.loads(line) for line in (run / "evals" / "step-0.jsonl").read_text().splitlines()]
     assert len(groups) == 6
-    assert not {group["rollouts"][0]["messages"][0]["content"] for group in groups} & set(found)
+    assert not {group["group_id"] for group in groups} & set(found)
     counted = json.loads((run / "evals" / "arithmetic-step-0.json").read_text())
     right = sum(group["rollouts"][0]["reward"] for group in groups) / 6
     assert (counted["split"], counted["tasks"], counted["accuracy"]["value"]) == ("test", 6, right)
