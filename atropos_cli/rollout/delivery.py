@@ -269,7 +269,7 @@ class Sender(threading.Thread):
     def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
         try:
             found = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             found = answer.text
         if not isinstance(found, dict):
             raise self._strange(path, found)
@@ -296,7 +296,8 @@ class Sender(threading.Thread):
             )
         if answer.status_code == 401:
             return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
-        text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
+        said = answer.headers.get("location") or answer.text[:300]
+        text = f"{self._url}{path} answers {answer.status_code}: {said}"
         if answer.status_code == 422:
             return ConfigError(text, hint="change the option that it names, such as --group-size")
         return ServerUnavailable(text, hint="--to takes the URL of atropos serve or of run-api", address=self._url)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from atropos_cli.sdk import AtroposError, ConfigError, DataError, ScoredGroup, token_sequences
 from atropos_cli.sdk.backends import ServerUnavailable
-from atropos_cli.sdk.data import dump_json
 from atropos_cli.sdk.engine import make_group_id
 from atropos_cli.sdk.outputs import Writer
 from atropos_cli.sdk.trajectories import PASSING, TOKEN_VARIABLE, connect, received_group
@@ -171,7 +170,7 @@ class Batches:
             self._unsaid = None
             rows, batch = answer.get("batch"), answer.get("batch_id")
             if isinstance(rows, list) and rows:
-                content = hashlib.sha256(dump_json(rows)).hexdigest()[:16]
+                content = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
                 return (batch if type(batch) is int else None), content, rows
             if answer.get("status") == "error":
                 raise ServerUnavailable(
@@ -225,7 +224,8 @@ class Batches:
                     return None
                 if answer.status_code < 300 and isinstance(found := answer.json(), dict):
                     return found
-                problem = f"{self._url}{path} answers {answer.status_code}: {answer.text[:200]}"
+                said = answer.headers.get("location") or answer.text[:200]
+                problem = f"{self._url}{path} answers {answer.status_code}: {said}"
                 if answer.status_code < 500 and answer.status_code not in PASSING:
                     raise self._refusal(answer.status_code, problem)
             except (httpx.HTTPError, OSError, ValueError, RecursionError) as error:
