@@ -29,9 +29,11 @@ def config_model(
         if key.startswith(("_", "model_")):
             continue
         kind = _type(_resolved(given, definitions), definitions)
-        default = _number(values.get(key)) if kind is float else values.get(key)
-        if default is None or not _fits(default, kind):
+        default = values.get(key)
+        if default is None:
             kind = kind | None if kind is not Any else Any
+        elif not _fits(default, kind):  # such as "inf", which is what a number without an end is in JSON
+            kind = kind | str if isinstance(default, str) else Any
         described = " ".join(str(given.get("description", "")).split())[:_LONGEST]
         fields[key] = (kind, Field(default=default, description=described or f"{key} of the environment's config."))
     made: type[BaseModel] = create_model(name, __base__=base, **fields)
@@ -41,16 +43,7 @@ def config_model(
 def chosen(config: BaseModel, base: type[BaseModel], values: Data) -> Data:
     """What differs from the environment's own values, to be given to its config."""
     data = config.model_dump(mode="json")
-    return {key: value for key, value in data.items() if key not in base.model_fields and not _same(value, values.get(key))}
-
-
-def _number(value: Any) -> Any:
-    """JSON has "inf" for what it cannot say."""
-    return float(value) if value in ("inf", "-inf", "nan", "Infinity", "-Infinity", "NaN") else value
-
-
-def _same(value: Any, own: Any) -> bool:
-    return bool(value == own) or (isinstance(value, float) and value == _number(own))
+    return {key: value for key, value in data.items() if key not in base.model_fields and value != values.get(key)}
 
 
 def _resolved(given: Data, definitions: Mapping[str, Any]) -> Data:
