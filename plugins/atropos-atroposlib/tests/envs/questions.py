@@ -1,9 +1,11 @@
 """An environment as atroposlib's users write them; it runs with the package from PyPI and with the stand-in."""
 
-# ruff: noqa: ASYNC230, ASYNC240, ASYNC251 - it is to hang and to end
+# ruff: noqa: ASYNC222, ASYNC230, ASYNC240, ASYNC251 - it is to hang and to end
 
+import asyncio
 import os
 import random
+import sys
 import time
 from typing import Literal
 
@@ -17,6 +19,8 @@ class QuestionsConfig(BaseEnvConfig):
         default="chat", description="How groups are made."
     )
     raise_at: int = Field(default=-1, description="Item that raises.")
+    cancel_at: int = Field(default=-1, description="Item that awaits a task which is cancelled.")
+    fork: bool = Field(default=False, description="Each item forks a process that ends with 7.")
     hang_at: int = Field(default=-1, description="Item that hangs.")
     kill_at: int = Field(default=-1, description="Item that kills the process.")
     once: str = Field(default="", description="File that remembers the first kill.")
@@ -49,6 +53,15 @@ class QuestionsEnv(BaseEnv):
         os.write(1, b"\x00\xff{]\n")
         if number == self.config.raise_at:
             raise ValueError("this item raises")
+        if self.config.fork:
+            child = os.fork()
+            if not child:
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        if number == self.config.cancel_at:
+            waiting = asyncio.ensure_future(asyncio.sleep(60))
+            asyncio.get_running_loop().call_soon(waiting.cancel)
+            await waiting
         if number == self.config.hang_at:
             time.sleep(1000)
         if number == self.config.kill_at and not (self.config.once and os.path.exists(self.config.once)):
