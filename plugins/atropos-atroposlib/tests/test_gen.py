@@ -93,6 +93,15 @@ def test_a_rejected_item_is_a_failure(gen: Gen, tmp_path: Path) -> None:
     assert "gave no group" in (tmp_path / "run" / "failures.jsonl").read_text()
 
 
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [("number", "gave int in the place of a group"), ("ragged", "the lists of the group differ in length")],
+)
+def test_what_is_no_group_is_said(gen: Gen, tmp_path: Path, way: str, message: str) -> None:
+    gen("run", "--way", way, code=1, limit=1)
+    assert message in (tmp_path / "run" / "failures.jsonl").read_text()
+
+
 def test_a_killed_process_costs_no_group(gen: Gen, tmp_path: Path) -> None:
     groups = gen("run", "--kill-at", 1, "--once", tmp_path / "killed", limit=4)
     assert sorted(group["task"]["id"] for group in groups) == [f"item-{n:06}" for n in range(4)]

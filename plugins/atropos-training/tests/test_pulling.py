@@ -210,11 +210,20 @@ def test_what_cannot_be_trained_on_is_left_out_and_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_batch_of_another_tokenizer_ends_the_run_and_stays_with_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ({"vocabulary": 4}, "sends token 4, the model's are 0 to 3"),
+        ({"group_size": 4}, "sends a group of 2, and this trainer takes 4"),
+    ],
+)
+def test_a_batch_that_is_unfit_ends_the_run_and_stays_with_the_server(
+    tmp_path: Path, limit: dict[str, int], text: str
+) -> None:
     with run_api([group(0), group(1)]) as (url, asked):
         batches = Batches(url, "0" * 10, tmp_path / "groups.jsonl", print)
-        batches.vocabulary = 4
-        with pytest.raises(DataError, match=r"sends token 4, the model's are 0 to 3"):
+        vars(batches).update(limit)
+        with pytest.raises(DataError, match=text):
             batches.of(0, Kept(), lambda: False)  # type: ignore[arg-type]
         batches.close()
     assert asked == ["GET /batch"]  # and no acknowledgement

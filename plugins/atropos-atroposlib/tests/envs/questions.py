@@ -15,7 +15,7 @@ from pydantic import Field
 
 
 class QuestionsConfig(BaseEnvConfig):
-    way: Literal["chat", "turns", "managed", "completion", "edited", "several", "none"] = Field(
+    way: Literal["chat", "turns", "managed", "completion", "edited", "several", "none", "number", "ragged"] = Field(
         default="chat", description="How groups are made."
     )
     raise_at: int = Field(default=-1, description="Item that raises.")
@@ -70,8 +70,8 @@ class QuestionsEnv(BaseEnv):
             os.kill(os.getpid(), 9)
         if self.config.way == "turns":
             return await super().collect_trajectories(item)
-        if self.config.way == "none":
-            return None, []
+        if self.config.way in ("none", "number"):
+            return (None if self.config.way == "none" else 7), []
         return await getattr(self, self.config.way)([dict(message) for message in prompt]), []
 
     async def collect_trajectory(self, item):
@@ -103,6 +103,11 @@ class QuestionsEnv(BaseEnv):
     async def edited(self, prompt):
         answer = await self.server.chat_completion(messages=prompt, n=self.config.group_size)
         return self.group(prompt, [choice.message.content + " (edited)" for choice in answer.choices])
+
+    async def ragged(self, prompt):
+        group = await self.chat(prompt)
+        group["scores"].append(1.0)
+        return group
 
     async def several(self, prompt):
         return [await self.chat(prompt), None, await self.chat(prompt)]

@@ -35,8 +35,8 @@ _GRACE = 5.0
 _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
 
 
-class _ForeignTokens(DataError):
-    """A group of another tokenizer."""
+class _Unfit(DataError):
+    """A group of another tokenizer, or of another size than the trainer takes."""
 
 
 class Batches:
@@ -53,6 +53,8 @@ class Batches:
         self._told = ""
         self.vocabulary: int | None = None
         """Token ids of the model are below it."""
+        self.group_size: int | None = None
+        """The only size that the trainer takes."""
 
     def look(self) -> None:
         """Find the batches that the file holds; it has been repaired."""
@@ -114,20 +116,20 @@ class Batches:
             raise DataError(f"{self._path} is damaged: {error}", hint="start again with --overwrite") from error
 
     def _groups(self, step: int, rows: Sequence[Any], told: dict[str, Any]) -> list[ScoredGroup]:
-        """Raises DataError when all are of another model: those stay with the server."""
+        """Raises DataError when all are unfit for this trainer: those stay with the server."""
         found: list[ScoredGroup] = []
-        foreign: list[_ForeignTokens] = []
+        unfit: list[_Unfit] = []
         for row in rows:
             try:
                 group = received_group(row, group_id=make_group_id(self._digest, step, len(found)), last=False)
                 found.append(self._usable(group))
-            except _ForeignTokens as error:
-                foreign.append(error)
+            except _Unfit as error:
+                unfit.append(error)
             except DataError as error:
                 self._warn(f"step {step + 1}: a group is left out: {error.message}")
-        if len(foreign) == len(rows):
-            raise foreign[0]
-        for one in foreign:
+        if len(unfit) == len(rows):
+            raise unfit[0]
+        for one in unfit:
             self._warn(f"step {step + 1}: a group is left out: {one.message}")
         if found:
             task = found[-1].task.model_copy(update={"info": {**found[-1].task.info, **told}})
@@ -137,11 +139,16 @@ class Batches:
     def _usable(self, group: ScoredGroup) -> ScoredGroup:
         """The group; rollouts without a trained token behind a prompt have no reward. Raises DataError if none has."""
         kept = []
+        if self.group_size not in (None, len(group.rollouts)):
+            raise _Unfit(
+                f"{group.env} sends a group of {len(group.rollouts)}, and this trainer takes {self.group_size}",
+                hint=f"--group-size {len(group.rollouts)}, or --trainer native, which takes all sizes",
+            )
         for rollout in group.rollouts:
             sequences = token_sequences(rollout)
             highest = max((max(one.ids) for one in sequences), default=0)
             if self.vocabulary is not None and highest >= self.vocabulary:
-                raise _ForeignTokens(
+                raise _Unfit(
                     f"{group.env} sends token {highest}, the model's are 0 to {self.vocabulary - 1}",
                     hint="groups of another tokenizer: --model must be that which samples them",
                 )

@@ -15,6 +15,7 @@ from atropos_cli.sdk import Rollout, ScoredGroup, token_sequences
 from atropos_cli.sdk.data import atomic_write
 from atropos_cli.sdk.models import loading_model
 from atropos_cli.sdk.runs import Plan
+from atropos_cli.sdk.training import Trainer
 from atropos_cli.sdk.trajectories import MARKER, Pull
 from atropos_training.batches import Batches
 from atropos_training.order import task_digests
@@ -38,6 +39,8 @@ class PullSession(TrainSession):
         self._about = {}
         self._open_writer()
         self._batches = Batches(self._pull.url, plan.digest, self.folder / "groups.jsonl", self.warn)
+        trainer: type[Trainer] = self._registry.find("trainer", self.plan.trainer.name).load()
+        self._batches.group_size = plan.group_size if trainer.equal_groups else None
         self._batches.look()
 
     def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
