@@ -231,8 +231,8 @@ class Batches:
                     return None
                 if answer.status_code < 300 and isinstance(found := answer.json(), dict):
                     return found
-                said = answer.headers.get("location") or answer.text[:200]
-                problem = f"{self._url}{path} answers {answer.status_code}: {said}"
+                told = answer.headers.get("location") or answer.text[:200]
+                problem = f"{self._url}{path} answers {answer.status_code}: {told}"
                 if answer.status_code < 500 and answer.status_code not in PASSING:
                     raise self._refusal(answer.status_code, problem)
             except (httpx.HTTPError, OSError, ValueError, RecursionError) as error:
