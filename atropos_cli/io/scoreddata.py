@@ -101,13 +101,13 @@ def _fault(raw: Any) -> str | None:
         if value is None and name not in ("tokens", "masks", "scores"):
             continue
         if not isinstance(value, list):
-            return f"{name} is no list"
+            return f"{name} is not a list"
         if len(value) != len(raw["tokens"]) and (value or name in ("masks", "scores")):
             return f"{name}: {len(value)} for {len(raw['tokens'])} sequences"
     for name in ("tokens", "masks", "inference_logprobs"):
         for place, (one, ids) in enumerate(zip(raw.get(name) or (), raw["tokens"], strict=False)):
             if not isinstance(one, list):
-                return f"{name}[{place}] is no list"
+                return f"{name}[{place}] is not a list"
             if len(one) != len(ids) and (one or name == "masks"):
                 return f"{name}[{place}]: {len(one)} for {len(ids)} tokens"
     for name, rows in (("overrides", raw.get("overrides") or ()), *((key, (raw.get(key),)) for key in _OBJECTS)):

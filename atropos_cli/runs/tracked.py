@@ -152,7 +152,7 @@ class RunTracking:
                 self.trackers.summary(max(self.step, found.rollouts), values)
 
     def examined(self, found: Examined) -> None:
-        """Count held-out tasks that were played while the run goes on, keep the result, and tell the trackers."""
+        """Count held-out tasks that were played during the run, keep the result, and report it."""
         from atropos_cli.runs.heldout import keep
 
         try:

@@ -117,10 +117,10 @@ def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None
     ("changes", "fault"),
     [
         ({"tokens": [[1, 2, 3, -7], [1, 2, 3, 8]]}, "ids: Value error, token ids are integers from 0"),
-        ({"tokens": ["abcd", "abcd"]}, r"tokens\[0\] is no list"),
+        ({"tokens": ["abcd", "abcd"]}, r"tokens\[0\] is not a list"),
         ({"masks": [[-100, -100, 3, 7]]}, "masks: 1 for 2 sequences"),
         ({"masks": [[-100], [-100]]}, r"masks\[0\]: 1 for 4 tokens"),
-        ({"scores": None}, "scores is no list"),
+        ({"scores": None}, "scores is not a list"),
         ({"scores": [1.0, float("nan")]}, "a score of nan"),
         ({"scores": [1.0, -1e200]}, r"a score of -1e\+200"),
         ({"inference_logprobs": [[1.0], [1.0]]}, r"inference_logprobs\[0\]: 1 for 4 tokens"),

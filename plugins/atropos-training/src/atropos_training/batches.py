@@ -30,7 +30,7 @@ LEASE = 30
 _ASK_EVERY = 0.25
 _TELL_AFTER = 15.0
 _MOST = 600.0
-"""Seconds for one answer: a server that sends a byte now and then is no better than one that is dead."""
+"""Seconds for one answer: a server that sends a byte now and then counts as dead."""
 _GRACE = 5.0
 _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
 
