@@ -157,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         if args.python:
             words = ["--host", "127.0.0.1", "--port", str(args.port)]
-            requests([str(Path(args.python).parent / "run-api"), *words], args.port, args.groups)
+            requests([args.python, str(Path(args.python).parent / "run-api"), *words], args.port, args.groups)
             return
         requests(ours(Path(made, "requests"), args.port), args.port, args.groups)
         with served(ours(Path(made, "empty"), args.port), args.port) as pid:
