@@ -57,6 +57,11 @@ def proxy_for(url: str) -> str | None:
     )
 
 
+def on_this_machine(url: str) -> bool:
+    """Is the server of a URL here?"""
+    return _own((urlsplit(url).hostname or "").rstrip("."))
+
+
 def go_direct(url: str) -> None:
     """From now on no proxy for this server: it is one that this account started on a node of its cluster."""
     parts = urlsplit(url)

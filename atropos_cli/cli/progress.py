@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atropos_cli.console.output import Output
     from atropos_cli.domain.plan import Plan
     from atropos_cli.domain.run import RunSummary
-    from atropos_cli.rollout.report import Snapshot
+    from atropos_cli.rollout.report import Examined, Snapshot
 
 PLAIN_EVERY = 10.0
 _PLAIN_MOST = 60.0
@@ -230,6 +230,7 @@ class QuietReporter:
     def started(self, plan: Plan, total: int | None, done: int) -> None: ...
     def progress(self, snapshot: Snapshot) -> None: ...
     def event(self, kind: str, message: str) -> None: ...
+    def examined(self, found: Examined) -> None: ...
     def finished(self, summary: RunSummary) -> None: ...
 
     def close(self) -> None:

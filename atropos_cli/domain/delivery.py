@@ -26,6 +26,11 @@ class Delivery(Frozen):
         default=3, ge=1, description="Batches that may wait at the server; the run pauses while there are more."
     )
 
+    eval_every: int | None = Field(
+        default=None, ge=1, description="Steps of the trainer between evaluations on held-out tasks; one comes first."
+    )
+    eval_limit: int = Field(default=100, ge=1, description="Number of tasks of such an evaluation.")
+
     @field_validator("to")
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:

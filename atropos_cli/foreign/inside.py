@@ -40,6 +40,8 @@ class Call:
     def __init__(self, send: Callable[[dict[str, Any]], None], number: int) -> None:
         self._send = send
         self.number = number
+        self.cancelled = False
+        """By the engine, which waits for no answer then."""
         self._asked: dict[int, asyncio.Future[Any]] = {}
 
     async def ask(self, **question: Any) -> Any:
@@ -75,6 +77,7 @@ class Server:
         self._calls: dict[int, Call] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._closed = asyncio.Event()
+        self._pid = os.getpid()
 
     async def run(self, hello: dict[str, Any]) -> None:
         """Say who we are, then answer until the other side is gone."""
@@ -103,6 +106,7 @@ class Server:
         number = message["id"]
         if message.get("cancel"):
             if number in self._tasks:
+                self._calls[number].cancelled = True
                 self._tasks[number].cancel()
         elif "answer" in message:
             if number in self._calls:
@@ -115,12 +119,19 @@ class Server:
     async def _run(self, call: Call, request: dict[str, Any]) -> None:
         try:
             value = await self._dialect.answer(call, request)
-        except asyncio.CancelledError:
-            return
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the answer to this request
-            self.send({"id": call.number, "failed": described(error)})
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer to this request
+            self._end_copy(error)
+            if not call.cancelled:  # else no one waits; a task of the environment's own may have been cancelled, too
+                self.send({"id": call.number, "failed": described(error)})
         else:
+            self._end_copy(None)
             self.send({"id": call.number, "done": value})
+
+    def _end_copy(self, error: BaseException | None) -> None:
+        """End a process that the environment forked where it would have ended by itself: its parent answers."""
+        if os.getpid() != self._pid:
+            code = error.code if isinstance(error, SystemExit) else int(error is not None)
+            os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def described(error: BaseException) -> dict[str, str]:

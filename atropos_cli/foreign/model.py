@@ -24,6 +24,8 @@ _NOT_OURS = frozenset(
     {"model", "n", "messages", "tools", "prefill", "split", "stream", "user", "timeout", "ask", "id", "kind"}
 )
 """Fields of a request that mean nothing here, or have a place of their own."""
+MOST_REPLIES = 10_000
+"""To one request: a slip in a number must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ class EngineModel:
         messages = tuple(message_of(item) for item in request.get("messages") or ())
         if not messages:
             raise RequestRejected("a request to the model without messages")
-        n = request.get("n") or 1
+        n = int(request.get("n") or 1)
+        if not 0 < n <= MOST_REPLIES:
+            raise RequestRejected(f"the environment asks for {n} replies at once; 1 to {MOST_REPLIES} are possible")
         tools = request.get("tools") or None
         sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
-        generations = await self.context.sample(messages, n=int(n), sampling=sampling, tools=tools, prefill=prefill)
+        generations = await self.context.sample(messages, n=n, sampling=sampling, tools=tools, prefill=prefill)
         choices: list[Data] = []
         for generation in generations:
             for completion in generation.completions:

@@ -30,8 +30,10 @@ def config_model(
             continue
         kind = _type(_resolved(given, definitions), definitions)
         default = values.get(key)
-        if default is None or not _fits(default, kind):
+        if default is None:
             kind = kind | None if kind is not Any else Any
+        elif not _fits(default, kind):  # such as "inf", which is what a number without an end is in JSON
+            kind = kind | str if isinstance(default, str) else Any
         described = " ".join(str(given.get("description", "")).split())[:_LONGEST]
         fields[key] = (kind, Field(default=default, description=described or f"{key} of the environment's config."))
     made: type[BaseModel] = create_model(name, __base__=base, **fields)

@@ -5,13 +5,15 @@ The reader of such rows in files, whatever program wrote them, is `formats.atrop
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from pydantic import ValidationError
 
-from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, TokenSequence, token_sequences
@@ -20,6 +22,8 @@ from atropos_cli.errors import DataError
 
 _MASKED = -100
 _MASKED_LOGPROB = 1.0
+_MOST_SCORE = 1e30
+"""Squares of larger ones are beyond what trainers compute with."""
 _VERSIONS = "weights_versions"
 _SHOWN = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -60,14 +64,13 @@ def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
     The tokens of a sequence are on its last reply; the task's info has the temperature, where it is known.
     Advantages are taken where each sequence has one for all its tokens.
     """
+    if (fault := _fault(raw)) is not None:
+        raise DataError(f"not a scored group: {fault}")
     try:
-        count = len(raw["tokens"])
-        known = {name: raw.get(name) or [None] * count for name in _LISTS}
-        for name in ("masks", "scores"):
-            known[name] = raw[name]
+        known = {name: raw.get(name) or [None] * len(raw["tokens"]) for name in _LISTS}
         sequences = zip(raw["tokens"], *known.values(), strict=True)
         given = raw.get("group_overrides") or {}
-        task = f"{raw.get('env_id')}/{given.get('group_id', group_id)}"
+        task = clean_text(f"{raw.get('env_id')}/{given.get('group_id', group_id)}")
         rollouts = [
             _received(f"{group_id}/{place}", task, ids, dict(zip(known, values, strict=True)))
             for place, (ids, *values) in enumerate(sequences)
@@ -81,11 +84,39 @@ def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
             advantages=_advantages(raw.get("advantages"), raw["masks"]),
             model="",
         )
-    except (ValidationError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise DataError(f"not a scored group: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"not a scored group: {text:.200}") from error
 
 
+def _fault(raw: Any) -> str | None:
+    """What is missing or has another length than the tokens; None if nothing is."""
+    if not isinstance(raw, dict):
+        return f"{type(raw).__name__} in the place of an object"
+    for name in ("tokens", *_LISTS):
+        value = raw.get(name)
+        if value is None and name not in ("tokens", "masks", "scores"):
+            continue
+        if not isinstance(value, list):
+            return f"{name} is not a list"
+        if len(value) != len(raw["tokens"]) and (value or name in ("masks", "scores")):
+            return f"{name}: {len(value)} for {len(raw['tokens'])} sequences"
+    for name in ("tokens", "masks", "inference_logprobs"):
+        for place, (one, ids) in enumerate(zip(raw.get(name) or (), raw["tokens"], strict=False)):
+            if not isinstance(one, list):
+                return f"{name}[{place}] is not a list"
+            if len(one) != len(ids) and (one or name == "masks"):
+                return f"{name}[{place}]: {len(one)} for {len(ids)} tokens"
+    for name, rows in (("overrides", raw.get("overrides") or ()), *((key, (raw.get(key),)) for key in _OBJECTS)):
+        if not all(row is None or isinstance(row, dict) for row in rows):
+            return f"{name}: expected an object"
+    return None
+
+
+_OBJECTS = ("generation_params", "group_overrides")
 _LISTS = ("masks", "scores", "inference_logprobs", "messages", "overrides")
 
 
@@ -93,7 +124,7 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
     mask = tuple(label != _MASKED for label in known["masks"])
     values, own = known["inference_logprobs"], known["overrides"] or {}
     # All logprobs 1.0: the sampler gave none. What is above 0 where a token is trained is no log-probability.
-    usable = values and all(value <= 0 for value, trained in zip(values, mask, strict=True) if trained)
+    usable = values and all(_is_logprob(value) for value, trained in zip(values, mask, strict=True) if trained)
     versions = [version for version, length in own.get(_VERSIONS) or () for _ in range(min(length, len(ids)))]
     span = TokenSpan(
         ids=tuple(ids),
@@ -102,6 +133,9 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         restart=True,
         version=min((v for v, on in zip(versions, mask, strict=False) if on and v is not None), default=None),
     )
+    score = float(known["scores"])
+    if not abs(score) < _MOST_SCORE:
+        raise ValueError(f"a score of {score:g}")
     messages = _conversation(known["messages"] or ())
     place = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=None)
     if place is None:
@@ -112,15 +146,22 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         id=name,
         task_id=task,
         messages=tuple(messages),
-        reward=float(known["scores"]),
+        reward=score,
         stop_reason=own.get("stop_reason"),
     )
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and -math.inf < value <= 0
 
 
 def _conversation(rows: Sequence[dict[str, Any]]) -> list[Message]:
     """The messages, for people to read; none where they are not such as ours: the tokens are what counts."""
     try:
-        return [Message.model_validate({name: row[name] for name in _SHOWN if name in row}) for row in rows]
+        shown = [{name: row[name] for name in _SHOWN if name in row} for row in rows]
+        text = json.dumps(shown, ensure_ascii=False)
+        cleaned = clean_text(text)
+        return [Message.model_validate(row) for row in (shown if cleaned == text else json.loads(cleaned))]
     except (ValidationError, TypeError):
         return []
 

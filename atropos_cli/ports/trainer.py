@@ -113,6 +113,8 @@ class Trainer(ABC):
     name: ClassVar[str]
     methods: ClassVar[Sequence[str]] = ("grpo",)
     Config: ClassVar[type[BaseModel]] = NoOptions
+    equal_groups: ClassVar[bool] = False
+    """Groups have the plan's group_size exactly; those of a trajectory server that differ are left out."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from atropos_cli.domain.plan import Plan
@@ -19,10 +20,12 @@ from atropos_cli.ports.writer import Writer
 from atropos_cli.rollout.backends import close_part, make_backend, open_backend
 from atropos_cli.rollout.costs import Ledger, check_limit
 from atropos_cli.rollout.dispatch import Dispatcher
+from atropos_cli.rollout.heldout import HeldOut, held_out_plan
 from atropos_cli.rollout.mixture import made_environment, mixture_of
 from atropos_cli.rollout.pushing import Pushed
 from atropos_cli.rollout.references import component_rewards
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
+from atropos_cli.rollout.report import Examined
 from atropos_cli.rollout.roles import Opening, Role, described, open_roles
 from atropos_cli.rollout.stopping import ended_by
 from atropos_cli.rollout.toolsources import OpenSource, open_sources
@@ -42,6 +45,7 @@ class Parts:
     roles: dict[str, Role]
     tools: tuple[OpenSource, ...] = ()
     pushed: Pushed | None = None
+    held_out: HeldOut | None = None
     at_end: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     """Closes with them."""
 
@@ -49,6 +53,12 @@ class Parts:
         """The part of a RunSummary that they report."""
         roles = described(self.roles, self.plan.model)
         return {"backend": self.backend.describe(), "roles": roles, **self.ledger.fields()}
+
+    def examine(self, folder: Path | None, done: Callable[[Examined], None]) -> None:
+        """Evaluate held-out tasks while the run goes, if that is asked for."""
+        every = self.plan.delivery.eval_every
+        if self.held_out is not None and folder is not None and every is not None:
+            self.at_end.callback(asyncio.create_task(self.held_out.follow(every, folder, done)).cancel)
 
     def most(self, bound: int) -> int:
         """How many groups may be open; none more while a trainer has enough to do."""
@@ -103,9 +113,26 @@ async def open_parts(
         if pushed is not None:
             pushed.wakes(dispatcher.demand_changed.set)
             stack.callback(pushed.follow(backend).cancel)
-        yield Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed, stack)
+        parts = Parts(plan, environment, backend, writer, rewards, dispatcher, ledger, roles, tools, pushed)
+        parts.at_end = stack
+        if pushed is not None and plan.delivery.eval_every is not None:
+            parts.held_out = await _held_out(parts, registry, stop)
+        yield parts
         if pushed is not None:
             await pushed.flush(stop)
+
+
+async def _held_out(parts: Parts, registry: Registry, stop: asyncio.Event) -> HeldOut:
+    assert parts.pushed is not None
+    plan = held_out_plan(parts.plan, registry)
+    environment, rewards = make_environment(plan, registry)
+    found = HeldOut(plan, environment, rewards, parts.pushed)
+    for reward in rewards:
+        parts.at_end.push_async_callback(close_part, reward)
+    parts.at_end.push_async_callback(close_part, environment)
+    async with ended_by(stop):
+        await found.open(parts.dispatcher, parts.roles)
+    return found
 
 
 def make_environment(plan: Plan, registry: Registry) -> tuple[Environment, list[Reward]]:

@@ -23,7 +23,7 @@ from atropos_cli.domain.plan import Plan
 from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
 from atropos_cli.io.append import AppendLog
 from atropos_cli.io.scoreddata import scored_data
-from atropos_cli.network import proxy_for, tls_context
+from atropos_cli.network import on_this_machine, proxy_for, tls_context
 from atropos_cli.redaction import learn
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _NOT_SENT = {
     "refused": "is refused",
 }
 _ANSWERS = ("received", "buffered", "refused")
+PASSING = (408, 425, 429)
+"""Refusals below 500 that pass, such as those of a proxy that has too much to do."""
 _REFUSALS = (413, 422)
 """Too large, and not acceptable: no repetition mends that, and other groups may fit."""
 
@@ -103,7 +105,8 @@ class Sender(threading.Thread):
         self._most = 0
         self._before = 0
         self._looked = 0.0
-        self._step: int | None = None
+        self.step: int | None = None
+        """The trainer's, when the server was last asked."""
         self._said: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -203,7 +206,7 @@ class Sender(threading.Thread):
         status = self._ask(client, "GET", "/status-env", {"env_id": self._env_id})
         self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
         self._before = self._whole("/status-env", status, "queue_size") - self._taken
-        self._step = self._whole("/status-env", status, "current_step")
+        self.step = self._whole("/status-env", status, "current_step")
         self._decide()
 
     def _decide(self) -> None:
@@ -222,8 +225,8 @@ class Sender(threading.Thread):
             self._done(group, "split" if split else "incomplete")
             return
         headers = {"Idempotency-Key": f"{self._journal.key}/{group.group_id}"}
-        if self._step is not None:
-            headers["X-Atropos-Step"] = str(self._step)
+        if self.step is not None:
+            headers["X-Atropos-Step"] = str(self.step)
         answer = self._ask(client, "POST", "/scored_data", {**body, "env_id": self._env_id}, headers=headers)
         if (status := answer.get("status")) not in _ANSWERS:
             raise self._strange("/scored_data", answer)
@@ -254,7 +257,7 @@ class Sender(threading.Thread):
                 if answer.status_code in _REFUSALS and path == "/scored_data":
                     self._say("refused-why", f"{self._url} refuses a group: {answer.text[:300]}")
                     return {"status": "refused"}
-                if answer.status_code < 500:
+                if answer.status_code < 500 and answer.status_code not in PASSING:
                     raise self._no(path, answer)
                 problem = f"{self._url} answers {answer.status_code}: {answer.text[:200]}"
             if last:
@@ -266,7 +269,7 @@ class Sender(threading.Thread):
     def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
         try:
             found = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             found = answer.text
         if not isinstance(found, dict):
             raise self._strange(path, found)
@@ -293,7 +296,8 @@ class Sender(threading.Thread):
             )
         if answer.status_code == 401:
             return ConfigError(f"{self._url} asks for a token", hint=f"set {TOKEN_VARIABLE}")
-        text = f"{self._url}{path} answers {answer.status_code}: {answer.text[:300]}"
+        said = answer.headers.get("location") or answer.text[:300]
+        text = f"{self._url}{path} answers {answer.status_code}: {said}"
         if answer.status_code == 422:
             return ConfigError(text, hint="change the option that it names, such as --group-size")
         return ServerUnavailable(text, hint="--to takes the URL of atropos serve or of run-api", address=self._url)
@@ -314,6 +318,8 @@ def connect(url: str) -> httpx.Client:
     import httpx
 
     headers, proxy = _access(), proxy_for(url)
+    if on_this_machine(url):
+        headers["Accept-Encoding"] = "identity"  # compression costs both sides more than it saves
     verify = tls_context() if url.startswith("https:") else True
     return httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, proxy=proxy, verify=verify, trust_env=False)
 

@@ -49,6 +49,8 @@ class Follower:
     def __init__(self, backend: InferenceBackend, on_event: Callable[[str, str], None]) -> None:
         self.ready = False
         self.error: AtroposError | None = None
+        self.still = asyncio.Lock()
+        """While another holds it, the backend keeps its weights."""
         self._backend, self._on_event = backend, on_event
 
     async def follow(self, place: Callable[[], str | None], changed: Callable[[], object]) -> None:
@@ -57,7 +59,8 @@ class Follower:
             await asyncio.sleep(_LOOK_EVERY)
         try:
             while True:
-                await self._look(Path(folder) if folder else None)
+                async with self.still:
+                    await self._look(Path(folder) if folder else None)
                 if not self.ready:
                     self.ready = True
                     changed()

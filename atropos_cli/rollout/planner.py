@@ -21,6 +21,7 @@ from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.environment import Environment
 from atropos_cli.ports.reward import Reward
+from atropos_cli.rollout.heldout import held_out_plan
 from atropos_cli.rollout.mixture import MixConfig, Mixture, find_members
 from atropos_cli.rollout.references import component_rewards, find_rewards, find_tools, make_config, reference
 from atropos_cli.rollout.supply import check_whole
@@ -53,7 +54,7 @@ def build_plan(
     options = dict(settings.backend_options)
     if settings.delivery.to is not None and backend.name == LOCAL_BACKEND:
         options.setdefault("logprobs", "tempered")  # as the trainer computes them
-    return Plan(
+    plan = Plan(
         atropos_version=atropos_cli.__version__,
         environment=chosen.environment,
         mixture=chosen.mixture,
@@ -77,6 +78,14 @@ def build_plan(
         tools=find_tools(settings, chosen.classes, registry),
         selection=settings.selection,
     )
+    if plan.delivery.eval_every is not None:
+        if plan.delivery.to is None:
+            raise UsageError(
+                f"--eval-every {plan.delivery.eval_every} counts the steps of a trainer: it needs --to URL",
+                hint="atropos eval ENV evaluates without a trainer",
+            )
+        held_out_plan(plan, registry)
+    return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ Each member of a mixture is an environment of the server, with its own weight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.selection import Member
-from atropos_cli.errors import DataError
+from atropos_cli.errors import AtroposError, DataError
 from atropos_cli.io.sources import Source
 from atropos_cli.ports.backend import InferenceBackend
 from atropos_cli.ports.writer import Writer
@@ -34,6 +35,10 @@ class Pushed(Writer):
         plans = {member.name: _own_plan(plan, member) for member in plan.mixture} or {env_name: plan}
         self._senders = {name: Sender(own, name, self._event, self._wake) for name, own in plans.items()}
         self._follower: Follower | None = None
+        self._backend: InferenceBackend | None = None
+        self._error: AtroposError | None = None
+        self.examines = plan.delivery.eval_every is not None
+        """Held-out tasks are being played, or are to be before the first group."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -48,9 +53,33 @@ class Pushed(Writer):
 
     def follow(self, backend: InferenceBackend) -> asyncio.Task[None]:
         """Give the backend the trainer's weights, now and whenever they change. Cancel the task to end it."""
+        self._backend = backend
         self._follower = follower = Follower(backend, self._on_event)
         sender = next(iter(self._senders.values()))  # all have the same trainer
         return asyncio.create_task(follower.follow(lambda: sender.trainer_folder, lambda: self._woken()))
+
+    @property
+    def step(self) -> int | None:
+        """The steps that the weights have had, or if that is not known the trainer; None before it has registered."""
+        if self._backend is None or self._follower is None or not self._follower.ready:
+            return None
+        sender = next(iter(self._senders.values()))
+        return sender.step if self._backend.weights_version is None else self._backend.weights_version
+
+    @contextlib.asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """No group starts meanwhile, and no weights change."""
+        assert self._follower is not None
+        self.examines = True
+        async with self._follower.still:
+            yield
+        self.examines = False
+        self._woken()
+
+    def fails(self, error: AtroposError) -> None:
+        """End the run."""
+        self._error = error
+        self._woken()
 
     def _wake(self) -> None:
         self._soon(self._woken)
@@ -105,18 +134,20 @@ class Pushed(Writer):
         """Raises Abort when nothing more can be sent: groups that no trainer takes are not worth their tokens."""
         follower = self._follower
         parts = [*self._senders.values(), *(() if follower is None else (follower,))]
-        if error := next((part.error for part in parts if part.error is not None), None):
+        if error := next((part.error for part in parts if part.error is not None), self._error):
             raise Abort(error)
         # A trainer that lacks groups of one member takes none of the others: only all together hold the run.
         full = all(sender.held for sender in self._senders.values())
-        return full or (follower is not None and not follower.ready)
+        return full or self.examines or (follower is not None and not follower.ready)
 
     async def flush(self, stop: asyncio.Event) -> None:
         """Wait until the server has the stored groups; after `stop` the next session sends the rest. Raises Abort."""
-        while any(sender.pending for sender in self._senders.values()):
-            if stop.is_set():
-                return
+        while self.examines or any(sender.pending for sender in self._senders.values()):
+            if stop.is_set() or self._error is not None:
+                break
             await asyncio.sleep(0.05)
+        if self._error is not None and not stop.is_set():
+            raise Abort(self._error)
         for sender in self._senders.values():
             if sender.error is not None and not stop.is_set():
                 raise Abort(sender.error)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.run import RunSummary
+from atropos_cli.io.lost import LostTask
 from atropos_cli.rollout.totals import Totals
 
 if TYPE_CHECKING:
@@ -63,12 +67,24 @@ class Snapshot:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The held-out tasks of a run that pushes its groups, at a step of the trainer; folder: where evaluations go."""
+
+    step: int
+    plan: Plan
+    groups: Sequence[ScoredGroup]
+    lost: Sequence[LostTask]
+    folder: Path
+
+
 class Reporter(Protocol):
     """Receives what a run has to say. Methods must return quickly and not raise."""
 
     def started(self, plan: Plan, total: int | None, done: int) -> None: ...
     def progress(self, snapshot: Snapshot) -> None: ...
     def event(self, kind: str, message: str) -> None: ...
+    def examined(self, found: Examined) -> None: ...
     def finished(self, summary: RunSummary) -> None: ...
 
 
@@ -82,6 +98,9 @@ class SilentReporter:
         return None
 
     def event(self, kind: str, message: str) -> None:
+        return None
+
+    def examined(self, found: Examined) -> None:
         return None
 
     def finished(self, summary: RunSummary) -> None:

@@ -143,6 +143,7 @@ class Runner:
         parts.ledger.on_reached = self._stop.set
         self._run = run_of(plan, parts.environment, parts.rewards, parts.dispatcher, parts.roles, parts.tools)
         self.reporter.started(plan, self.total, self.done.count)
+        parts.examine(folder, self.reporter.examined)
         self._observe("atropos_run_started", plan=plan, folder=None if folder is None else str(folder))
         # What is alive now stays alive: the collector need not look at it again for every group.
         gc.collect()

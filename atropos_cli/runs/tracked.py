@@ -23,7 +23,7 @@ from atropos_cli.errors import AtroposError, ExitCode
 from atropos_cli.io.rundir import holds_run, where_it_stands
 from atropos_cli.io.sources import find_sources
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.rollout.report import Reporter, SilentReporter, Snapshot
+from atropos_cli.rollout.report import Examined, Reporter, SilentReporter, Snapshot
 from atropos_cli.rollout.sessions import read_group
 from atropos_cli.rollout.totals import Totals
 from atropos_cli.stats.streaming import finite
@@ -89,10 +89,13 @@ class RunTracking:
     def reporting(self, reporter: Reporter) -> Reporter:
         """A reporter that tells the trackers as well."""
         self.reporter = reporter
-        return _TellingReporter(self) if self.plan.tracking.trackers else reporter
+        tells = self.plan.tracking.trackers or self.plan.delivery.eval_every is not None
+        return _TellingReporter(self) if tells else reporter
 
     def open(self, plan: Plan) -> None:
         """The run begins. Where it will take another's place, what trackers write waits beside it meanwhile."""
+        if not self.plan.tracking.trackers:
+            return
         if self.folder is None:
             self.say("--track needs a run folder: nothing is tracked")
             return
@@ -147,6 +150,21 @@ class RunTracking:
                 values = evaluation_values(found)
                 self.trackers.metrics(max(self.step, found.rollouts), values)
                 self.trackers.summary(max(self.step, found.rollouts), values)
+
+    def examined(self, found: Examined) -> None:
+        """Count held-out tasks that were played during the run, keep the result, and report it."""
+        from atropos_cli.runs.heldout import keep
+
+        try:
+            result, line = keep(found)
+        except (AtroposError, OSError, ValueError) as error:
+            self.reporter.event("evaluation", f"warning: step {found.step}: the evaluation is not kept: {error}")
+            return
+        self.reporter.event("evaluation", line)
+        if self.trackers.names:
+            with self.guarded():
+                values = evaluation_values(result)
+                self.trackers.metrics(self.step, {**values, "trainer_step": float(found.step)})
 
     def close(self, code: int | None = None) -> None:
         """End the trackers, and put what they wrote into the run's folder."""
@@ -209,6 +227,9 @@ class _TellingReporter:
 
     def event(self, kind: str, message: str) -> None:
         self._inner.event(kind, message)
+
+    def examined(self, found: Examined) -> None:
+        self._run.examined(found)
 
     def finished(self, summary: RunSummary) -> None:
         self._inner.finished(summary)

@@ -86,6 +86,7 @@ _HINTS = {
     "truncated": "--keep-truncated takes rollouts that were cut off",
     "no_prompt_tokens": "--retokenize --tokenizer NAME makes tokens of the messages instead",
     "cut_end_mark": "--format tokens leaves the end mark untrained; --keep-truncated is what takes such replies",
+    "no_messages": "--format tokens takes rows that hold tokens without messages, as they are",
     "no_tokens": "--tokenizer NAME makes tokens of the messages",
     "text_lost": "give a chat template that writes such messages with --chat-template FILE",
     "prompt_not_prefix": "give a chat template whose generation prompt is how its replies begin",
@@ -148,6 +149,7 @@ def why_no_pairs(report: PairReport, options: PairOptions) -> tuple[str, str | N
 
 _PAIR_HINTS = {
     **_HINTS,
+    "no_messages": "a pair is made of messages, and these rows hold tokens only; sft-gen --format tokens takes them",
     "tie": "a pair needs two scores that differ; atropos score may separate more rollouts",
     "margin": "lower --margin",
     "prompts_differ": "rollouts of a group answer different prompts; --same-prompt user compares user messages only",

@@ -40,8 +40,10 @@ class Sample:
     dropped_thinking: bool = False
 
 
-def why_not(record: Record, rollout: StoredRollout, *, keep_truncated: bool = False) -> str | None:
-    """Why a rollout is of no use whatever its score is; None when it can be used."""
+def why_not(
+    record: Record, rollout: StoredRollout, *, keep_truncated: bool = False, by_tokens: bool = False
+) -> str | None:
+    """Why a rollout is of no use whatever its score is; None when it can be used. by_tokens: its stored ones are."""
     if rollout.failure is not None:
         return "failed"
     if record.non_finite and rollout.index in record.non_finite:
@@ -49,6 +51,8 @@ def why_not(record: Record, rollout: StoredRollout, *, keep_truncated: bool = Fa
     if not keep_truncated and (cut := rollout.cut) is not None:
         return f"truncated:{cut}"
     messages = rollout.messages
+    if not messages and rollout.sequences:
+        return None if by_tokens else "no_messages"
     if len(messages) > rollout.prompt_length and messages[-1]["role"] == "assistant" and _has_text(messages[-1]):
         return None
     return None if useful_end(messages) > rollout.prompt_length else "empty"
@@ -57,6 +61,8 @@ def why_not(record: Record, rollout: StoredRollout, *, keep_truncated: bool = Fa
 def completion_key(rollout: StoredRollout) -> str:
     """What the model wrote, as one text: two rollouts with the same text are the same answer."""
     completion = rollout.completion
+    if not rollout.messages:
+        return str(rollout.tokens)
     if len(completion) == 1 and not completion[0].get("tool_calls"):
         return text_of(completion[0]).strip()
     parts = []

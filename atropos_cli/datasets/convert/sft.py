@@ -157,8 +157,9 @@ class SftConverter:
         options, rollouts = self.options, record.rollouts
         scores: list[float | None] = []
         usable: list[int] = []
+        by_tokens = options.form == "tokens" and not options.retokenize
         for i, rollout in enumerate(rollouts):
-            reason = why_not(record, rollout, keep_truncated=options.keep_truncated)
+            reason = why_not(record, rollout, keep_truncated=options.keep_truncated, by_tokens=by_tokens)
             if reason is None and rollout.label == "rejected":
                 reason = "rejected"
             scores.append(rollout.score if reason is None else None)

@@ -60,7 +60,12 @@ def matches(raw: Row) -> bool:
 
 
 def read(raw: Row, source: str, line: int) -> Record:
-    """A Record of a group with parallel lists. Raises RowError when a list has another length."""
+    """A Record of a group with parallel lists. Raises RowError when a list has another length.
+
+    A ScoredDataItem, whose score is a number, is a group of one.
+    """
+    if type(raw.get("scores")) in (int, float) and all(_is_flat(raw.get(key)) for key in ("tokens", "masks")):
+        raw = {key: [value] if key in PARALLEL and value is not None else value for key, value in raw.items()}
     conversations = raw.get("messages")
     tokens = raw.get("tokens")
     if conversations == [] and tokens:  # atroposlib writes [] for an absent field
@@ -106,6 +111,10 @@ def read(raw: Row, source: str, line: int) -> Record:
             )
         )
     return record
+
+
+def _is_flat(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and not any(isinstance(item, list) for item in value))
 
 
 def _conversation(raw: Row, i: int, tools: list[Row] | None) -> list[Message]:

@@ -18,7 +18,7 @@ Cli = Callable[..., Any]
 def test_fields_of_its_config_are_options(cli: Cli, standin: str) -> None:
     listed = json.loads(cli("env", "info", standin, "--json").stdout)
     options = {option["name"]: option for option in listed["options"]}
-    assert options["way"]["type"] == "chat|turns|managed|completion|edited|several|none"
+    assert options["way"]["type"] == "chat|turns|managed|completion|edited|several|none|number|ragged"
     assert options["raise_at"]["description"] == "Item that raises."
     assert options["tokenizer_name"]["default"] == "bytes"
     assert "use_wandb" not in options

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Gen = Callable[..., list[dict[str, Any]]]
 
 
@@ -72,16 +74,32 @@ def test_several_groups_of_an_item_follow_each_other(gen: Gen) -> None:
     assert groups[0]["task"]["id"] == groups[1]["task"]["id"]
 
 
-def test_an_exception_fails_its_group_alone(gen: Gen, tmp_path: Path) -> None:
-    groups = gen("run", "--raise-at", 1, "--max-failure-rate", 1)
+@pytest.mark.parametrize(
+    ("option", "message"), [("--raise-at", "ValueError: this item raises"), ("--cancel-at", "CancelledError: ")]
+)
+def test_an_exception_fails_its_group_alone(gen: Gen, tmp_path: Path, option: str, message: str) -> None:
+    groups = gen("run", option, 1, "--max-failure-rate", 1)
     assert [group["task"]["id"] for group in groups] == ["item-000000", "item-000002"]
     failure = json.loads((tmp_path / "run" / "failures.jsonl").read_text())
-    assert (failure["type"], failure["message"]) == ("ForeignFailed", "ValueError: this item raises")
+    assert (failure["type"], failure["message"]) == ("ForeignFailed", message)
+
+
+def test_a_forked_process_answers_nothing(gen: Gen) -> None:
+    assert len(gen("run", "--fork", limit=3)) == 3
 
 
 def test_a_rejected_item_is_a_failure(gen: Gen, tmp_path: Path) -> None:
     gen("run", "--way", "none", code=1, limit=1)
     assert "gave no group" in (tmp_path / "run" / "failures.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [("number", "gave int in the place of a group"), ("ragged", "the lists of the group differ in length")],
+)
+def test_what_is_no_group_is_said(gen: Gen, tmp_path: Path, way: str, message: str) -> None:
+    gen("run", "--way", way, code=1, limit=1)
+    assert message in (tmp_path / "run" / "failures.jsonl").read_text()
 
 
 def test_a_killed_process_costs_no_group(gen: Gen, tmp_path: Path) -> None:

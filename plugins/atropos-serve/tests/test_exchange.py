@@ -218,6 +218,24 @@ def test_another_batch_size_packs_the_queue_anew(tmp_path: Path) -> None:
 # -- leases
 
 
+def test_a_batch_that_is_lent_while_the_size_changes_is_queued_again_when_its_lease_ends(tmp_path: Path) -> None:
+    clock = Clock()
+    exchange = started(tmp_path, 4, clock=clock)
+    exchange.add([group(4, tag, 0) for tag in range(12)])
+    batches = [exchange.next_batch(30), exchange.next_batch(60)]
+    lent = [batch.id for batch in batches if batch is not None and batch.id is not None]
+    exchange.register(registration(batch_size=12))
+    assert exchange.acknowledge(lent[1])  # its trainer still lives
+    clock.now += 31
+    assert [tags(exchange.next_batch(30)) for _ in range(3)] == [[0, 1, 2], [3, 8, 9], None]
+    assert not exchange.acknowledge(lent[0])
+    exchange.close()
+    exchange = opened(tmp_path, clock)
+    assert not exchange.acknowledge(lent[0])
+    clock.now += 31
+    assert tags(exchange.next_batch(30)) == [0, 1, 2]
+
+
 def test_a_lease_that_ends_gives_the_same_batch_again(tmp_path: Path) -> None:
     clock = Clock()
     exchange = started(tmp_path, 8, clock=clock)

@@ -53,13 +53,13 @@ def ends(process: subprocess.Popen[str], run: Path) -> int:
 
 
 def received(client: httpx.Client, count: int) -> list[str]:
-    """The prompts of `count` groups, as a trainer gets them."""
+    """The ids of `count` groups, as a trainer gets them."""
     found: list[str] = []
     end = time.monotonic() + 120
     while len(found) < count:
         assert time.monotonic() < end, f"{len(found)} of {count} groups"
         batch = client.get("/batch").json()["batch"]
-        found += [group["messages"][0][0]["content"] for group in batch or ()]
+        found += [group["group_overrides"]["group_id"] for group in batch or ()]
         if batch is None:
             time.sleep(0.05)
     return found
@@ -67,7 +67,7 @@ def received(client: httpx.Client, count: int) -> list[str]:
 
 def stored(run: Path) -> list[str]:
     lines = (run / "groups.jsonl").read_text().splitlines()
-    return [json.loads(line)["rollouts"][0]["messages"][0]["content"] for line in lines]
+    return [json.loads(line)["group_id"] for line in lines]
 
 
 def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_every_group_arrives_with_tokens_and_logprobs(server: Server, tmp_path: 
             batch = client.get("/batch").json()["batch"]
             group = batch[0] if batch else None
             time.sleep(0.05)
-        found = [one["messages"][0][0]["content"] for one in batch] + received(client, 24 - len(batch))
+        found = [one["group_overrides"]["group_id"] for one in batch] + received(client, 24 - len(batch))
     assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
     assert sorted(found) == sorted(stored(run))
     masks, tokens = group["masks"][0], group["tokens"][0]
@@ -104,6 +104,44 @@ def test_the_run_waits_for_the_trainer(server: Server, tmp_path: Path) -> None:
         assert "no more start until the trainer takes some" in run.with_suffix(".stderr").read_text()
         assert len(received(client, 60)) == 60
     assert ends(process, run) == 0
+
+
+def test_held_out_tasks_are_evaluated_between_steps_and_pushed_nowhere(server: Server, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--eval-every", "2", "--eval-limit", "6", "--off-policy", "1")
+    with trainer(server.url) as client:
+        process = start(run, server.url, *words)
+        found = received(client, 16)
+        process.terminate()
+        assert ends(process, run) == 130
+        first = sorted(path.name for path in (run / "evals").iterdir())
+        assert {"step-0.jsonl", "arithmetic-step-0.json"} <= set(first)
+        process = start(run, server.url, *words, "--resume")
+        found += received(client, 24 - len(found))
+        assert ends(process, run) == 0, run.with_suffix(".stderr").read_text()
+    assert sorted(found) == sorted(stored(run))
+    kept = sorted(int(path.stem.partition("-")[2]) for path in (run / "evals").glob("step-*.jsonl"))
+    assert [step // 2 for step in kept] == sorted({step // 2 for step in kept})  # each once, resumed or not
+    assert kept[0] == 0
+    assert kept[-1] >= 2
+    groups = [json.loads(line) for line in (run / "evals" / "step-0.jsonl").read_text().splitlines()]
+    assert len(groups) == 6
+    assert not {group["group_id"] for group in groups} & set(found)
+    counted = json.loads((run / "evals" / "arithmetic-step-0.json").read_text())
+    right = sum(group["rollouts"][0]["reward"] for group in groups) / 6
+    assert (counted["split"], counted["tasks"], counted["accuracy"]["value"]) == ("test", 6, right)
+    assert "step 0: accuracy" in run.with_suffix(".stderr").read_text()
+
+
+def test_an_evaluation_needs_a_trainer_and_held_out_tasks(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "atropos_cli", *GEN, "-o", str(tmp_path / "run"), "--eval-every", "2"]
+    for words, complaint in (
+        ((), "it needs --to URL"),
+        (("--to", "http://127.0.0.1:9", "--split", "test"), "environment 'arithmetic' holds out no tasks"),
+    ):
+        done = subprocess.run([*command, *words, "--dry-run"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert complaint in done.stderr
 
 
 def test_run_and_server_take_the_token_from_one_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

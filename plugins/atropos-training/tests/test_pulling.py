@@ -17,6 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
+from atropos_training.batches import Batches
+
+from atropos_cli.sdk import DataError
 
 pytest.importorskip("atropos_serve")
 
@@ -174,6 +177,56 @@ def test_a_server_without_leases(tmp_path: Path) -> None:
     assert asked == ["POST /register", *["GET /batch"] * 3]
     assert learnt(run) == ["g-0", "g-1", "g-2"]
     assert "a group is left out: not a scored group" in run.with_suffix(".log").read_text()
+
+
+class Kept:
+    """A writer that only remembers."""
+
+    def __init__(self) -> None:
+        self.groups: list[Any] = []
+
+    def write(self, groups: tuple[Any, ...]) -> None:
+        self.groups.extend(groups)
+
+
+def test_what_cannot_be_trained_on_is_left_out_and_said(tmp_path: Path) -> None:
+    said, kept = list[str](), Kept()
+    short = group(0, masks=[[-100, -100, -100], [-100, -100, 4]])
+    bare = group(1, masks=[[1, 2, 3]] * SIZE, inference_logprobs=None)
+    high = group(2, tokens=[[1, 2, 3 + 9 * place] for place in range(SIZE)], masks=[[-100, -100, 3]] * SIZE)
+    vast = group(3, scores=[1e200, -1e200])
+    with run_api([short, bare, high, vast, group(4)]) as (url, _):
+        batches = Batches(url, "0" * 10, tmp_path / "groups.jsonl", said.append)
+        batches.vocabulary = 12
+        found = batches.of(0, kept, lambda: False)  # type: ignore[arg-type]
+        batches.close()
+    assert [one.task.id.rpartition("/")[2] for one in found] == ["g-0", "g-4"]
+    assert [[one.reward for one in part.rollouts] for part in found] == [[None, 1.0], [0.0, 1.0]]
+    assert kept.groups == found
+    assert [text.partition("left out: ")[2] for text in said] == [
+        "environment None sends no rollout with a prompt and a trained token",
+        "not a scored group: a score of 1e+200",
+        "environment None sends token 12, the model's are 0 to 11",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ({"vocabulary": 4}, "sends token 4, the model's are 0 to 3"),
+        ({"group_size": 4}, "sends a group of 2, and this trainer takes 4"),
+    ],
+)
+def test_a_batch_that_is_unfit_ends_the_run_and_stays_with_the_server(
+    tmp_path: Path, limit: dict[str, int], text: str
+) -> None:
+    with run_api([group(0), group(1)]) as (url, asked):
+        batches = Batches(url, "0" * 10, tmp_path / "groups.jsonl", print)
+        vars(batches).update(limit)
+        with pytest.raises(DataError, match=text):
+            batches.of(0, Kept(), lambda: False)  # type: ignore[arg-type]
+        batches.close()
+    assert asked == ["GET /batch"]  # and no acknowledgement
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,15 @@ def test_atropos_without_messages_or_with_zero_one_masks() -> None:
     assert (rollout.messages, rollout.mask, rollout.logprobs) == ([], [False, True], None)
 
 
+def test_a_single_scored_item_is_a_group_of_one() -> None:
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    raw = {"tokens": [1, 2], "masks": [-100, 2], "scores": 0.5, "messages": said, "overrides": None}
+    record = read(raw)
+    (rollout,) = record.rollouts
+    assert (rollout.text, rollout.score, rollout.tokens, rollout.mask) == ("a", 0.5, [1, 2], [False, True])
+    assert record.to_raw() == [{**raw, "tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [0.5], "messages": [said]}]
+
+
 @pytest.mark.parametrize("raw", [ATROPOS, row("x", "a", "b", scores=[None, 1])])
 def test_to_native_is_a_valid_group(raw: dict[str, Any]) -> None:
     record = read(raw)

@@ -114,21 +114,53 @@ def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "fault"),
     [
-        {"tokens": [[1, 2, 3, -7], [1, 2, 3, 8]]},
-        {"masks": [[-100, -100, 3, 7]]},
-        {"scores": [1.0, float("nan")]},
-        {"inference_logprobs": [[1.0], [1.0]]},
-        {"overrides": [{"weights_versions": [["x", 4]]}, {}]},
-        {"overrides": [{"stop_reason": "because"}, {}]},
-        {"generation_params": 7},
+        ({"tokens": [[1, 2, 3, -7], [1, 2, 3, 8]]}, "ids: Value error, token ids are integers from 0"),
+        ({"tokens": ["abcd", "abcd"]}, r"tokens\[0\] is not a list"),
+        ({"masks": [[-100, -100, 3, 7]]}, "masks: 1 for 2 sequences"),
+        ({"masks": [[-100], [-100]]}, r"masks\[0\]: 1 for 4 tokens"),
+        ({"scores": None}, "scores is not a list"),
+        ({"scores": [1.0, float("nan")]}, "a score of nan"),
+        ({"scores": [1.0, -1e200]}, r"a score of -1e\+200"),
+        ({"inference_logprobs": [[1.0], [1.0]]}, r"inference_logprobs\[0\]: 1 for 4 tokens"),
+        ({"overrides": [{"weights_versions": [["x", 4]]}, {}]}, "version: Input should be a valid integer"),
+        ({"overrides": [{"stop_reason": "because"}, {}]}, "stop_reason: "),
+        ({"overrides": ["x", None]}, "overrides: expected an object"),
+        ({"generation_params": 7}, "generation_params: expected an object"),
     ],
 )
-def test_what_is_no_group_is_said(changes: dict[str, object]) -> None:
+def test_what_is_no_group_is_said(changes: dict[str, object], fault: str) -> None:
     written = scored_data(group(rollout(7), rollout(8)))
-    with pytest.raises(DataError, match="not a scored group"):
+    with pytest.raises(DataError, match=f"not a scored group: {fault}"):
         received_group({**(written or {}), **changes}, group_id="b-0", last=True)
+
+
+def test_a_number_is_no_group() -> None:
+    with pytest.raises(DataError, match="int in the place of an object"):
+        received_group(7, group_id="b-0", last=True)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("-inf"), 0.5])
+def test_a_sequence_with_an_impossible_logprob_has_none(value: float | None) -> None:
+    written = scored_data(group(rollout(7), rollout(8)))
+    assert written is not None
+    changed = {**written, "inference_logprobs": [[1.0, 1.0, -0.5, value], [1.0, 1.0, -0.5, -0.25]]}
+    got = received_group(changed, group_id="b-0", last=True)
+    assert [sequence.logprobs for one in got.rollouts for sequence in token_sequences(one)] == [
+        None,
+        (0.0, 0.0, -0.5, -0.25),
+    ]
+
+
+def test_half_of_a_surrogate_pair_can_be_stored() -> None:
+    written = scored_data(group(rollout(7), rollout(8)))
+    assert written is not None
+    said = [{"role": "user", "content": "\ud800?"}, {"role": "assistant", "content": "4"}]
+    changed = {**written, "messages": [said, said], "group_overrides": {"group_id": "\ud800"}}
+    got = received_group(changed, group_id="b-0", last=True)
+    assert got.rollouts[0].messages[0].content == "\ufffd?"
+    assert ScoredGroup.model_validate_json(got.model_dump_json()) == got
 
 
 def test_messages_of_others_are_taken_where_they_can_be() -> None:

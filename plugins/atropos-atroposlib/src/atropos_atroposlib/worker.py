@@ -24,6 +24,7 @@ from typing import Any
 BACKLOG_MOST = 100
 MOST_ITEM = 4000
 BYTES = "bytes"
+LISTS = ("tokens", "masks", "scores", "messages")
 EXTRA = ("advantages", "overrides", "ref_logprobs", "images", "distill_token_ids", "distill_logprobs")
 
 engine: Any = sys.modules["__main__"].load_module(
@@ -166,7 +167,13 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
 
 
 def entries_of(group: dict[str, Any], replies: Any) -> list[dict[str, Any]]:
-    """The rollouts of a ScoredDataGroup."""
+    """The rollouts of a ScoredDataGroup. Raises TypeError, ValueError for what is none."""
+    if not isinstance(group, dict):
+        raise TypeError(f"collect_trajectories() gave {type(group).__name__} in the place of a group")
+    given = {key: group.get(key) for key in LISTS}
+    lengths = {key: len(value) for key, value in given.items() if isinstance(value, (list, tuple)) and value}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the lists of the group differ in length: {lengths}")
     count = len(group.get("scores") or ())
     made = []
     for i in range(count):

@@ -1,9 +1,11 @@
 """An environment as atroposlib's users write them; it runs with the package from PyPI and with the stand-in."""
 
-# ruff: noqa: ASYNC230, ASYNC240, ASYNC251 - it is to hang and to end
+# ruff: noqa: ASYNC222, ASYNC230, ASYNC240, ASYNC251 - it is to hang and to end
 
+import asyncio
 import os
 import random
+import sys
 import time
 from typing import Literal
 
@@ -13,10 +15,12 @@ from pydantic import Field
 
 
 class QuestionsConfig(BaseEnvConfig):
-    way: Literal["chat", "turns", "managed", "completion", "edited", "several", "none"] = Field(
+    way: Literal["chat", "turns", "managed", "completion", "edited", "several", "none", "number", "ragged"] = Field(
         default="chat", description="How groups are made."
     )
     raise_at: int = Field(default=-1, description="Item that raises.")
+    cancel_at: int = Field(default=-1, description="Item that awaits a task which is cancelled.")
+    fork: bool = Field(default=False, description="Each item forks a process that ends with 7.")
     hang_at: int = Field(default=-1, description="Item that hangs.")
     kill_at: int = Field(default=-1, description="Item that kills the process.")
     once: str = Field(default="", description="File that remembers the first kill.")
@@ -49,6 +53,15 @@ class QuestionsEnv(BaseEnv):
         os.write(1, b"\x00\xff{]\n")
         if number == self.config.raise_at:
             raise ValueError("this item raises")
+        if self.config.fork:
+            child = os.fork()
+            if not child:
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        if number == self.config.cancel_at:
+            waiting = asyncio.ensure_future(asyncio.sleep(60))
+            asyncio.get_running_loop().call_soon(waiting.cancel)
+            await waiting
         if number == self.config.hang_at:
             time.sleep(1000)
         if number == self.config.kill_at and not (self.config.once and os.path.exists(self.config.once)):
@@ -57,8 +70,8 @@ class QuestionsEnv(BaseEnv):
             os.kill(os.getpid(), 9)
         if self.config.way == "turns":
             return await super().collect_trajectories(item)
-        if self.config.way == "none":
-            return None, []
+        if self.config.way in ("none", "number"):
+            return (None if self.config.way == "none" else 7), []
         return await getattr(self, self.config.way)([dict(message) for message in prompt]), []
 
     async def collect_trajectory(self, item):
@@ -90,6 +103,11 @@ class QuestionsEnv(BaseEnv):
     async def edited(self, prompt):
         answer = await self.server.chat_completion(messages=prompt, n=self.config.group_size)
         return self.group(prompt, [choice.message.content + " (edited)" for choice in answer.choices])
+
+    async def ragged(self, prompt):
+        group = await self.chat(prompt)
+        group["scores"].append(1.0)
+        return group
 
     async def several(self, prompt):
         return [await self.chat(prompt), None, await self.chat(prompt)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sqlite3
 import time
+import zlib
 from importlib import resources
 from typing import Annotated, Any
 
@@ -33,6 +35,7 @@ from atropos_serve.wire import (
 PATIENCE = 5.0
 """How long a full queue holds a request before it is sent away."""
 _LOOK = 0.1
+_LEAST_ZIPPED = 1000
 _LONGEST_LEASE = 7 * 86400
 _JSON = "application/json"
 _RECEIVED = b'{"status":"received"}'
@@ -49,8 +52,13 @@ log = logging.getLogger("atropos_serve")
 _NUMBERS = r"^(\d{1,15}( *, *\d{1,15})*)?$"
 """With blanks, since programs that join headers add them; none for a trainer that has nothing to acknowledge."""
 
+_LONGEST_DONE = 1000
+_PLAIN_DONE = re.compile(rb"(\d{1,15}(,\d{1,15})*)?")
+_PLAIN_LEASE = re.compile(rb"([1-9]\d{0,4})?")
+"""Up to a day, in whole seconds; the application reads others."""
+
 Lease = Annotated[float | None, Header(alias="X-Atropos-Lease", gt=0, le=_LONGEST_LEASE, allow_inf_nan=False)]
-Done = Annotated[str | None, Header(alias="X-Atropos-Ack", max_length=1000, pattern=_NUMBERS)]
+Done = Annotated[str | None, Header(alias="X-Atropos-Ack", max_length=_LONGEST_DONE, pattern=_NUMBERS)]
 BatchId = Annotated[int, Path(ge=1, le=2**53)]
 
 _KEY_HEADER = {
@@ -78,12 +86,11 @@ def make_app(exchange: Exchange, rules: Rules, *, allow_reset: bool = True) -> F
     )
     _registration(app, exchange, allow_reset)
     _environments(app, exchange)
-    take = _groups(app, exchange)
-    _batches(app, exchange)
+    direct = {("POST", "/scored_data"): _groups(app, exchange), ("GET", "/batch"): _batches(app, exchange)}
     _observed(app, exchange, rules)
     _failures(app)
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)
-    app.add_middleware(Gate, rules=rules, direct={("POST", "/scored_data"): take})
+    app.add_middleware(GZipMiddleware, minimum_size=_LEAST_ZIPPED, compresslevel=1)
+    app.add_middleware(Gate, rules=rules, direct=direct)
     return app
 
 
@@ -218,7 +225,28 @@ def _step(headers: dict[bytes, bytes]) -> int | None:
     return int(step) if step.isdigit() and len(step) < 16 else None
 
 
-def _batches(app: FastAPI, exchange: Exchange) -> None:
+def _batches(app: FastAPI, exchange: Exchange) -> Direct:
+    def give(lease: float | None, done: str, *, gzip: bool = False) -> Response:
+        for batch in done.split(","):
+            if batch:
+                exchange.acknowledge(int(batch))
+        if exchange.registration is None:
+            message = "Trainer not registered. Call /register first."
+            return JSONResponse({"status": "error", "message": message, "batch": []})
+        found = exchange.next_batch(lease)
+        return Response(_NO_BATCH, media_type=_JSON) if found is None else _batch(found, gzip=gzip)
+
+    async def directly(headers: dict[bytes, bytes], body: bytes) -> Response | None:
+        """Without the application where the headers are as they should be: it says what is wrong with others."""
+        lease, done = headers.get(b"x-atropos-lease", b""), headers.get(b"x-atropos-ack", b"")
+        if not _PLAIN_LEASE.fullmatch(lease) or not _PLAIN_DONE.fullmatch(done) or len(done) > _LONGEST_DONE:
+            return None
+        try:
+            gzip = b"gzip" in headers.get(b"accept-encoding", b"")
+            return give(float(lease) if lease else None, done.decode(), gzip=gzip)
+        except _FAILURES as error:
+            return _failure(error)
+
     @app.get("/batch", tags=["trainer"])
     async def get_batch(lease: Lease = None, done: Done = None) -> Response:
         """The next batch, or null.
@@ -226,14 +254,7 @@ def _batches(app: FastAPI, exchange: Exchange) -> None:
         With the header X-Atropos-Lease it is lent for that many seconds: unless it is acknowledged by then, the next
         request gets it again, under the same id. X-Atropos-Ack acknowledges earlier batches in the same request.
         """
-        for batch in (done or "").split(","):
-            if batch:
-                exchange.acknowledge(int(batch))
-        if exchange.registration is None:
-            message = "Trainer not registered. Call /register first."
-            return JSONResponse({"status": "error", "message": message, "batch": []})
-        found = exchange.next_batch(lease)
-        return Response(_NO_BATCH, media_type=_JSON) if found is None else _batch(found)
+        return give(lease, done or "")
 
     @app.post("/batch/{batch}/ack", tags=["trainer"], responses={404: {"description": "no such batch"}})
     async def acknowledge(batch: BatchId) -> JSONResponse:
@@ -247,6 +268,8 @@ def _batches(app: FastAPI, exchange: Exchange) -> None:
         """Lend a batch longer; 0 seconds gives it back."""
         return _answer(exchange.renew(batch, seconds) is not None, f"no trainer has a batch with the id {batch}")
 
+    return directly
+
 
 def _answer(good: bool, error: str) -> JSONResponse:
     if good:
@@ -254,12 +277,17 @@ def _answer(good: bool, error: str) -> JSONResponse:
     return JSONResponse({"status": "failure", "error": error}, status_code=404)
 
 
-def _batch(found: Batch) -> Response:
-    body = b'{"batch":[' + b",".join(group.body or b"null" for group in found.groups) + b"]"
-    if found.id is None or found.expires is None:
-        return Response(body + b"}", media_type=_JSON)
-    body += b',"batch_id":%d,"lease_expires":%.3f}' % (found.id, found.expires)
-    return Response(body, media_type=_JSON, headers={"X-Atropos-Batch": str(found.id)})
+def _batch(found: Batch, *, gzip: bool) -> Response:
+    parts = [b'{"batch":[', b",".join(group.body or b"null" for group in found.groups), b"]"]
+    headers = {}
+    if found.id is not None and found.expires is not None:
+        parts.append(b',"batch_id":%d,"lease_expires":%.3f' % (found.id, found.expires))
+        headers["X-Atropos-Batch"] = str(found.id)
+    body = b"".join([*parts, b"}"])
+    if gzip and len(body) >= _LEAST_ZIPPED:
+        body = zlib.compress(body, 1, 31)
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return Response(body, media_type=_JSON, headers=headers)
 
 
 def _observed(app: FastAPI, exchange: Exchange, rules: Rules) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from atropos_serve.counts import Counts, remember
 from atropos_serve.environments import Env, Environments
 from atropos_serve.packing import Unit
 from atropos_serve.queue import Queue
 from atropos_serve.store import Row, Store, Stored
 from atropos_serve.wire import Group, Refused, RegisterEnv, Registration, encode
-
-_UNITS_OF_RATE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +33,6 @@ class Batch:
     groups: list[Stored]
     id: int | None = None
     expires: float | None = None
-
-
-@dataclass(slots=True)
-class Counts:
-    """Since the server started."""
-
-    groups: int = 0
-    sequences: int = 0
-    buffered: int = 0
-    duplicates: int = 0
-    refused: int = 0
-    batches: int = 0
-    served: int = 0
-    acknowledged: int = 0
-    redelivered: int = 0
-    damaged: int = 0
-    unfit: int = 0
-    recent: list[float] = field(default_factory=list)
 
 
 class QueueFull(Exception):
@@ -86,6 +67,7 @@ class Exchange:
         self.started: bool = facts.get("started", False)
         self._last_batch: int = facts.get("last_batch", 0)
         self._first_batch: int = facts.get("first_batch", 1)
+        self._taken_apart: list[int] = facts.get("taken_apart", [])
         self._leases = self._store.batches()
         self._lent: dict[int, tuple[int, int]] = {}
         self.queue = Queue()
@@ -112,9 +94,7 @@ class Exchange:
                 self._store.set_fact("registration", asked.model_dump())
                 self._store.set_fact("step", asked.starting_step)
                 if resized:  # all is packed anew
-                    for row in self._store.rows():
-                        if row.batch is None:
-                            self._store.set_unit(None, [row.id])
+                    self._store.unpack()
                     self._read()
                 self.registration = asked
                 self.step = asked.starting_step
@@ -235,8 +215,8 @@ class Exchange:
             env.exempt = False
             env.groups += 1
             env.sequences += size
-            _remember(env.recent, now)
-        _remember(self.counts.recent, now)
+            remember(env.recent, now)
+        remember(self.counts.recent, now)
 
     # -- batches
 
@@ -325,6 +305,9 @@ class Exchange:
         if not groups:
             self._end(batch, [])
             return None
+        if self.registration is not None and sum(group.size for group in groups) != self.registration.batch_size:
+            self._take_apart(batch)
+            return None
         self.counts.redelivered += 1
         if lease is None:
             self._end(batch, [group.id for group in groups])
@@ -333,6 +316,19 @@ class Exchange:
         self._store.set_expiry(batch, expires)
         self._leases[batch] = expires
         return Batch(groups, batch, expires)
+
+    def _take_apart(self, batch: int) -> None:
+        """The trainer of now wants batches of another size: the groups are queued again, where they were."""
+        try:
+            with self._store.transaction():
+                self._store.set_fact("taken_apart", [*self._taken_apart, batch])
+                self._store.release(batch)
+                self._store.unpack()
+                self._read()
+                self._place_waiting()
+        except BaseException:
+            self._load()
+            raise
 
     def _end(self, batch: int, groups: list[int]) -> None:
         with self._store.transaction():
@@ -355,7 +351,7 @@ class Exchange:
             self._end(batch, self._store.groups_of(batch))
             self.counts.acknowledged += 1
             return True
-        return self._first_batch <= batch <= self._last_batch
+        return self._first_batch <= batch <= self._last_batch and batch not in self._taken_apart
 
     def renew(self, batch: int, lease: float) -> float | None:
         """Lend a batch longer (0: take it back); the new end, or None if no trainer has it."""
@@ -380,9 +376,3 @@ class Exchange:
 
     def close(self) -> None:
         self._store.close()
-
-
-def _remember(times: list[float], now: float) -> None:
-    times.append(now)
-    if len(times) > 2 * _UNITS_OF_RATE:
-        del times[:-_UNITS_OF_RATE]

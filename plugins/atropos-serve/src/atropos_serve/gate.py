@@ -38,8 +38,8 @@ class _Stop(Exception):
         self.status = status
 
 
-Direct = Callable[[dict[bytes, bytes], bytes], Awaitable[ASGIApp]]
-"""From the headers that are read here, and a body, to a response."""
+Direct = Callable[[dict[bytes, bytes], bytes], Awaitable[ASGIApp | None]]
+"""From the headers that are read here, and a body, to a response; None leaves the request to the application."""
 
 
 class Gate:
@@ -78,10 +78,8 @@ class Gate:
                     scope = {**scope, "headers": _decoded(scope["headers"], len(body))}
                 inner = _replay(body, receive)
             direct = self._direct.get((scope["method"], scope["path"]))
-            if direct is None:
-                await self._app(scope, inner, watched)
-            else:
-                await (await direct(headers, body))(scope, inner, watched)
+            answer = None if direct is None else await direct(headers, body)
+            await (self._app if answer is None else answer)(scope, inner, watched)
         except _Stop as stop:
             await _refuse(stop, watched)
         finally:
@@ -149,8 +147,8 @@ class Gate:
 
 
 _READ = frozenset(
-    b"authorization host sec-fetch-site content-length content-encoding transfer-encoding idempotency-key "
-    b"x-atropos-step origin".split()
+    b"authorization host sec-fetch-site content-length content-encoding transfer-encoding accept-encoding "
+    b"idempotency-key x-atropos-step x-atropos-lease x-atropos-ack origin".split()
 )
 
 

@@ -195,13 +195,12 @@ class Store:
         self._live[self._segment] += 1
         return self._next
 
-    def set_unit(self, unit: int | None, groups: Iterable[int]) -> None:
+    def set_unit(self, unit: int, groups: Iterable[int]) -> None:
         self._db.executemany("UPDATE groups SET unit = ? WHERE id = ?", [(unit, group) for group in groups])
 
-    def rows(self) -> Iterator[Row]:
-        """All groups, in the order in which they came."""
-        for row in self._db.execute("SELECT id, env, size, unit, batch FROM groups ORDER BY id"):
-            yield Row(*row)
+    def unpack(self) -> None:
+        """Queued groups are units no longer: they wait."""
+        self._db.execute("UPDATE groups SET unit = NULL WHERE unit IS NOT NULL AND batch IS NULL")
 
     def queued(self) -> Iterator[tuple[int, int | None, int, int]]:
         """Unit, environment, id and size of queued groups, unit by unit."""
@@ -261,6 +260,11 @@ class Store:
     def groups_of(self, batch: int) -> list[int]:
         found = self._db.execute("SELECT id FROM groups WHERE batch = ? ORDER BY unit, id", (batch,))
         return [group for (group,) in found]
+
+    def release(self, batch: int) -> None:
+        """No trainer has the batch any more; its groups stay."""
+        self._db.execute("UPDATE groups SET batch = NULL WHERE batch = ?", (batch,))
+        self.end_batch(batch)
 
     def end_batch(self, batch: int) -> None:
         self._db.execute("DELETE FROM batches WHERE id = ?", (batch,))

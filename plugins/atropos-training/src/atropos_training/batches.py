@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import queue
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atropos_cli.sdk import AtroposError, ConfigError, DataError, ScoredGroup
+from atropos_cli.sdk import AtroposError, ConfigError, DataError, ScoredGroup, token_sequences
 from atropos_cli.sdk.backends import ServerUnavailable
-from atropos_cli.sdk.data import dump_json
 from atropos_cli.sdk.engine import make_group_id
 from atropos_cli.sdk.outputs import Writer
-from atropos_cli.sdk.trajectories import TOKEN_VARIABLE, connect, received_group
+from atropos_cli.sdk.trajectories import PASSING, TOKEN_VARIABLE, connect, received_group
 
 if TYPE_CHECKING:
     import httpx
@@ -28,7 +29,14 @@ LEASE = 30
 """Seconds that the server waits to hear that a batch is stored."""
 _ASK_EVERY = 0.25
 _TELL_AFTER = 15.0
+_MOST = 600.0
+"""Seconds for one answer: a server that sends a byte now and then counts as dead."""
+_GRACE = 5.0
 _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
+
+
+class _Unfit(DataError):
+    """A group of another tokenizer, or of another size than the trainer takes."""
 
 
 class Batches:
@@ -43,6 +51,10 @@ class Batches:
         self._unsaid: int | None = None
         self._registration: dict[str, Any] | None = None
         self._told = ""
+        self.vocabulary: int | None = None
+        """Token ids of the model are below it."""
+        self.group_size: int | None = None
+        """The only size that the trainer takes."""
 
     def look(self) -> None:
         """Find the batches that the file holds; it has been repaired."""
@@ -71,6 +83,7 @@ class Batches:
             batch, content, rows = found
             if batch is not None and (batch, content) == self._last:  # stored, and the server did not hear of it
                 self._acknowledge(batch)
+                time.sleep(_ASK_EVERY)
                 continue
             groups = self._groups(step, rows, {} if batch is None else {"batch": batch, "content": content})
             if groups:
@@ -103,18 +116,47 @@ class Batches:
             raise DataError(f"{self._path} is damaged: {error}", hint="start again with --overwrite") from error
 
     def _groups(self, step: int, rows: Sequence[Any], told: dict[str, Any]) -> list[ScoredGroup]:
+        """Raises DataError when all are unfit for this trainer: those stay with the server."""
         found: list[ScoredGroup] = []
+        unfit: list[_Unfit] = []
         for row in rows:
             try:
                 group = received_group(row, group_id=make_group_id(self._digest, step, len(found)), last=False)
+                found.append(self._usable(group))
+            except _Unfit as error:
+                unfit.append(error)
             except DataError as error:
                 self._warn(f"step {step + 1}: a group is left out: {error.message}")
-            else:
-                found.append(group)
+        if len(unfit) == len(rows):
+            raise unfit[0]
+        for one in unfit:
+            self._warn(f"step {step + 1}: a group is left out: {one.message}")
         if found:
             task = found[-1].task.model_copy(update={"info": {**found[-1].task.info, **told}})
             found[-1] = found[-1].model_copy(update={"last": True, "task": task})
         return found
+
+    def _usable(self, group: ScoredGroup) -> ScoredGroup:
+        """The group; rollouts without a trained token behind a prompt have no reward. Raises DataError if none has."""
+        kept = []
+        if self.group_size not in (None, len(group.rollouts)):
+            raise _Unfit(
+                f"{group.env} sends a group of {len(group.rollouts)}, and this trainer takes {self.group_size}",
+                hint=f"--group-size {len(group.rollouts)}, or --trainer native, which takes all sizes",
+            )
+        for rollout in group.rollouts:
+            sequences = token_sequences(rollout)
+            highest = max((max(one.ids) for one in sequences), default=0)
+            if self.vocabulary is not None and highest >= self.vocabulary:
+                raise _Unfit(
+                    f"{group.env} sends token {highest}, the model's are 0 to {self.vocabulary - 1}",
+                    hint="groups of another tokenizer: --model must be that which samples them",
+                )
+            whole = bool(sequences) and all(one.whole for one in sequences)
+            kept.append(rollout if whole else rollout.model_copy(update={"reward": None}))
+        if all(rollout.reward is None for rollout in kept):
+            raise DataError(f"{group.env} sends no rollout with a prompt and a trained token")
+        return group.model_copy(update={"rollouts": tuple(kept)})
 
     # The server -------------------------------------------------------------------------------------------------------
 
@@ -135,7 +177,7 @@ class Batches:
             self._unsaid = None
             rows, batch = answer.get("batch"), answer.get("batch_id")
             if isinstance(rows, list) and rows:
-                content = hashlib.sha256(dump_json(rows)).hexdigest()[:16]
+                content = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
                 return (batch if type(batch) is int else None), content, rows
             if answer.get("status") == "error":
                 raise ServerUnavailable(
@@ -167,11 +209,11 @@ class Batches:
         import httpx
 
         try:
-            answer = self._connected().request(method, path)
-            found = answer.json()
-        except (httpx.HTTPError, OSError, ValueError):
+            answer = self._answer({"method": method, "url": path}, lambda: False, _GRACE)
+            found = None if answer is None else answer.json()
+        except (httpx.HTTPError, OSError, ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) and answer.status_code < 500 else None
+        return found if answer is not None and isinstance(found, dict) and answer.status_code < 500 else None
 
     def _ask(
         self, method: str, path: str, body: Any = None, *, headers: Any = None, stopping: Callable[[], bool]
@@ -182,13 +224,18 @@ class Batches:
         delay, said = 0.25, False
         while not stopping():
             try:
-                answer = self._connected().request(method, path, json=body, headers=headers)
+                answer = self._answer(
+                    {"method": method, "url": path, "json": body, "headers": headers}, stopping, _MOST
+                )
+                if answer is None:
+                    return None
                 if answer.status_code < 300 and isinstance(found := answer.json(), dict):
                     return found
-                problem = f"{self._url}{path} answers {answer.status_code}: {answer.text[:200]}"
-                if answer.status_code < 500:
+                told = answer.headers.get("location") or answer.text[:200]
+                problem = f"{self._url}{path} answers {answer.status_code}: {told}"
+                if answer.status_code < 500 and answer.status_code not in PASSING:
                     raise self._refusal(answer.status_code, problem)
-            except (httpx.HTTPError, OSError, ValueError) as error:
+            except (httpx.HTTPError, OSError, ValueError, RecursionError) as error:
                 problem = f"{self._url} does not answer ({type(error).__name__})"
             if not said:
                 said = True
@@ -196,6 +243,34 @@ class Batches:
             time.sleep(delay)
             delay = min(5.0, delay * 2)
         return None
+
+    def _answer(self, request: dict[str, Any], stopping: Callable[[], bool], seconds: float) -> httpx.Response | None:
+        """One answer; None when the run is asked to stop and none comes soon. Raises httpx.HTTPError, OSError."""
+        client, found = self._connected(), queue.SimpleQueue[Any]()
+
+        def ask() -> None:
+            try:
+                found.put(client.request(**request))
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                found.put(error)
+
+        threading.Thread(target=ask, name="trajectory-server", daemon=True).start()
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                answer = found.get(timeout=0.1)
+            except queue.Empty:
+                # A batch that is on its way may have left the server for good: it gets some time.
+                until = min(until, time.monotonic() + _GRACE) if stopping() else until
+                if time.monotonic() < until:
+                    continue
+                self._client = None  # the thread has the old one
+                if stopping():
+                    return None
+                raise TimeoutError from None
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
 
     def _refusal(self, status: int, problem: str) -> AtroposError:
         if status == 401:

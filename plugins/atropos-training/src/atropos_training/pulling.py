@@ -15,6 +15,7 @@ from atropos_cli.sdk import Rollout, ScoredGroup, token_sequences
 from atropos_cli.sdk.data import atomic_write
 from atropos_cli.sdk.models import loading_model
 from atropos_cli.sdk.runs import Plan
+from atropos_cli.sdk.training import Trainer
 from atropos_cli.sdk.trajectories import MARKER, Pull
 from atropos_training.batches import Batches
 from atropos_training.order import task_digests
@@ -38,6 +39,8 @@ class PullSession(TrainSession):
         self._about = {}
         self._open_writer()
         self._batches = Batches(self._pull.url, plan.digest, self.folder / "groups.jsonl", self.warn)
+        trainer: type[Trainer] = self._registry.find("trainer", self.plan.trainer.name).load()
+        self._batches.group_size = plan.group_size if trainer.equal_groups else None
         self._batches.look()
 
     def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
@@ -48,6 +51,7 @@ class PullSession(TrainSession):
         if self._given is None:
             self._batches.register(self._registration())
         self._given = step
+        self._batches.vocabulary = self._vocabulary()
         groups = self._batches.of(step, self._writer, lambda: self.stopping)
         self._about = {"batch/wait": self._batches.waited}
         self._check_temperature(groups)
@@ -65,6 +69,11 @@ class PullSession(TrainSession):
         if groups[len(places) :]:
             found[-1].extend(groups[len(places) :])
         return found + [[] for _ in range(len(places) - len(found))] if groups else []
+
+    def _vocabulary(self) -> int | None:
+        embeddings = getattr(self._model, "get_input_embeddings", None)
+        shape = getattr(getattr(embeddings and embeddings(), "weight", None), "shape", None)
+        return int(shape[0]) if shape else None
 
     def _check_temperature(self, groups: Sequence[ScoredGroup]) -> None:
         assert self.plan.rollouts is not None

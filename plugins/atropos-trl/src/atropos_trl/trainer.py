@@ -42,6 +42,7 @@ class TrlTrainer(Trainer):
     name: ClassVar[str] = "trl"
     methods: ClassVar[Sequence[str]] = tuple(_BUILD)
     Config = TrlConfig
+    equal_groups = True
     config: TrlConfig
 
     def propose(
