@@ -60,7 +60,7 @@ def groups(games: list[Game]) -> list[ScoredGroup]:
             Rollout(id=f"{number}/{role}", task_id=task.id, role=role, messages=(), reward=reward)
             for role, reward in zip(("first", "second"), rewards, strict=True)
         )
-        made.append(ScoredGroup(group_id=str(number), env="games", task=task, rollouts=rollouts))
+        made.append(ScoredGroup(group_id=str(number), env="games", task=task, rollouts=rollouts, model="m"))
     return made
 
 

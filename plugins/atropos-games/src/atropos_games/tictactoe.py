@@ -40,10 +40,10 @@ class Board(Position):
         return None if "." in self.cells else (0.0, 0.0)
 
     def view(self, seat: int) -> Mapping[str, str]:
-        """Empty cells have their number on the board and a point in the line."""
+        """Empty cells have their number."""
         shown = [str(place + 1) if cell == "." else cell.upper() for place, cell in enumerate(self.cells)]
         rows = [" | ".join(shown[row : row + 3]) for row in (0, 3, 6)]
-        return {"board": "\n--+---+--\n".join(rows), "line": self.cells, "mark": MARKS[seat].upper()}
+        return {"board": "\n--+---+--\n".join(rows), "line": "".join(shown), "mark": MARKS[seat].upper()}
 
 
 @lru_cache(maxsize=None)

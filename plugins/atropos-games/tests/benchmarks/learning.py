@@ -2,7 +2,7 @@
 
     python plugins/atropos-games/tests/benchmarks/learning.py FOLDER [--seeds 0 1 2] [--steps 150]
 
-1. A llama of two layers with a tokenizer of 16 words, random weights.
+1. A llama of two layers with a tokenizer of 13 words, random weights.
 2. SFT on random legal moves, so that it knows the form of a move and the rules.
 3. For each seed GRPO by self-play with role-conditioned advantages.
 4. Games against a random and a perfect player, before and after, the policy in both seats alike.
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-WORDS = ["<pad>", "</s>", *"xo.XO123456789"]
+WORDS = ["<pad>", "</s>", *"XO123456789"]
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
 PROMPT = 'system = ""\nturn = "{{ mark }}{{ line }}"\n'
 MOVER = '''"""A player that makes any legal move."""
@@ -33,7 +33,7 @@ import random
 def reply(messages, request):
     line = messages[-1].text[1:]
     rng = random.Random(f"{request.seed}:{len(messages)}")
-    return str(1 + rng.choice([place for place, cell in enumerate(line) if cell == "."]))
+    return rng.choice([cell for cell in line if cell not in "XO"])
 '''
 OPPONENTS = ("random", "perfect")
 
@@ -86,7 +86,7 @@ class Bench:
 
     def evaluate(self, name: str, model: str, opponent: str, games: int) -> dict[str, Any]:
         """The rates of outcomes against an opponent, half of the games from each seat."""
-        flags = ("--opponent", opponent, "--prompt", "line.toml", "--max-tokens", "2", "--temperature", "1")
+        flags = ("--workers", "64", "--opponent", opponent, "--prompt", "line.toml", "--max-tokens", "2", "--temperature", "1")
         run = f"{name}-{opponent}"
         self.atropos(run, *("eval", "games", *flags, "--model", model, "--limit", str(games), "--output", run))
         found: dict[str, Any] = json.loads((self.folder / run / "eval.json").read_text())
@@ -113,13 +113,14 @@ def main() -> None:
     play = ("games", "--prompt", "line.toml", "--limit", "1500", "--group-size", "1")
     bench.atropos("gen", "gen", *play, *scripted, "--output", "moves")
     bench.atropos("rows", "sft-gen", "moves", "--select", "all", "--keep-duplicates", "--output", "rows.jsonl")
-    sizes = ("--steps", str(given.sft_steps), "--prompts-per-step", "32", "--learning-rate", "2e-3")
+    sizes = ("--steps", str(given.sft_steps), "--prompts-per-step", "32", "--learning-rate", "3e-3")
     bench.atropos("sft", "train", "sft", "--data", "rows.jsonl", "--model", "tiny", *sizes, "--output", "sft")
     models = {"before": "sft/model"}
     for seed in given.seeds:
         self_play = ("--env", "games", "--env.game", "tictactoe", "--prompt", "line.toml", "--advantage", "rae")
         trainer = ("--trainer", "native", "--advantages", "own", "--algorithm", "dr_grpo")
-        sizes = ("--steps", str(given.steps), "--prompts-per-step", "8", "--group-size", "8", "--max-tokens", "2")
+        sizes = ("--steps", str(given.steps), "--prompts-per-step", "4", "--group-size", "8", "--max-tokens", "2")
+        sizes += ("--workers", "64")
         rates = ("--learning-rate", given.learning_rate, "--seed", str(seed), "--save-every", str(given.steps))
         name = f"self-play-{seed}"
         words = ("train", "grpo", *self_play, *trainer, "--model", "sft/model", *sizes, *rates, "--output", name)
