@@ -87,7 +87,7 @@ def test_exploitability_of_sampled_moves_nears_that_of_the_strategy() -> None:
 
 
 def test_odd_records_are_left_out() -> None:
-    odd: list[Any] = [None, [], "x", [["jack"], ["jack", 3], ["ace", "bet"], [{}, {}], 7]]
+    odd: list[Any] = [None, [], "x", [["jack"], ["jack", 3], ["ace", "bet"], [{}, {}], 7, ["jack", "bet"]]]
     found = tables(*(group(side("won", decisions=decisions), model=None) for decisions in odd))
     assert found["games"][0]["sides"] == 4
     assert found["exploitability"][0]["decisions"] == 1

@@ -13,6 +13,11 @@ from atropos_games.ratings import Pair, ratings
 
 _MOST = 200
 """Players, games and seats that are kept apart; names come from files."""
+_DECISIONS = frozenset(
+    (name, move)
+    for name in kuhn.EQUILIBRIUM
+    for move in (("fold", "call") if name.endswith("bet") else ("check", "bet"))
+)
 _POINTS = {"won": 1.0, "won_by_format": 1.0, "drawn": 0.5, "lost": 0.0, "lost_by_format": 0.0}
 
 
@@ -79,7 +84,7 @@ class GamesAnalyzer(Analyzer):
         found = self._decisions.setdefault(model, {})
         decisions = rollout.info.get("decisions")
         for pair in decisions if isinstance(decisions, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and pair[0] in kuhn.EQUILIBRIUM:
+            if isinstance(pair, list) and tuple(map(str, pair)) in _DECISIONS:
                 found.setdefault(str(pair[0]), Counter())[str(pair[1])] += 1
 
     def _exploitability(self) -> Iterator[AnalysisTable]:

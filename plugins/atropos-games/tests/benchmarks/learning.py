@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 WORDS = ["<pad>", "</s>", *"XO123456789"]
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
+TEMPLATE = (
+    "{% set last = namespace(at=0) %}"
+    "{% for m in messages %}{% if m['role'] == 'user' %}{% set last.at = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages[last.at:] %}{{ m['content'] }}{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
+)
+"""The board at hand alone: each turn is a sequence of its own."""
 PROMPT = 'system = ""\nturn = "{{ mark }}{{ line }}"\n'
 MOVER = '''"""A player that makes any legal move."""
 
@@ -112,8 +117,8 @@ def main() -> None:
     scripted = ("--backend", "scripted", "--backend.function", "./mover.py:reply")
     play = ("games", "--prompt", "line.toml", "--limit", "1500", "--group-size", "1")
     bench.atropos("gen", "gen", *play, *scripted, "--output", "moves")
-    bench.atropos("rows", "sft-gen", "moves", "--select", "all", "--keep-duplicates", "--output", "rows.jsonl")
-    sizes = ("--steps", str(given.sft_steps), "--prompts-per-step", "32", "--learning-rate", "3e-3")
+    bench.atropos("rows", "sft-gen", "moves", "--select", "all", "--keep-duplicates", "--split-turns", "--output", "rows.jsonl")
+    sizes = ("--steps", str(given.sft_steps), "--prompts-per-step", "64", "--learning-rate", "3e-3")
     bench.atropos("sft", "train", "sft", "--data", "rows.jsonl", "--model", "tiny", *sizes, "--output", "sft")
     models = {"before": "sft/model"}
     for seed in given.seeds:
