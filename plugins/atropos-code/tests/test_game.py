@@ -126,7 +126,7 @@ def test_another_model_is_the_opponent_and_only_proposers_are_trained(atropos_cl
     assert [(side["role"], side["reward"]) for side in group["rollouts"]] == [("proposer", -1.0)] * 2
     assert sorted(Path("asked.txt").read_text().split()) == ["0.25"] * 4 + ["1.0"] * 2
     summary = json.loads(Path("run/summary.json").read_text())
-    assert summary["usage"]["scripted (opponent)"]["requests"] == 4
+    assert summary["usage"]["scripted (opponent)"]["requests"] == 2
     assert app.run(["sft-gen", "run", "--format", "tokens", "--select", "all", "--keep-duplicates", "-o", "rows.jsonl"]) == 0
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert len(rows) == 2
