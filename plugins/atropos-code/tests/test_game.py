@@ -127,7 +127,10 @@ def test_another_model_is_the_opponent_and_only_proposers_are_trained(atropos_cl
     assert sorted(Path("asked.txt").read_text().split()) == ["0.25"] * 4 + ["1.0"] * 2
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["usage"]["scripted (opponent)"]["requests"] == 2
-    assert app.run(["sft-gen", "run", "--format", "tokens", "--select", "all", "--keep-duplicates", "-o", "rows.jsonl"]) == 0
+    assert (
+        app.run(["sft-gen", "run", "--format", "tokens", "--select", "all", "--keep-duplicates", "-o", "rows.jsonl"])
+        == 0
+    )
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert len(rows) == 2
     for row in rows:
@@ -136,7 +139,9 @@ def test_another_model_is_the_opponent_and_only_proposers_are_trained(atropos_cl
 
 
 def test_the_policy_predicts_with_the_sampling_of_the_role_and_both_sides_are_trained(atropos_clean: Path) -> None:
-    both = PROPOSER.replace('    assert "predict" in messages[0].text\n', '    if "What does" in messages[-1].text: return "x"\n')
+    both = PROPOSER.replace(
+        '    assert "predict" in messages[0].text\n', '    if "What does" in messages[-1].text: return "x"\n'
+    )
     Path("both.py").write_text(both)
     found = command("--backend.function", "./both.py:reply", "--role.opponent.temperature", "0.5", "--advantage", "rae")
     roles = [{side["role"] for side in group["rollouts"]} for group in found]

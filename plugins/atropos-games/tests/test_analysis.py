@@ -50,7 +50,9 @@ def tables(*groups: AnalyzedGroup) -> dict[str, list[dict[str, Any]]]:
     analyzer = GamesAnalyzer()
     for one in groups:
         analyzer.add(one)
-    return {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in analyzer.tables()}
+    return {
+        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in analyzer.tables()
+    }
 
 
 def test_outcomes_are_kept_apart() -> None:

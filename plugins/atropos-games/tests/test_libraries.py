@@ -116,7 +116,11 @@ class TestTextarena:
     def test_games_at_the_same_time_do_not_share_their_random_numbers(self, tmp_path: Path) -> None:
         def cards(name: str, group_size: int) -> list[set[str]]:
             given = play(
-                tmp_path / name, lambda messages: "[check]", game="textarena:KuhnPoker-v0", limit=3, group_size=group_size
+                tmp_path / name,
+                lambda messages: "[check]",
+                game="textarena:KuhnPoker-v0",
+                limit=3,
+                group_size=group_size,
             )
             found = []
             for group in given:

@@ -33,7 +33,6 @@ from atropos_code.freeform import request
 from atropos_code.rewards import code_game
 from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
 
-
 OPPONENT = "opponent"
 
 

@@ -102,8 +102,8 @@ class GamesAnalyzer(Analyzer):
                 for name in seat
             ]
         note = (
-            "In chips a game, by exact best responses to the shares of sampled moves in each of the 12 information sets; "
-            "one that was not met counts as half and half. 0 for an equilibrium; few games make it too large."
+            "In chips a game, by exact best responses to the shares of sampled moves in each of 12 information sets; "
+            "those that were not met count as half and half. 0 for an equilibrium; few games make it too large."
         )
         columns = ("player", "exploitability", "sets met", "decisions")
         yield AnalysisTable("exploitability", "Exploitability in Kuhn poker", columns, rows, note=note)

@@ -1,7 +1,7 @@
 """Games of textarena, with its own texts. The package is imported when one of its games is asked for.
 
-It gives each player messages; a move is any text. Its field `invalid_move` is not set by all games, so the reason that it
-gives at the end is read as well. Its games draw from Python's global random numbers, which each table keeps apart.
+It gives each player messages; a move is any text. Its field `invalid_move` is not set by all games, so the reason that
+it gives at the end is read as well. Its games draw from Python's global random numbers, which each table keeps apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from atropos_games.tables import Table
 
 _RAW = "-raw"
 """The form of a game that gives each message once, instead of the whole conversation with each."""
-_FORMAT = re.compile(r"invalid|format|not (?:a )?(?:valid|legal|allowed)|illegal|must (?:be|contain|use|provide|include)", re.I)
+_FORMAT = re.compile(
+    r"invalid|format|not (?:a )?(?:valid|legal|allowed)|illegal|must (?:be|contain|use|provide|include)", re.I
+)
 
 
 def check_game(name: str) -> None:
@@ -30,7 +32,7 @@ def check_game(name: str) -> None:
     try:
         with _Chance(0).drawn():
             made.reset(num_players=2, seed=0)
-    except Exception as error:  # noqa: BLE001 - whatever a game of theirs raises
+    except Exception as error:
         raise _unplayable(name, error) from error
 
 
@@ -50,7 +52,7 @@ def _made(name: str) -> Any:
         raise ConfigError(f"textarena has no game {base!r}", hint=hint)
     try:
         return textarena.make(base + _RAW)
-    except Exception as error:  # noqa: BLE001 - whatever a game of theirs raises
+    except Exception as error:
         raise _unplayable(name, error) from error
 
 
@@ -59,11 +61,15 @@ def _unplayable(name: str, error: Exception) -> ConfigError:
     text = " ".join(str(error).split())[:200]
     hint = "use another game"
     if isinstance(error, SyntaxError):
-        return ConfigError(f"textarena:{name} is written for a later Python: {text}", hint="use Python 3.12, or another game")
+        return ConfigError(
+            f"textarena:{name} is written for a later Python: {text}", hint="use Python 3.12, or another game"
+        )
     if isinstance(error, LookupError) and "nltk" in str(error).casefold():
         found = re.search(r"nltk\.download\('(\w+)'\)", str(error))
         corpus = found[1] if found else "words"
-        return ConfigError(f"textarena:{name} needs the NLTK data {corpus!r}", hint=f"python -m nltk.downloader {corpus}")
+        return ConfigError(
+            f"textarena:{name} needs the NLTK data {corpus!r}", hint=f"python -m nltk.downloader {corpus}"
+        )
     if isinstance(error, ModuleNotFoundError):
         return ConfigError(f"textarena:{name} needs the package {error.name}", hint=f"pip install {error.name}")
     if isinstance(error, AssertionError) or "player" in text.casefold():

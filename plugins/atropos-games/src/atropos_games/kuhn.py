@@ -91,7 +91,7 @@ SETS = tuple(tuple(key for key in EQUILIBRIUM if len(key.split()) % 2 == 1 - sea
 
 
 def expected(first: Strategy, second: Strategy) -> float:
-    """What the first player gets on average, in chips. Information sets that a strategy lacks are played half and half."""
+    """What the first player gets on average, in chips. A strategy plays sets that it lacks half and half."""
 
     def follow(hand: Hand) -> float:
         payoffs = hand.payoffs()

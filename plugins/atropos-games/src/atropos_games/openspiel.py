@@ -75,7 +75,9 @@ def rules_of(name: str) -> Rules:
     base, known = name.partition("(")[0], list(pyspiel.registered_names())
     if base not in known:
         close = get_close_matches(base, known, n=3)
-        raise ConfigError(f"OpenSpiel has no game {base!r}", hint=f"did you mean {', '.join(close)}?" if close else None)
+        raise ConfigError(
+            f"OpenSpiel has no game {base!r}", hint=f"did you mean {', '.join(close)}?" if close else None
+        )
     try:
         game = pyspiel.load_game(name)
         kind = game.get_type()

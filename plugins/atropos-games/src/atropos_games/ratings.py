@@ -34,7 +34,8 @@ def ratings(pairs: Mapping[tuple[str, str], Pair]) -> dict[str, float]:
     strength = dict.fromkeys(met, 1.0)
     for _ in range(_ROUNDS):
         new = {
-            player: points[player] / sum(games / (strength[player] + strength[rival]) for rival, games in rivals.items())
+            player: points[player]
+            / sum(games / (strength[player] + strength[rival]) for rival, games in rivals.items())
             for player, rivals in met.items()
         }
         moved = max((abs(math.log(new[player] / strength[player])) for player in new), default=0.0)

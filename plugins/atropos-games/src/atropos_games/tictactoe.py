@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from atropos_games.rules import Position, Rules
@@ -46,7 +46,7 @@ class Board(Position):
         return {"board": "\n--+---+--\n".join(rows), "line": "".join(shown), "mark": MARKS[seat].upper()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def value(cells: str) -> float:
     """What the player to move gets with best play of both; at the end, the player who would be next."""
     board = Board(cells)

@@ -91,7 +91,18 @@ class Bench:
 
     def evaluate(self, name: str, model: str, opponent: str, games: int) -> dict[str, Any]:
         """The rates of outcomes against an opponent, half of the games from each seat."""
-        flags = ("--workers", "64", "--opponent", opponent, "--prompt", "line.toml", "--max-tokens", "2", "--temperature", "1")
+        flags = (
+            "--workers",
+            "64",
+            "--opponent",
+            opponent,
+            "--prompt",
+            "line.toml",
+            "--max-tokens",
+            "2",
+            "--temperature",
+            "1",
+        )
         run = f"{name}-{opponent}"
         self.atropos(run, *("eval", "games", *flags, "--model", model, "--limit", str(games), "--output", run))
         found: dict[str, Any] = json.loads((self.folder / run / "eval.json").read_text())
@@ -117,7 +128,9 @@ def main() -> None:
     scripted = ("--backend", "scripted", "--backend.function", "./mover.py:reply")
     play = ("games", "--prompt", "line.toml", "--limit", "1500", "--group-size", "1")
     bench.atropos("gen", "gen", *play, *scripted, "--output", "moves")
-    bench.atropos("rows", "sft-gen", "moves", "--select", "all", "--keep-duplicates", "--split-turns", "--output", "rows.jsonl")
+    bench.atropos(
+        "rows", "sft-gen", "moves", "--select", "all", "--keep-duplicates", "--split-turns", "--output", "rows.jsonl"
+    )
     sizes = ("--steps", str(given.sft_steps), "--prompts-per-step", "64", "--learning-rate", "3e-3")
     bench.atropos("sft", "train", "sft", "--data", "rows.jsonl", "--model", "tiny", *sizes, "--output", "sft")
     models = {"before": "sft/model"}
@@ -131,7 +144,11 @@ def main() -> None:
         words = ("train", "grpo", *self_play, *trainer, "--model", "sft/model", *sizes, *rates, "--output", name)
         bench.atropos(name, *words)
         models[f"after, seed {seed}"] = f"{name}/model"
-    print("| model | opponent | games | won | drawn | lost | lost by format | 95 % interval of won |\n|---" + "|---" * 7 + "|")
+    print(
+        "| model | opponent | games | won | drawn | lost | lost by format | 95 % interval of won |\n|---"
+        + "|---" * 7
+        + "|"
+    )
     for label, model in models.items():
         for opponent in OPPONENTS:
             found = bench.evaluate(label.replace(", seed ", "-"), model, opponent, given.games)
