@@ -46,7 +46,7 @@ class GamesAnalyzer(Analyzer):
 
     def tables(self) -> Iterator[AnalysisTable]:
         """See Analyzer."""
-        rows = [
+        rows: list[tuple[str | int | float, ...]] = [
             (*key, sum(counts.values()), *(counts[name] / sum(counts.values()) for name in OUTCOMES))
             for key, counts in sorted(self._results.items())
         ]
@@ -105,8 +105,8 @@ class GamesAnalyzer(Analyzer):
             "In chips a game, by exact best responses to the shares of sampled moves in each of 12 information sets; "
             "those that were not met count as half and half. 0 for an equilibrium; few games make it too large."
         )
-        columns = ("player", "exploitability", "sets met", "decisions")
-        yield AnalysisTable("exploitability", "Exploitability in Kuhn poker", columns, rows, note=note)
+        heads = ("player", "exploitability", "sets met", "decisions")
+        yield AnalysisTable("exploitability", "Exploitability in Kuhn poker", heads, rows, note=note)
         columns = ("player", "information set", "decisions", "bets or calls", "in an equilibrium")
         yield AnalysisTable("kuhn", "Decisions in Kuhn poker", columns, shares, shares=columns[-2:])
 

@@ -82,7 +82,7 @@ class Match(Game):
     def metrics(self, player: str) -> dict[str, float]:
         """Each outcome as 0 or 1, so that their means are rates; the moves of the game; faults by kind."""
         outcome, seat = self._outcome(player), self._seat(player)
-        found = {name: float(name == outcome) for name in OUTCOMES}
+        found = {str(name): float(name == outcome) for name in OUTCOMES}
         faults = {kind: float(self._fault == (seat, kind)) for kind in ("unreadable", "illegal")}
         return {**found, **faults, "game_turns": float(self._turns)}
 

@@ -42,7 +42,7 @@ def ratings(pairs: Mapping[tuple[str, str], Pair]) -> dict[str, float]:
         strength = new
         if moved < _CLOSE:
             break
-    found_ratings = {}
+    found_ratings: dict[str, float] = {}
     for linked in _linked(met):
         mean = sum(math.log10(strength[player]) for player in linked) / len(linked)
         found_ratings |= {player: MEAN + SCALE * (math.log10(strength[player]) - mean) for player in linked}
