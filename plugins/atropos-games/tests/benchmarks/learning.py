@@ -139,7 +139,7 @@ def main() -> None:
         trainer = ("--trainer", "native", "--advantages", "own", "--algorithm", "dr_grpo")
         sizes = ("--steps", str(given.steps), "--prompts-per-step", "4", "--group-size", "8", "--max-tokens", "2")
         sizes += ("--workers", "64")
-        rates = ("--learning-rate", given.learning_rate, "--seed", str(seed), "--save-every", str(given.steps))
+        rates = ("--learning-rate", given.learning_rate, "--seed", str(seed), "--save-every", "20")
         name = f"self-play-{seed}"
         words = ("train", "grpo", *self_play, *trainer, "--model", "sft/model", *sizes, *rates, "--output", name)
         bench.atropos(name, *words)
