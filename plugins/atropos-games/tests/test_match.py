@@ -14,6 +14,7 @@ from atropos_games.reading import read_move
 from games_support import first_move, offered, play, random_player
 from pydantic import ValidationError
 
+from atropos_cli.cli import app
 from atropos_cli.sdk import ConfigError, Message, ScoredGroup, token_sequences
 
 
@@ -164,6 +165,44 @@ def test_there_is_no_perfect_player_of_connect_four() -> None:
 def test_a_role_without_a_model_is_no_opponent(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="opponent rival: the role has no model of its own"):
         play(tmp_path / "run", first_move, opponent=("rival",))
+
+
+PLAYERS = """
+import re
+
+
+def moves(messages):
+    return re.findall(r"\\[([^\\]]+)\\]", messages[-1].text.rpartition("Your moves:")[2])
+
+
+def first(messages, request):
+    return f"[{moves(messages)[0]}]"
+
+
+def last(messages, request):
+    return f"[{moves(messages)[-1]}]"
+"""
+
+
+def test_models_of_roles_meet_the_policy_in_both_seats_and_are_rated(
+    atropos_clean: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("players.py").write_text(PLAYERS.replace("\\\\", "\\"))
+    rival = json.dumps({"function": "./players.py:last"})
+    role = ("--role.rival.backend", "scripted", "--role.rival.backend-options", rival, "--role.rival.model", "champion")
+    flags = ("--opponent", "rival", "--opponent", "random", "--limit", "8", "--group-size", "1", *role)
+    policy = ("--backend", "scripted", "--backend.function", "./players.py:first", "--model", "newcomer")
+    assert app.run(["gen", "games", *flags, *policy, "-o", "cup"]) == 0
+    groups = [json.loads(line) for line in Path("cup/groups.jsonl").read_text().splitlines()]
+    groups.sort(key=lambda group: int(group["group_id"].rpartition("-")[2]))
+    found = [(side["role"], side["info"]["opponent"]) for group in groups for side in group["rollouts"]]
+    one_round = [("first", "champion"), ("second", "champion"), ("first", "random"), ("second", "random")]
+    assert found == one_round * 2
+    assert json.loads(Path("cup/summary.json").read_text())["usage"]["champion (rival)"]["requests"] > 8
+    capsys.readouterr()
+    assert app.run(["analyze", "cup", "--json"]) == 0
+    report = capsys.readouterr().out
+    assert all(f'"player": "{name}"' in report for name in ("newcomer", "champion", "random"))
 
 
 def test_every_outcome_is_counted_once(tmp_path: Path) -> None:
