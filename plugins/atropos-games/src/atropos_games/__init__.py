@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from atropos_cli.sdk import ComponentSpec, hookimpl
-from atropos_cli.sdk.analysis import Analyzer
+
+if TYPE_CHECKING:
+    from atropos_cli.sdk.analysis import Analyzer
 
 
 @hookimpl
