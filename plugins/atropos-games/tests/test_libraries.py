@@ -139,7 +139,7 @@ class TestTextarena:
         ("game", "words", "hint"),
         [
             ("TicTacTo-v0", "has no game 'TicTacTo-v0'", "TicTacToe-v0"),
-            ("FrozenLake-v0", "is no game of two players", ""),
+            ("FrozenLake-v0", "is not a game of two players", ""),
             ("Klondike-v0", "is written for a later Python", "another game"),
             ("GuessWho-v0", "OPENROUTER_API_KEY", "another game"),
         ],

@@ -1,4 +1,4 @@
-"""Games of two players. This module is what atropos loads; it names what is here."""
+"""Games of two players. This module is what atropos loads; it names the components."""
 
 from __future__ import annotations
 

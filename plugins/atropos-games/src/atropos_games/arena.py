@@ -27,7 +27,7 @@ _FORMAT = re.compile(
 
 
 def check_game(name: str) -> None:
-    """Make the game once. Raises ConfigError where that fails, with what is missing."""
+    """Make the game once. Raises ConfigError where that fails, with the missing part."""
     made = _made(name)
     try:
         with _Chance(0).drawn():
@@ -73,7 +73,7 @@ def _unplayable(name: str, error: Exception) -> ConfigError:
     if isinstance(error, ModuleNotFoundError):
         return ConfigError(f"textarena:{name} needs the package {error.name}", hint=f"pip install {error.name}")
     if isinstance(error, AssertionError) or "player" in text.casefold():
-        return ConfigError(f"textarena:{name} is no game of two players: {text or 'it refuses two'}", hint=hint)
+        return ConfigError(f"textarena:{name} is not a game of two players: {text or 'it refuses two'}", hint=hint)
     return ConfigError(f"textarena:{name} cannot be played: {type(error).__name__}: {text}", hint=hint)
 
 

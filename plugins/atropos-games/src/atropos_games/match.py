@@ -12,11 +12,11 @@ from atropos_games.rules import SEATS
 from atropos_games.tables import Table
 
 OFFENDER, OTHER = -1.5, 0.5
-"""What an invalid move costs, and what it gives to the other side (SPIRAL, arXiv 2506.24119)."""
+"""The reward of an invalid move, and the reward of the other side (SPIRAL, arXiv 2506.24119)."""
 
 Outcome = Literal["won", "drawn", "lost", "won_by_format", "lost_by_format", "truncated"]
 OUTCOMES: tuple[Outcome, ...] = ("won", "drawn", "lost", "won_by_format", "lost_by_format", "truncated")
-"""lost_by_format: by a reply without a legal move. truncated: the game was cut off, and nobody gets anything."""
+"""lost_by_format: by a reply without a legal move. truncated: the game was cut off, and both sides get 0."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Match(Game):
         self._fault: tuple[int, Fault] | None = None
 
     def reset(self) -> Mapping[str, Sequence[Message]]:
-        """Each player is told how to play; who moves first, also what the position is."""
+        """Each player gets the rules; who moves first, also the position."""
         told = {name: list(self._table.opening(self._seat(name))) for name in self.players}
         if not self._scripted_moves():
             raise PluginError("the game ended before a model could move", hint="use another opponent for this game")
@@ -94,7 +94,7 @@ class Match(Game):
         return self.pairing.players.index(player)
 
     def _take(self, text: str) -> bool:
-        """Make the mover's move; does the game go on?"""
+        """Make the mover's move; False when the game has ended."""
         mover = self._table.turn()
         fault = self._table.play(text)
         self._turns += 1

@@ -31,7 +31,7 @@ class Position(ABC):
 
     @abstractmethod
     def payoffs(self) -> tuple[float, float] | None:
-        """What each player gets, in the game's own units; None while it goes on."""
+        """What each player gets, in the game's own units; None before the end."""
 
     @abstractmethod
     def view(self, seat: int) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ class Table(ABC):
 
     @abstractmethod
     def opening(self, seat: int) -> Sequence[Message]:
-        """What a player is told before the game; may be nothing."""
+        """The messages for a player before the game; may be none."""
 
     @abstractmethod
     def asked(self, seat: int) -> Message:
@@ -35,18 +35,18 @@ class Table(ABC):
 
     @abstractmethod
     def payoffs(self) -> tuple[float, float] | None:
-        """What the players get, from -1 to 1; None while the game goes on."""
+        """What the players get, from -1 to 1; None before the end."""
 
     @abstractmethod
     def scripted(self, kind: str, seed: str) -> str:
         """A move of a scripted player, as text."""
 
     def record(self, seat: int) -> JsonDict:
-        """What is worth keeping of a player's side of the game."""
+        """The facts of a player's side of the game that are worth keeping."""
         return {}
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         return None
 
 
