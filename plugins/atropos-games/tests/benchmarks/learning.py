@@ -1,6 +1,6 @@
 """Does self-play teach tic-tac-toe? A model of 100,000 weights, from scratch, on one CPU core.
 
-    python plugins/atropos-games/tests/benchmarks/learning.py FOLDER [--seeds 0 1 2] [--steps 150]
+    python plugins/atropos-games/tests/benchmarks/learning.py FOLDER [--seeds 0 1 2] [--steps 100]
 
 1. A llama of two layers with a tokenizer of 13 words, random weights.
 2. SFT on random legal moves, so that it knows the form of a move and the rules.
@@ -114,10 +114,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--sft-steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--sft-steps", type=int, default=250)
     parser.add_argument("--games", type=int, default=400)
-    parser.add_argument("--learning-rate", default="5e-4")
+    parser.add_argument("--learning-rate", default="1e-3")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     bench = Bench(given.folder)
