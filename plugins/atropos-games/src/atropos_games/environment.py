@@ -130,8 +130,8 @@ class GamesEnvironment(GameEnvironment):
         name = str(task.info["opponent"])
         if name not in (SELF, RANDOM, PERFECT) and name not in context.opponents():
             raise ConfigError(
-                f"opponent {name}: the role has no model of its own",
-                hint=f"give it one: --role.{name}.model MODEL; in train also --role.{name}.refresh N",
+                f"opponent {name}: the role has no model of its own; --role.{name}.model MODEL gives it one",
+                hint=f"in train, --role.{name}.refresh N has an earlier policy play it",
             )
         roles = [role for role in (name, *SEATS) if role in context.opponents()]
         if roles:
