@@ -240,6 +240,12 @@ class GroupContext(Protocol):
     ) -> ScoredGroup:
         """A group with these advantages, or such as the plan says. All but the task's final one need last=False."""
 
+    def opponents(self) -> Sequence[str]:
+        """The roles that models of their own play; any other is played by the policy."""
+
+    def sampling_of(self, role: str) -> Sampling:
+        """How the policy is sampled when it plays a role."""
+
     def roll_independent(self, environment: Environment, task: Task) -> AsyncIterator[ScoredGroup]:
         """The default: group_size independent episodes, one group."""
 

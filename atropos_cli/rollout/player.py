@@ -121,13 +121,15 @@ class Player:
         current.set(self.ledger)  # of this coroutine's own context: judges of these groups are counted with them
         slots = asyncio.Semaphore(max(2, 2 * self.plan.execution.workers))
 
-        async def one(place: int, task: Task) -> list[ScoredGroup]:
+        async def one(place: int, task: Task) -> Sequence[ScoredGroup]:
             async with slots:
                 return await self._roll(place, task, on_failure)
 
         running = [asyncio.create_task(one(place, task)) for place, task in tasks.items()]
         try:
-            return dict(zip(tasks, await asyncio.gather(*running), strict=True))
+            found = await asyncio.gather(*running)
+            # In the order of the tasks, not of their ends: the averages are the same in every run.
+            return {place: self._judged(groups) for place, groups in zip(tasks, found, strict=True)}
         except Abort as abort:
             raise abort.error from abort
         finally:
@@ -135,7 +137,13 @@ class Player:
                 job.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> list[ScoredGroup]:
+    def _judged(self, groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        judged = self.baselines.judged(tuple(groups), self.plan.advantage)
+        for group in judged:
+            self.baselines.add(group)
+        return list(judged)
+
+    async def _roll(self, place: int, task: Task, on_failure: OnFailure) -> Sequence[ScoredGroup]:
         assert self._run is not None, "roll() before open()"
         roller = GroupRoller(self._run.of(task), place)
         self._rolling.add(roller)
@@ -145,7 +153,7 @@ class Player:
             reason = failure("environment", error, type(self.environment).roll_group)
             on_failure(place, task, reason, None)
             self._failures.fail(reason, task.id)
-            return []
+            return ()
         finally:
             self._rolling.discard(roller)
             self._done[0] += 1
@@ -157,9 +165,4 @@ class Player:
                 if rollout.failure is not None:
                     on_failure(place, task, rollout.failure, rollout.id)
             self._failures.look(group.rollouts)
-        if not alive:
-            return []
-        groups = self.baselines.judged(groups, self.plan.advantage)
-        for group in groups:
-            self.baselines.add(group)
-        return list(groups)
+        return groups if alive else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from atropos_code.freeform import CodeExecEnvironment, request
 from atropos_code.game import CodeGameEnvironment
 from atropos_code.sandbox import Sandbox
 
+from atropos_cli.cli import app
 from atropos_cli.sdk import Message, ScoredGroup, token_sequences
 
 
@@ -92,6 +94,61 @@ def test_learnability(tmp_path: Path) -> None:
     ):
         groups = game(tmp_path / str(number), "print(42)", answers, proposer_reward="learnability")
         assert [rollout.reward for rollout in groups[0].rollouts] == pytest.approx([reward, reward])
+
+
+OPPONENT = """
+def reply(messages, request):
+    open("asked.txt", "a").write(f"{request.sampling.temperature} ")
+    return "```\\n" + ("42" if "print(42)" in messages[-1].text else "?") + "\\n```"
+"""
+PROPOSER = """
+def reply(messages, request):
+    open("asked.txt", "a").write(f"{request.sampling.temperature} ")
+    assert "predict" in messages[0].text
+    return "```python\\nprint(42)\\n```"
+"""
+
+
+def command(*words: str) -> list[dict[str, Any]]:
+    """`atropos gen code-game` with two programs of one task."""
+    Path("proposer.py").write_text(PROPOSER)
+    Path("opponent.py").write_text(OPPONENT)
+    flags = ("--limit", "1", "--group-size", "2", "--predictions", "2", "--backend", "scripted", "--overwrite")
+    assert app.run(["gen", "code-game", *flags, *words, "--backend.token-ids", "-o", "run"]) == 0
+    return [json.loads(line) for line in Path("run/groups.jsonl").read_text().splitlines()]
+
+
+def test_another_model_is_the_opponent_and_only_proposers_are_trained(atropos_clean: Path) -> None:
+    options = json.dumps({"function": "./opponent.py:reply"})
+    opponent = ("--role.opponent.backend", "scripted", "--role.opponent.backend-options", options)
+    (group,) = command("--backend.function", "./proposer.py:reply", *opponent, "--role.opponent.temperature", "0.25")
+    assert group["last"]
+    assert [(side["role"], side["reward"]) for side in group["rollouts"]] == [("proposer", -1.0)] * 2
+    assert sorted(Path("asked.txt").read_text().split()) == ["0.25"] * 4 + ["1.0"] * 2
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["usage"]["scripted (opponent)"]["requests"] == 2
+    assert (
+        app.run(["sft-gen", "run", "--format", "tokens", "--select", "all", "--keep-duplicates", "-o", "rows.jsonl"])
+        == 0
+    )
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    for row in rows:
+        trained = bytes(label for label in row["labels"] if 0 <= label < 256)
+        assert trained.startswith(b"```python\nprint(42)")
+
+
+def test_the_policy_predicts_with_the_sampling_of_the_role_and_both_sides_are_trained(atropos_clean: Path) -> None:
+    both = PROPOSER.replace(
+        '    assert "predict" in messages[0].text\n', '    if "What does" in messages[-1].text: return "x"\n'
+    )
+    Path("both.py").write_text(both)
+    found = command("--backend.function", "./both.py:reply", "--role.opponent.temperature", "0.5", "--advantage", "rae")
+    roles = [{side["role"] for side in group["rollouts"]} for group in found]
+    assert roles == [{"proposer"}, {"opponent"}, {"opponent"}]
+    assert set(Path("asked.txt").read_text().split()) == {"1.0", "0.5"}
+    assert found[0]["advantages"] == pytest.approx([1.0, 0.95])
+    assert found[1]["advantages"] == pytest.approx([-1.0, -0.95])
 
 
 def test_two_runs_that_print_alike_are_deterministic(sandbox: Sandbox) -> None:

@@ -1,7 +1,8 @@
 """The environment `code-game`: a proposer writes a program, an opponent predicts what it prints.
 
 One task makes a group of proposers (group_size programs for one request) and, for each program that
-counts, a group of opponents that predict its output. The same model plays both.
+counts, a group of opponents that predict its output. The same model plays both, unless the role `opponent` has a model
+of its own: then only the proposers are trained.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from atropos_code.extract import extract_code, extract_output
 from atropos_code.freeform import request
 from atropos_code.rewards import code_game
 from atropos_code.tested import SandboxConfig, SandboxedEnvironment, sandbox_info
+
+OPPONENT = "opponent"
 
 
 class CodeGameConfig(SandboxConfig):
@@ -66,11 +69,12 @@ class _Program:
 
 
 class CodeGameEnvironment(SandboxedEnvironment):
-    """Groups: turn 0 holds the proposers, each further turn the opponents of one program."""
+    """Groups: turn 0 holds the proposers, each further turn the policy's own predictions of one program."""
 
     name = "code-game"
     Config = CodeGameConfig
     rewards = (code_game,)
+    roles = (OPPONENT,)
     prompt = packaged_prompt(__file__, "code_game.toml")
     config: CodeGameConfig
 
@@ -102,22 +106,27 @@ class CodeGameEnvironment(SandboxedEnvironment):
         programs = [_Program(number, completion) for number, completion in enumerate(completions)]
         await asyncio.gather(*(self._examine(task, program) for program in programs))
         counted = [program for program in programs if program.valid]
-        answers = await asyncio.gather(
-            *(context.generate(self._question(program), n=self.config.predictions) for program in counted)
-        )
+        answers = await asyncio.gather(*(self._predict(program, context) for program in counted))
         for program, given in zip(counted, answers, strict=True):
             program.answers = list(given)
             program.info["predictions"] = [extract_output(answer.message.text) for answer in given]
         proposers = [_rollout(task, context, program, task.prompt, program.completion) for program in programs]
         scored = await context.score(task, proposers)
-        yield context.group(task, scored, episode_id=task.id, turn=0, last=not counted)
-        for turn, program in enumerate(counted, 1):
+        trained = [] if OPPONENT in context.opponents() else counted
+        yield context.group(task, scored, episode_id=task.id, turn=0, last=not trained)
+        for turn, program in enumerate(trained, 1):
             opponents = [
                 _rollout(task, context, program, self._question(program), answer, opponent=place)
                 for place, answer in enumerate(program.answers)
             ]
             scored = await context.score(task, opponents)
-            yield context.group(task, scored, episode_id=task.id, turn=turn, last=program is counted[-1])
+            yield context.group(task, scored, episode_id=task.id, turn=turn, last=program is trained[-1])
+
+    async def _predict(self, program: _Program, context: GroupContext) -> Sequence[Completion]:
+        question, count = self._question(program), self.config.predictions
+        if OPPONENT in context.opponents():
+            return await context.models[OPPONENT].generate(question, n=count)
+        return await context.generate(question, n=count, sampling=context.sampling_of(OPPONENT))
 
     async def _examine(self, task: Task, program: _Program) -> None:
         if not program.code.strip():
@@ -150,6 +159,7 @@ def _rollout(
     return Rollout(
         id=name,
         task_id=task.id,
+        role=str(info["role"]),
         messages=(*prompt, completion.message),
         info=info,
         metrics=metrics,

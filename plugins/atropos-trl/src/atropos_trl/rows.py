@@ -83,6 +83,8 @@ def batch_of(
             if row is None:
                 batch.failed += 1
                 row = Row([filler], [filler], [False], [0.0], None, False)
+            elif isinstance(row, Rollout) and row.completion is None:
+                row = Row([filler], [filler], [False], [0.0], row.reward, False)
             elif isinstance(row, Rollout):
                 batch.split += 1
                 split_one = row
@@ -106,7 +108,9 @@ def batch_of(
 
 
 def _row(rollout: Rollout, version: int | None) -> Row | Rollout:
-    """The rollout's row; the rollout itself when it is several sequences."""
+    """The rollout's row; the rollout itself when it is several sequences, or none: a side that never moved."""
+    if rollout.completion is None:
+        return rollout
     sequences = token_sequences(rollout)
     if not sequences:
         raise TrainerError(

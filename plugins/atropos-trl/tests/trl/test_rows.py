@@ -8,7 +8,7 @@ import pytest
 from atropos_trl.native.rows import rows_of
 from atropos_trl.rows import Batch, batch_of
 
-from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, user
+from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, assistant, user
 from atropos_cli.sdk.training import TrainerError
 
 
@@ -47,6 +47,17 @@ def test_a_failed_rollout_has_no_loss_and_no_reward() -> None:
     assert batch.failed == 3
     assert [row.reward for row in batch.rows] == [1.0, None, None, None]
     assert [any(row.trained) for row in batch.rows] == [True, False, False, False]
+
+
+def test_a_side_that_never_moved_has_a_reward_and_nothing_to_train() -> None:
+    """A game may end before a player's first move; its tokens are not missing."""
+    moved, waited = rollout(0, PROMPT, REPLY, reward=-1.5), rollout(1, PROMPT, reward=0.5)
+    batch = rows([group(moved, waited)])
+    assert [row.reward for row in batch.rows] == [-1.5, 0.5]
+    assert [any(row.trained) for row in batch.rows] == [True, False]
+    assert [row.owner for row in rows_of([group(moved, waited)], mask_truncated=False)] == [(0, 0)]
+    with pytest.raises(TrainerError, match="carries no sampled token ids"):
+        rows_of([group(moved, rollout(1, ("assistant", TokenSpan(ids=()))))], mask_truncated=False)
 
 
 def test_truncated_rows_masked_or_kept() -> None:
@@ -98,7 +109,7 @@ def test_a_rare_split_rollout_has_no_loss() -> None:
 
 
 def test_no_token_ids() -> None:
-    bare = Rollout(id="t/0", task_id="t", messages=(user("x"),), reward=1.0)
+    bare = Rollout(id="t/0", task_id="t", messages=(user("x"), assistant("y")), reward=1.0)
     with pytest.raises(TrainerError, match="no sampled token ids"):
         rows([group(bare, bare)])
 

@@ -61,8 +61,8 @@ def rows_of(
     rows = []
     for g, group in enumerate(groups):
         for r, rollout in enumerate(group.rollouts):
-            if rollout.reward is None:
-                continue
+            if rollout.reward is None or rollout.completion is None:
+                continue  # failed, or the side of a game that ended before its first move
             sequences = token_sequences(rollout)
             if not sequences:
                 raise TrainerError(
