@@ -14,10 +14,11 @@ CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("call")
 POLICY = "policy"
 ROLES = ("grader",)
 AT_ONCE = 1 << 20
-_NOT_ASKED = frozenset(
-    "max_retries timeout attempt_timeout max_connections adaptive_connections cache batch modalities fallbacks "
-    "max_tool_output system_message stop_seqs num_choices fail_on_refusal stream_idle_timeout".split()
-)
+_NOT_ASKED = frozenset({
+    "max_retries", "timeout", "attempt_timeout", "max_connections", "adaptive_connections", "cache", "batch",
+    "modalities", "fallbacks", "max_tool_output", "system_message", "stop_seqs", "num_choices", "fail_on_refusal",
+    "stream_idle_timeout",
+})  # fmt: skip
 """What inspect does with a request itself, or what has another name."""
 _STOPS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _STOPS |= {"context_length": "model_length"}
@@ -37,7 +38,7 @@ def models() -> tuple[Any, dict[str, Any]]:
             return AT_ONCE
 
         def connection_key(self) -> str:
-            return self.model_name
+            return str(self.model_name)
 
     modelapi(name="engine")(lambda: EngineAPI)
     # A fixed number of connections: with the adaptive one it would begin with few.

@@ -86,8 +86,8 @@ class Running:
         """The sample, solved and scored."""
         from inspect_ai.log._transcript import Transcript, init_transcript
         from inspect_ai.model._model import init_model_usage, init_role_usage, init_sample_model_data
-        from inspect_ai.scorer._score import init_scoring_context
         from inspect_ai.scorer import Target
+        from inspect_ai.scorer._score import init_scoring_context
         from inspect_ai.solver._task_state import set_sample_state
         from inspect_ai.util._store import init_subtask_store
 

@@ -18,8 +18,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-engine: Any = sys.modules["__main__"].load_module("inspect_engine", str(Path(__file__).resolve().with_name("engine.py")))
-sample: Any = sys.modules["__main__"].load_module("inspect_sample", str(Path(__file__).resolve().with_name("sample.py")))
+engine: Any = sys.modules["__main__"].load_module(
+    "inspect_engine", str(Path(__file__).resolve().with_name("engine.py"))
+)
+sample: Any = sys.modules["__main__"].load_module(
+    "inspect_sample", str(Path(__file__).resolve().with_name("sample.py"))
+)
 
 LONGEST_TEXT = 4000
 
