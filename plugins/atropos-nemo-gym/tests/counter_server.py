@@ -26,7 +26,7 @@ class CounterServer:
         app.router.add_get("/openapi.json", self._routes)
         for name in ("seed_session", "verify", "add", "get"):
             app.router.add_post(f"/{name}", getattr(self, f"_{name}"))
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=0.2)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -38,16 +38,23 @@ def double():
     return execute
 
 
+def first_time(once: str | None) -> bool:
+    """Always without a file; else where the file was not there yet."""
+    if once is None:
+        return True
+    seen = Path(once).exists()
+    Path(once).touch()
+    return not seen
+
+
 @solver
 def going_wrong(once: str | None):
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         way = state.metadata["way"]
         if way == "raise":
             raise ValueError("this sample raises")
-        if way in ("kill", "hang") and not (once and Path(once).exists()):
+        if way in ("kill", "hang") and first_time(once):
             print("not data")
-            if once:
-                Path(once).touch()
             if way == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             await asyncio.sleep(600)
