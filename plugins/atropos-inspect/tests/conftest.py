@@ -42,7 +42,7 @@ def real(atropos_clean: Path) -> Path:
 def gen(real: Path, cli: Callable[..., Result], tmp_path: Path) -> Gen:
     """gen("quiz", ["yes"], "--n", 3) -> the groups of the run in tmp_path / "run"."""
 
-    def made(task: str, replies: list[str], *options: Any, code: int = 0) -> list[dict[str, Any]]:
+    def made(task: str, replies: list[str], *options: Any, size: int = 2) -> list[dict[str, Any]]:
         # Replies by the turn of the conversation, whatever other rollouts do meanwhile.
         player = tmp_path / "player.py"
         turns = "sum(message.role == 'assistant' for message in messages)"
@@ -52,9 +52,9 @@ def gen(real: Path, cli: Callable[..., Result], tmp_path: Path) -> Gen:
         out = tmp_path / "run"
         ended = cli(
             "gen", f"inspect:{real}@{task}", "--backend", "scripted", "--backend.function", f"{player}:reply",
-            "--backend.token-ids", "--group-size", 2, "-q", "-o", out, *options,
+            "--backend.token-ids", "--group-size", size, "-q", "-o", out, *options,
         )  # fmt: skip
-        assert ended.code == code, ended.stderr
+        assert ended.code == 0, ended.stderr
         file = out / "groups.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -39,13 +39,13 @@ def test_a_sample_is_a_task_and_an_epoch_a_rollout(gen: Gen, cli: Cli, tmp_path:
     scored = tmp_path / "scored.jsonl"
     assert cli("score", tmp_path / "run", "--reward", "inspect_score", "-o", scored).code == 0
     assert json.loads(scored.read_text().splitlines()[0])["rollouts"][0]["rewards"] == {"inspect_score": 0.5}
-    assert cli("sft-gen", scored, "--min-reward", 0.5, "--format", "tokens", "-o", tmp_path / "rows.jsonl").code == 0
+    assert cli("sft-gen", scored, "--min-score", 0.5, "--format", "tokens", "-o", tmp_path / "rows.jsonl").code == 0
     assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["input_ids"]
 
 
 def test_what_goes_wrong_fails_its_rollout_alone(gen: Gen, tmp_path: Path) -> None:
-    options = ("--n", 5, "--max-failure-rate", 1, "--timeout-s", 5, "--group-size", 1)
-    groups = gen("quiz", ["yes"], "--ways", "plain,raise,kill,hang,plain", *options)
+    options = ("--n", 5, "--max-failure-rate", 1, "--timeout-s", 5)
+    groups = gen("quiz", ["yes"], "--ways", "plain,raise,kill,hang,plain", *options, size=1)
     assert sorted(group["task"]["id"] for group in groups) == ["q0", "q4"]
     failures = [json.loads(line) for line in (tmp_path / "run" / "failures.jsonl").read_text().splitlines()]
     said = {failure["task_id"]: failure["message"] for failure in failures if "task_id" in failure}
@@ -75,7 +75,7 @@ def test_tools_of_the_task_are_called(gen: Gen) -> None:
 
 
 def test_a_judge_is_the_role_grader_and_is_not_trained_on(gen: Gen) -> None:
-    judge = ("--role.grader.backend", "scripted", "--role.grader.backend.replies", "GRADE: C")
+    judge = ("--role.grader.backend", "scripted", "--role.grader.backend-options", '{"replies": ["GRADE: C"]}')
     rollout = gen("judged", ["The sky is blue."], *judge)[0]["rollouts"][0]
     assert rollout["rewards"] == {"model_graded_qa": 1.0}
     assert trained(rollout) == ["The sky is blue."]
@@ -91,4 +91,4 @@ def test_what_cannot_run_here_is_named(real: Path, cli: Cli) -> None:
     listed = json.loads(cli("env", "info", f"inspect:{real}@judged", "--json").stdout)
     options = {option["name"]: option for option in listed["options"]}
     assert (options["kind"]["type"], options["kind"]["default"]) == ("critique|template", "template")
-    assert listed["rewards"] == [{"name": "model_graded_qa", "weight": 1.0}]
+    assert [(item["name"], item["weight"]) for item in listed["rewards"]] == [("model_graded_qa", 1.0)]

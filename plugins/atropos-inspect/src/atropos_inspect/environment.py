@@ -39,6 +39,7 @@ from atropos_cli.sdk.foreign import (
     find,
     python_for,
 )
+from atropos_inspect.calls import TextCalls
 from atropos_inspect.config import BridgeConfig
 from atropos_inspect.rewards import scorer_reward
 from atropos_inspect.rollouts import failed, prompt_of, role_answer, rollout_of
@@ -101,12 +102,14 @@ class InspectEnvironment(Environment):
         """(what the task says of its sample, the rollout). A failure is this rollout's alone."""
         assert self._process is not None
         model = EngineModel(context, own_sampling=self.config.own_sampling)
+        calls = TextCalls()
 
         async def answer(question: Data) -> Any:
             role = question.pop("role", POLICY)
+            question["messages"] = calls.hidden(question["messages"])
             if role != POLICY and role in context.models:
-                return await role_answer(context.models[role], question)
-            return await model.chat(question)
+                return calls.read(question, await role_answer(context.models[role], question))
+            return calls.read(question, await model.chat(question))
 
         request = {"do": "sample", "index": task.info["index"], "epoch": number + 1}
         name = f"{context.group_id}/{number}"
@@ -114,6 +117,7 @@ class InspectEnvironment(Environment):
             said = await self._process.request(request, answer=answer, seconds=self.config.timeout_s)
         except AtroposError as error:
             return None, failed(name, task, error, model)
+        said["messages"] = calls.hidden(said["messages"])
         return said, rollout_of(name, task, said, model)
 
 
