@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import aiohttp
 
 _LONGEST_TEXT = 500
+_CHUNK = 1 << 16
+_MOST_BYTES = 64 << 20
 
 
 class NemoGymError(AtroposError):
@@ -30,15 +32,20 @@ class Session:
         self._url = url
         self._timeout_s = timeout_s
 
-    async def post(self, path: str, data: Any) -> tuple[int, str]:
+    async def post(self, path: str, body: Any) -> tuple[int, str]:
         """(status, text) of an answer. Raises NemoGymError where there was none."""
         import aiohttp
 
         try:
             async with asyncio.timeout(self._timeout_s):
                 address = f"{self._url}/{path}"
-                async with self._http.post(address, json=data, proxy=proxy_for(self._url)) as answer:
-                    return answer.status, clean_text((await answer.read()).decode(errors="replace"))
+                async with self._http.post(address, json=body, proxy=proxy_for(self._url)) as answer:
+                    data = bytearray()
+                    async for chunk in answer.content.iter_chunked(_CHUNK):
+                        data += chunk
+                        if len(data) > _MOST_BYTES:
+                            raise NemoGymError(f"/{path} of {self._url} answered more than {_MOST_BYTES} bytes")
+                    return answer.status, clean_text(data.decode(errors="replace"))
         except TimeoutError:
             raise NemoGymError(f"the server did not answer /{path} within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, ValueError) as error:
@@ -74,7 +81,7 @@ class Server:
         self._connector = aiohttp.TCPConnector(limit=0)
         session = self.session()
         try:
-            # Every resource server has this route; without a body it refuses the request, or does nothing.
+            # Every resource server describes its routes here, and asking for them changes nothing.
             async with asyncio.timeout(self._timeout_s):
                 address = f"{self.url}/openapi.json"
                 async with session._http.get(address, proxy=proxy_for(self.url)) as answer:
