@@ -37,6 +37,7 @@ from atropos_cli.sdk.foreign import (
     config_model,
     describe,
     find,
+    message_of,
     python_for,
 )
 from atropos_inspect.calls import TextCalls
@@ -66,6 +67,7 @@ class InspectEnvironment(Environment):
         super().__init__(config)
         self._process: ForeignProcess | None = None
         self._ids: Sequence[str] = ()
+        self._inputs: Sequence[Sequence[Data]] | None = None
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the process and make the task in it."""
@@ -76,7 +78,7 @@ class InspectEnvironment(Environment):
         folder = None if settings["file"] is None else str(Path(settings["file"]).parent)
         self._process = ForeignProcess(DIALECT, self.python, settings, cwd=folder)
         hello = await self._process.open()
-        self._ids = hello["about"]["ids"]
+        self._ids, self._inputs = hello["about"]["ids"], hello["about"]["inputs"]
 
     async def close(self) -> None:
         if self._process is not None:
@@ -84,8 +86,12 @@ class InspectEnvironment(Environment):
 
     def tasks(self, split: str) -> TaskStream:
         """Task i is sample i of the task's dataset; its id is the sample's."""
-        ids = self._ids
-        return TaskStream(lambda index: Task(id=ids[index], info={"index": index}), len(ids))
+
+        def make(index: int) -> Task:
+            begun = () if self._inputs is None else self._inputs[index]
+            return Task(id=self._ids[index], prompt=tuple(map(message_of, begun)), info={"index": index})
+
+        return TaskStream(make, len(self._ids))
 
     async def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """group_size rollouts: epochs of the sample, each a request of its own."""
@@ -93,9 +99,8 @@ class InspectEnvironment(Environment):
         rollouts = [rollout for _, rollout in results]
         about = next((about for about, _ in results if about is not None), {})
         info = {key: about[key] for key in ("choices",) if about.get(key) is not None}
-        task = task.model_copy(
-            update={"prompt": prompt_of(rollouts), "answer": about.get("target"), "info": {**task.info, **info}}
-        )
+        prompt = prompt_of(rollouts) or task.prompt
+        task = task.model_copy(update={"prompt": prompt, "answer": about.get("target"), "info": {**task.info, **info}})
         yield context.group(task, await context.score(task, rollouts))
 
     async def _roll(self, task: Task, context: GroupContext, number: int) -> tuple[Data | None, Rollout]:

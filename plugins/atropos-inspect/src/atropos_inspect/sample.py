@@ -12,6 +12,8 @@ from copy import deepcopy
 from typing import Any
 
 SANDBOXES = ("local",)
+MOST_INPUT = 8_000_000
+"""Characters."""
 
 
 class Running:
@@ -48,8 +50,16 @@ class Running:
             made.append(name)
         return made
 
-    def about(self) -> dict[str, Any]:
-        return {"scorers": self._names, "epochs": self._task.epochs or 1}
+    def inputs(self) -> list[list[dict[str, Any]]] | None:
+        """What the samples begin with, before a solver adds to it; None where that is too much to send at once."""
+        from inspect_ai._eval.task.util import sample_messages
+
+        if sum(len(str(item.input)) for item in self._samples) > MOST_INPUT:
+            return None
+        try:
+            return [[self._engine.to_openai(message) for message in sample_messages(item)] for item in self._samples]
+        except TypeError:
+            return None  # such as sounds, which fail the rollouts that send them
 
     async def _generate(self, state: Any, tool_calls: Any = "loop", **kwargs: Any) -> Any:
         from inspect_ai._eval.task.generate import task_generate

@@ -5,7 +5,7 @@ Run by path under the task's own Python; it imports nothing of atropos. Settings
 
     {"do": "sample", "index": I, "epoch": N}  -> {"messages", "scores", "limit", "target", "choices"}
 
-scores: {NAME: {"value", "answer", "explanation"}}, those of the solver first where it set any. limit: the kind of
+scores: {NAME: {"value", "answer", "explanation"}}, by the task's scorers first, then by its solver. limit: the kind of
 inspect's limit that ended the sample, else None.
 """
 
@@ -24,8 +24,6 @@ engine: Any = sys.modules["__main__"].load_module(
 sample: Any = sys.modules["__main__"].load_module(
     "inspect_sample", str(Path(__file__).resolve().with_name("sample.py"))
 )
-
-LONGEST_TEXT = 4000
 
 
 class State:
@@ -46,7 +44,7 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(settings["seed"] % 2**32)
     State.running = sample.Running(made(settings), engine)
-    return {**about, **State.running.about(), "ids": State.running.ids()}
+    return {**about, "ids": State.running.ids(), "inputs": State.running.inputs()}
 
 
 def function(settings: dict[str, Any]) -> Any:
