@@ -27,7 +27,7 @@ def rollout_of(rollout_id: str, task: Task, said: Data, model: EngineModel) -> R
         info["limit"] = said["limit"]
     if model.left_out:
         info["left_out"] = sorted(model.left_out)
-    last = turns[max(turns)].completion.finish_reason if turns else None
+    stop = stop_reason_of(turns[max(turns)].completion.finish_reason) if turns else "done"
     return Rollout(
         id=rollout_id,
         task_id=task.id,
@@ -35,7 +35,7 @@ def rollout_of(rollout_id: str, task: Task, said: Data, model: EngineModel) -> R
         info=info,
         metrics={"limited": float(said["limit"] is not None)},
         usage=usage_of(model),
-        stop_reason="step_limit" if said["limit"] is not None else stop_reason_of(last) or "done",
+        stop_reason="step_limit" if said["limit"] is not None else stop,
     )
 
 

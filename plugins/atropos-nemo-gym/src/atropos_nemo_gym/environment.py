@@ -23,7 +23,7 @@ from atropos_cli.sdk import (
     user,
 )
 from atropos_nemo_gym.config import NemoGymConfig
-from atropos_nemo_gym.rows import PARAMS, Rows, numbers_of, output_of, prompt_of, response_of, tools_of
+from atropos_nemo_gym.rows import PARAMS, Data, Rows, numbers_of, output_of, prompt_of, response_of, tools_of
 from atropos_nemo_gym.server import NemoGymError, Server, Session
 
 _MODEL = "policy"
@@ -32,12 +32,13 @@ _MODEL = "policy"
 class NemoGymEpisode(Episode):
     """The model calls the server's tools until it replies without a call; then the server verifies the episode."""
 
-    def __init__(self, row: JsonDict, server: Server, config: NemoGymConfig) -> None:
+    def __init__(self, row: Data, server: Server, config: NemoGymConfig) -> None:
         self._row = row
         self._server = server
         self._config = config
         self._session: Session | None = None
         self._said: list[Message] = []
+        self._names: set[str] = set()
         self._turns = 0
         self._calls = 0
         self._refused = 0
@@ -48,7 +49,9 @@ class NemoGymEpisode(Episode):
         """A session of the server, seeded with the row, and the row's prompt."""
         params = self._row[PARAMS]
         prompt = prompt_of(params)
-        self.tools = tools_of(params)
+        tools = tools_of(params)
+        self.tools = tools
+        self._names = {str(tool["function"]["name"]) for tool in tools}
         self._session = self._server.session()
         status, text = await self._session.post("seed_session", self._row)
         if status != 200:
@@ -64,7 +67,8 @@ class NemoGymEpisode(Episode):
         )
         self._said.append(reply.replace(tool_calls=calls or None))
         if not calls:
-            return await self._end()
+            await self._end()
+            return None
         answers = [await self._call(call) for call in calls]
         return await self._next(answers)
 
@@ -85,7 +89,8 @@ class NemoGymEpisode(Episode):
         if self._turns < self._config.max_turns:
             return answers
         self.stop_reason = "step_limit"
-        return await self._end()
+        await self._end()
+        return None
 
     async def _call(self, call: ToolCall) -> Message:
         """The server's answer, whatever its status: an error is for the model to read."""
@@ -98,7 +103,7 @@ class NemoGymEpisode(Episode):
             text = json.dumps({"error": f"Invalid tool call arguments: {error}"})
         else:
             # A name is one segment of the path: the routes of the protocol itself are no tools.
-            if call.function.name in self._names():
+            if call.function.name in self._names:
                 status, text = await self._session.post(quote(call.function.name, safe=""), arguments)
                 self._refused += status != 200
             else:
@@ -106,9 +111,6 @@ class NemoGymEpisode(Episode):
                 text = json.dumps({"error": f"There is no tool {call.function.name!r}."})
         text = text[: self._config.tool_output]
         return Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name)
-
-    def _names(self) -> set[str]:
-        return {tool["function"]["name"] for tool in self.tools}
 
     async def _end(self) -> None:
         """Have the episode verified. Raises NemoGymError."""

@@ -6,10 +6,12 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from atropos_cli.sdk import DataError, FunctionCall, JsonDict, Message, ToolCall, user
+from atropos_cli.sdk import DataError, FunctionCall, Message, ToolCall, user
 
+Data: TypeAlias = dict[str, Any]
+"""JSON of a file or a server: anything may be in it."""
 PARAMS = "responses_create_params"
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
@@ -24,7 +26,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __getitem__(self, index: int) -> JsonDict:
+    def __getitem__(self, index: int) -> Data:
         with self._file.open("rb") as source:
             source.seek(self._places[index])
             line = source.readline()
@@ -49,7 +51,7 @@ def _places(file: Path) -> Iterator[int]:
             place += len(line)
 
 
-def prompt_of(params: JsonDict) -> tuple[Message, ...]:
+def prompt_of(params: Data) -> tuple[Message, ...]:
     """The conversation that the row begins with. Raises DataError."""
     given = params.get("input")
     made: list[Message] = []
@@ -80,11 +82,11 @@ def _messages(item: Any) -> list[Message]:
     raise DataError(f"an item of the input cannot be read: {json.dumps(item, default=str):.120}")
 
 
-def _content(content: Any) -> str | tuple[JsonDict, ...]:
+def _content(content: Any) -> str | tuple[Data, ...]:
     """A text, or parts in the shape of chats where there are pictures."""
     if isinstance(content, str):
         return content
-    parts: list[JsonDict] = []
+    parts: list[Data] = []
     for part in content or ():
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in ("input_text", "output_text", "text"):
@@ -98,9 +100,9 @@ def _content(content: Any) -> str | tuple[JsonDict, ...]:
     return tuple(parts)
 
 
-def tools_of(params: JsonDict) -> list[JsonDict]:
+def tools_of(params: Data) -> list[Data]:
     """The functions of the row in the shape of chats. Raises DataError for tools of a hosted service."""
-    made: list[JsonDict] = []
+    made: list[Data] = []
     for tool in params.get("tools") or ():
         if tool.get("type", "function") != "function":
             raise DataError(f"the row has a tool of the kind {tool.get('type')!r}: functions alone are supported")
@@ -109,9 +111,9 @@ def tools_of(params: JsonDict) -> list[JsonDict]:
     return made
 
 
-def output_of(messages: Sequence[Message]) -> list[JsonDict]:
+def output_of(messages: Sequence[Message]) -> list[Data]:
     """Replies and the results of their calls as the items of a response."""
-    items: list[JsonDict] = []
+    items: list[Data] = []
     for number, message in enumerate(messages):
         if message.role == "tool":
             output = {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.text}
@@ -134,7 +136,7 @@ def output_of(messages: Sequence[Message]) -> list[JsonDict]:
     return items
 
 
-def response_of(params: JsonDict, items: Sequence[JsonDict], *, model: str, now: float, cut: bool) -> JsonDict:
+def response_of(params: Data, items: Sequence[Data], *, model: str, now: float, cut: bool) -> Data:
     """A response of the Responses API that holds the whole episode."""
     return {
         "id": "resp_atropos",
