@@ -89,7 +89,11 @@ def test_a_resumed_run_plays_the_rows_that_are_missing(gen: Gen, server: tuple[s
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{}", "row 1 of"), ('{"responses_create_params": {"tools": []}}', "makes the prompt itself"), ("[]", "no task")],
+    [
+        ("{}", "row 1 of"),
+        ('{"responses_create_params": {"tools": []}}', "makes the prompt itself"),
+        ("[]", "not a task"),
+    ],
 )
 def test_a_row_that_is_no_task_is_named(
     cli: Callable[..., Any], server: tuple[str, CounterServer], tmp_path: Path, text: str, said: str

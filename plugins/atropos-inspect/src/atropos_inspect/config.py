@@ -20,6 +20,4 @@ class BridgeConfig(Config):
         gt=0,
         description="Seconds a rollout may take without asking the model; then the task's process is ended.",
     )
-    args: dict[str, Any] = Field(
-        default_factory=dict, description="JSON: arguments of the task that are no options, by name."
-    )
+    args: dict[str, Any] = Field(default_factory=dict, description="JSON: further arguments of the task, by name.")

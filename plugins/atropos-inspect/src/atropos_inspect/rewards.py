@@ -57,7 +57,7 @@ def scored(rollout: Rollout, name: str | None) -> Score:
     given = scores[chosen]
     value = value_of(given.get("value")) if isinstance(given, dict) else None
     if value is None:
-        raise DataError(f"the score of {chosen} is no number: {given!r:.200}")
+        raise DataError(f"the score of {chosen} has no number: {given!r:.200}")
     assert isinstance(given, dict)
     return Score(value, {f"{chosen}.{key}": item for key, item in components(given.get("value")).items()})
 

@@ -154,7 +154,7 @@ class Running:
         return sandboxenv_context(self._task.name, self._task.sandbox, None, True, item)
 
     async def _solve(self, state: Any, active: Any) -> tuple[Any, str | None]:
-        """The state after the solver, and the kind of limit that ended it. A limit is no error: it is scored."""
+        """The state after the solver, and the kind of limit that ended it. A sample that met a limit is scored."""
         import anyio
         from inspect_ai._util.working import init_sample_working_time
         from inspect_ai.solver._task_state import sample_state, set_sample_state

@@ -33,7 +33,7 @@ class State:
 
 
 async def start(settings: dict[str, Any]) -> dict[str, Any]:
-    """Find the task and describe it; in mode run make it and what its samples need."""
+    """Find the task and describe it; in mode run make it, and a model for its samples."""
     os.environ.setdefault("INSPECT_DISPLAY", "none")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     found = function(settings)

@@ -73,7 +73,7 @@ class NemoGymEpisode(Episode):
         return await self._next(answers)
 
     async def malformed(self, reply: Message, fault: str) -> Sequence[Message] | None:
-        """Calls that cannot be read are answered with what is wrong with them; nothing is asked of the server."""
+        """Calls that cannot be read are answered with their fault; nothing is asked of the server."""
         self._turns += 1
         self._refused += 1
         text = json.dumps({"error": f"Invalid tool call: {fault}"})
@@ -102,7 +102,7 @@ class NemoGymEpisode(Episode):
             self._refused += 1
             text = json.dumps({"error": f"Invalid tool call arguments: {error}"})
         else:
-            # A name is one segment of the path: the routes of the protocol itself are no tools.
+            # A name is one segment of the path: the routes of the protocol itself are not tools.
             if call.function.name in self._names:
                 status, text = await self._session.post(quote(call.function.name, safe=""), arguments)
                 self._refused += status != 200
@@ -125,7 +125,7 @@ class NemoGymEpisode(Episode):
             raise
 
     def result(self) -> JsonDict:
-        """What verify said, without what it repeats of the row and the response."""
+        """What verify said, without the row and the response, which it repeats."""
         if self._verified is None:
             return {}
         kept = {key: value for key, value in self._verified.items() if key not in self._row and key != "response"}

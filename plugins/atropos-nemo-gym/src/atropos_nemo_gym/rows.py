@@ -37,7 +37,7 @@ class Rows:
         except (ValueError, KeyError, TypeError):
             pass
         raise DataError(
-            f"row {index + 1} of {self._file} is no task of NeMo Gym: no {PARAMS} in it",
+            f"row {index + 1} of {self._file} is not a task of NeMo Gym: it has no {PARAMS}",
             hint="a file such as data/example.jsonl beside the server's app.py",
         )
 

@@ -18,7 +18,7 @@ _MOST_BYTES = 64 << 20
 
 
 class NemoGymError(AtroposError):
-    """The server could not do what it was asked."""
+    """The server could not answer a request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(clean_text(message)[:_LONGEST_TEXT])
