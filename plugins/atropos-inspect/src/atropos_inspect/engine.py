@@ -11,6 +11,8 @@ import uuid
 from typing import Any
 
 CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("call")
+SAMPLED: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("sampled")
+"""The texts of the replies of one sample, by the ids of their messages."""
 POLICY = "policy"
 ROLES = ("grader",)
 AT_ONCE = 1 << 20
@@ -97,7 +99,9 @@ def reply(choice: dict[str, Any], tools: list[Any]) -> Any:
     content: Any = choice["content"] or ""
     if choice.get("reasoning"):
         content = [ContentReasoning(reasoning=choice["reasoning"]), ContentText(text=content)]
-    return ChatMessageAssistant(content=content, tool_calls=calls or None, model=POLICY, source="generate")
+    number = uuid.uuid4().hex
+    SAMPLED.get()[number] = choice["content"] or ""
+    return ChatMessageAssistant(id=number, content=content, tool_calls=calls or None, model=POLICY, source="generate")
 
 
 def tool_schema(tool: Any) -> dict[str, Any]:
@@ -121,6 +125,18 @@ def to_openai(message: Any) -> dict[str, Any]:
             made["name"] = message.function
         if message.error is not None:
             made["content"] = f"Error: {message.error.message}"
+    return made
+
+
+def ending(messages: list[Any]) -> list[dict[str, Any]]:
+    """The conversation at a sample's end. Of a reply that a solver only appended to, as react() does, the reply."""
+    made = []
+    for message in messages:
+        item = to_openai(message)
+        reply = SAMPLED.get().get(message.id or "")
+        if reply and isinstance(item["content"], str) and item["content"].startswith(reply):
+            item["content"] = reply
+        made.append(item)
     return made
 
 

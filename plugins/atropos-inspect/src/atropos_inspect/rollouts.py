@@ -11,7 +11,7 @@ from atropos_cli.sdk.foreign import Data, EngineModel, Sampled, message_of, with
 
 
 def rollout_of(rollout_id: str, task: Task, said: Data, model: EngineModel) -> Rollout:
-    """The conversation of the sample's end, with the engine's tokens where it sampled a reply for the messages before it.
+    """The conversation at the sample's end, with the engine's tokens where it sampled a reply for what precedes it.
 
     Replies that the solver wrote or edited, and requests that are in no message, such as those of a scorer, are not
     trained on.

@@ -121,7 +121,7 @@ class Running:
             state, limit = await self._solve(state, active)
             scores = await self._score(item, state)
         return {
-            "messages": [self._engine.to_openai(message) for message in state.messages],
+            "messages": self._engine.ending(state.messages),
             "scores": {name: plain(score) for name, score in scores.items()},
             "limit": limit,
             "target": item.target,

@@ -125,4 +125,5 @@ def plain(value: Any) -> bool:
 async def answer(call: Any, request: dict[str, Any]) -> Any:
     """One request of the engine."""
     engine.CALL.set(call)
+    engine.SAMPLED.set({})
     return await State.running.play(request["index"], request["epoch"])
