@@ -109,6 +109,8 @@ def remove(
 
 def _family(session: Session, dialect: str) -> Family:
     """What the plugin of the framework offers. Raises UsageError for an environment that is none."""
+    from atropos_cli.foreign.family import Family
+
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
         families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
@@ -116,8 +118,9 @@ def _family(session: Session, dialect: str) -> Family:
             f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
         )
     family: Any = registration.spec.load(dist=registration.dist)
-    found: Family = family
-    return found
+    if not isinstance(family, Family):
+        raise UsageError(f"{dialect} needs no Python of its own", hint=shell("gen", f"{dialect}:URL"))
+    return family
 
 
 def _versions(record: Added) -> str:

@@ -117,3 +117,8 @@ def test_a_dead_server_and_missing_tasks_are_named(cli: Callable[..., Any], tmp_
     ended = cli("gen", dead, "--env.data", tmp_path / "none.jsonl", *backend)
     assert (ended.code, "cannot read" in ended.stderr) == (3, True)
     assert cli("gen", "nemo-gym:example_multi_step", *backend).code == 2
+
+
+def test_a_server_needs_no_python_of_its_own(cli: Callable[..., Any]) -> None:
+    ended = cli("env", "add", "nemo-gym")
+    assert (ended.code, "needs no Python of its own" in ended.stderr) == (2, True)
