@@ -113,14 +113,14 @@ def remove(
 
 def _family(session: Session, dialect: str) -> Family:
     """What the plugin of the framework offers. Raises UsageError for an environment that is none."""
+    from atropos_cli.foreign.family import Family
+
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
         families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
         raise UsageError(
             f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
         )
-    from atropos_cli.foreign.family import Family
-
     family: Any = registration.spec.load(dist=registration.dist)
     if not isinstance(family, Family):
         raise UsageError(

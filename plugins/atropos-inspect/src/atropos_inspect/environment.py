@@ -1,0 +1,186 @@
+"""The environment `inspect:PACKAGE/TASK`: samples of a task of inspect_ai, sampled by the engine.
+
+Its process runs with the rights of the user, as under `inspect eval`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from atropos_cli.sdk import (
+    AtroposError,
+    ConfigError,
+    Environment,
+    GroupContext,
+    Reward,
+    Rollout,
+    ScoredGroup,
+    Task,
+    TaskStream,
+    UsageError,
+)
+from atropos_cli.sdk.foreign import (
+    Data,
+    Dialect,
+    EngineModel,
+    Family,
+    ForeignProcess,
+    added,
+    chosen,
+    config_model,
+    describe,
+    find,
+    message_of,
+    python_for,
+)
+from atropos_inspect.calls import TextCalls
+from atropos_inspect.config import BridgeConfig
+from atropos_inspect.rewards import scorer_reward
+from atropos_inspect.rollouts import failed, prompt_of, role_answer, rollout_of
+
+PACKAGES = ("inspect-ai", "inspect-evals")
+REQUIREMENTS = ("inspect-ai==0.3.285",)
+DIALECT = Dialect("inspect", Path(__file__).with_name("worker.py"), PACKAGES)
+POLICY = "policy"
+
+
+class InspectEnvironment(Environment):
+    """A task of inspect_ai, run unmodified in a process of its own: inspect:PACKAGE/TASK or inspect:FILE.py@TASK."""
+
+    name = "inspect"
+    Config: ClassVar[type[BaseModel]] = BridgeConfig
+    rewards: ClassVar[Sequence[Reward | str]] = ("inspect_score",)
+    roles = ("grader",)
+    source: ClassVar[str] = ""
+    python: ClassVar[str] = ""
+    own_values: ClassVar[Data] = {}
+    config: BridgeConfig
+
+    def __init__(self, config: BridgeConfig) -> None:
+        super().__init__(config)
+        self._process: ForeignProcess | None = None
+        self._ids: Sequence[str] = ()
+        self._inputs: Sequence[Sequence[Data]] | None = None
+
+    async def open(self, *, workers: int = 1, seed: int = 0) -> None:
+        """Start the process and make the task in it."""
+        if not self.source:
+            raise ConfigError("inspect is a prefix", hint="atropos gen inspect:PACKAGE/TASK")
+        given = {**chosen(self.config, BridgeConfig, self.own_values), **self.config.args}
+        settings = {**_settings(self.source), "mode": "run", "args": given, "seed": seed}
+        folder = None if settings["file"] is None else str(Path(settings["file"]).parent)
+        self._process = ForeignProcess(DIALECT, self.python, settings, cwd=folder)
+        hello = await self._process.open()
+        self._ids, self._inputs = hello["about"]["ids"], hello["about"]["inputs"]
+
+    async def close(self) -> None:
+        if self._process is not None:
+            await self._process.close()
+
+    def tasks(self, split: str) -> TaskStream:
+        """Task i is sample i of the task's dataset; its id is the sample's."""
+
+        def make(index: int) -> Task:
+            begun = () if self._inputs is None else self._inputs[index]
+            return Task(id=self._ids[index], prompt=tuple(map(message_of, begun)), info={"index": index})
+
+        return TaskStream(make, len(self._ids))
+
+    async def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """group_size rollouts: epochs of the sample, each a request of its own."""
+        results = await asyncio.gather(*(self._roll(task, context, n) for n in range(context.group_size)))
+        rollouts = [rollout for _, rollout in results]
+        about = next((about for about, _ in results if about is not None), {})
+        info = {key: about[key] for key in ("choices",) if about.get(key) is not None}
+        prompt = prompt_of(rollouts) or task.prompt
+        task = task.model_copy(update={"prompt": prompt, "answer": about.get("target"), "info": {**task.info, **info}})
+        yield context.group(task, await context.score(task, rollouts))
+
+    async def _roll(self, task: Task, context: GroupContext, number: int) -> tuple[Data | None, Rollout]:
+        """(what the task says of its sample, the rollout). A failure is this rollout's alone."""
+        assert self._process is not None
+        model = EngineModel(context, own_sampling=self.config.own_sampling)
+        calls = TextCalls()
+
+        async def answer(question: Data) -> Any:
+            role = question.pop("role", POLICY)
+            question["messages"] = calls.hidden(question["messages"])
+            if role != POLICY and role in context.models:
+                return calls.read(question, await role_answer(context.models[role], question))
+            return calls.read(question, await model.chat(question))
+
+        request = {"do": "sample", "index": task.info["index"], "epoch": number + 1}
+        name = f"{context.group_id}/{number}"
+        try:
+            said = await self._process.request(request, answer=answer, seconds=self.config.timeout_s)
+        except AtroposError as error:
+            return None, failed(name, task, error, model)
+        said["messages"] = calls.hidden(said["messages"])
+        return said, rollout_of(name, task, said, model)
+
+
+def _settings(source: str) -> Data:
+    file, separator, name = source.rpartition(".py@")
+    return {"task": name, "file": f"{file}.py" if separator else None}
+
+
+def check_source(text: str) -> str:
+    """PACKAGE/TASK, or FILE.py@TASK with the absolute path. Raises UsageError."""
+    path, separator, name = text.rpartition(".py@")
+    if separator and name:
+        file = Path(f"{path}.py").expanduser().resolve()
+        if not file.is_file():
+            raise UsageError(f"there is no file {file}")
+        return f"{file}@{name}"
+    package, slash, name = text.partition("/")
+    if not (slash and package.isidentifier() and name and not text.endswith(".py")):
+        raise UsageError(f"{text!r} does not name a task of inspect", hint="PACKAGE/TASK or FILE.py@TASK")
+    return text
+
+
+def _python(source: str) -> str:
+    """The Python that runs a source: one that was added, else ours where inspect_ai is installed in it."""
+    if not added("inspect") and importlib.util.find_spec("inspect_ai") is not None:
+        return sys.executable
+    return python_for("inspect", source).python
+
+
+def environment_class(rest: str) -> type[InspectEnvironment]:
+    """The class for a task, or for the name of one that was added. Starts its Python when it is new."""
+    if not rest:
+        return InspectEnvironment
+    if "/" in rest or ".py@" in rest:
+        source = check_source(rest)
+        python, name = _python(source), source.rpartition("@")[2].rpartition("/")[2]
+    else:
+        record = find("inspect", rest)
+        if record is None or record.source is None:
+            hint = f"inspect:PACKAGE/TASK or inspect:FILE.py@TASK; atropos env add inspect {rest} --from SOURCE"
+            raise ConfigError(f"there is no environment inspect:{rest}", hint=hint)
+        source, python, name = record.source, record.python, rest
+    settings = {**_settings(source), "mode": "describe", "args": {}}
+    about = describe(DIALECT, python, settings, beside=None if settings["file"] is None else Path(settings["file"]))
+    names = about["scorers"]
+    body = {
+        "name": f"inspect:{name}",
+        "Config": config_model(f"{name}Config", BridgeConfig, about["schema"], about["values"]),
+        "rewards": tuple(scorer_reward(item, float(not place)) for place, item in enumerate(names))
+        or InspectEnvironment.rewards,
+        "source": source,
+        "python": python,
+        "own_values": about["values"],
+        "__doc__": about["doc"] or InspectEnvironment.__doc__,
+        "__module__": __name__,
+    }
+    return type(name, (InspectEnvironment,), body)
+
+
+family = Family(DIALECT, REQUIREMENTS, environment_class, check_source)
+__all__ = ["InspectEnvironment", "family"]

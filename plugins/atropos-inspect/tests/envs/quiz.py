@@ -1,0 +1,130 @@
+"""Tasks of inspect_ai for the tests: solvers, tools, limits and scorers of every kind, and samples that go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Literal
+
+from inspect_ai import Epochs, Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.scorer import Score, Target, accuracy, includes, mean, model_graded_qa, scorer
+from inspect_ai.solver import (
+    Generate,
+    TaskState,
+    generate,
+    multiple_choice,
+    prompt_template,
+    self_critique,
+    solver,
+    system_message,
+    use_tools,
+)
+from inspect_ai.tool import tool
+
+
+@tool
+def double():
+    async def execute(number: int) -> int:
+        """Double a number.
+
+        Args:
+            number: The number.
+        """
+        return 2 * number
+
+    return execute
+
+
+def first_time(once: str | None) -> bool:
+    """Always without a file; else where the file was not there yet."""
+    if once is None:
+        return True
+    seen = Path(once).exists()
+    Path(once).touch()
+    return not seen
+
+
+@solver
+def going_wrong(once: str | None):
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        way = state.metadata["way"]
+        if way == "raise":
+            raise ValueError("this sample raises")
+        if way in ("kill", "hang") and first_time(once):
+            print("not data")
+            if way == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            await asyncio.sleep(600)
+        if way == "talk":
+            while True:
+                state = await generate(state)
+                state.messages.append(state.messages[0])
+        return await generate(state)
+
+    return solve
+
+
+@scorer(metrics=[accuracy()])
+def grades():
+    async def score(state: TaskState, target: Target) -> Score | None:
+        text = state.output.completion
+        return None if text == "none" else Score(value={"yes": "C", "half": "P"}.get(text, "I"), answer=text)
+
+    return score
+
+
+@scorer(metrics={"*": [mean()]})
+def parts():
+    async def score(state: TaskState, target: Target) -> Score:
+        return Score(value={"length": len(state.output.completion), "right": state.output.completion == "yes"})
+
+    return score
+
+
+@task
+def quiz(n: int = 3, ways: str = "plain", limit: int | None = None, once: str | None = None) -> Task:
+    """Questions with a yes."""
+    known = ways.split(",")
+    samples = [
+        Sample(id=f"q{i}", input=f"Is it {i}?", target="yes", metadata={"way": known[i % len(known)]}) for i in range(n)
+    ]
+    return Task(
+        dataset=MemoryDataset(samples),
+        solver=[system_message("Say yes or no."), going_wrong(once)],
+        scorer=[grades(), parts()],
+        message_limit=limit,
+        epochs=Epochs(2, "mean"),
+    )
+
+
+@task
+def tools() -> Task:
+    """A number that a tool doubles."""
+    samples = [Sample(input="Double 21.", target="42")]
+    return Task(dataset=samples, solver=[use_tools(double()), generate()], scorer=includes())
+
+
+@task
+def judged(kind: Literal["critique", "template"] = "template") -> Task:
+    """A model judges the answer."""
+    samples = [Sample(input="Say something true.", target="anything")]
+    solvers = [prompt_template("Please: {prompt}"), generate()]
+    if kind == "critique":
+        solvers.append(self_critique())
+    return Task(dataset=samples, solver=solvers, scorer=model_graded_qa())
+
+
+@task
+def choices() -> Task:
+    """One of three."""
+    samples = [Sample(input="Which is two?", choices=["1", "2", "3"], target="B")]
+    return Task(dataset=samples, solver=multiple_choice(), scorer=includes())
+
+
+@task
+def boxed() -> Task:
+    """Needs what is not here."""
+    return Task(dataset=[Sample(input="x", target="y")], solver=generate(), scorer=includes(), sandbox="docker")

@@ -1,0 +1,94 @@
+"""The package itself, in a process of its own, through `gen`, `eval`, `score` and `sft-gen`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+Gen = Callable[..., list[dict[str, Any]]]
+Cli = Callable[..., Any]
+
+
+def trained(rollout: dict[str, Any]) -> list[str]:
+    """The texts that are trained on: a token of this backend is a byte."""
+    texts = []
+    for span in (message["tokens"] for message in rollout["messages"] if message.get("tokens")):
+        mask = span["mask"] if isinstance(span["mask"], list) else [span["mask"]] * len(span["ids"])
+        ids = [token for token, used in zip(span["ids"], mask, strict=True) if used and token < 256]
+        texts.append(bytes(ids).decode())
+    return [text for text in texts if text]
+
+
+def test_a_sample_is_a_task_and_an_epoch_a_rollout(gen: Gen, cli: Cli, tmp_path: Path) -> None:
+    groups = gen("quiz", ["half"], "--n", 4, "--limit", 2)
+    assert [group["task"]["id"] for group in groups] == ["q0", "q1"]
+    assert groups[0]["task"]["answer"] == "yes"
+    assert [message["content"] for message in groups[1]["task"]["prompt"]] == ["Say yes or no.", "Is it 1?"]
+    rollout = groups[0]["rollouts"][1]
+    assert rollout["rewards"] == {"grades": 0.5, "parts": 2.0}
+    assert rollout["reward"] == 0.5
+    assert rollout["metrics"] == {"parts.length": 4.0, "parts.right": 0.0, "limited": 0.0}
+    assert trained(rollout) == ["half"]
+    whole = gen("quiz", ["half"], "--n", 4, "--limit", 4, "--resume")
+    assert [group["task"]["id"] for group in whole] == ["q0", "q1", "q2", "q3"]
+    scored = tmp_path / "scored.jsonl"
+    assert cli("score", tmp_path / "run", "--reward", "inspect_score", "-o", scored).code == 0
+    assert json.loads(scored.read_text().splitlines()[0])["rollouts"][0]["rewards"] == {"inspect_score": 0.5}
+    assert cli("sft-gen", scored, "--min-score", 0.5, "--format", "tokens", "-o", tmp_path / "rows.jsonl").code == 0
+    assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["input_ids"]
+
+
+def test_what_goes_wrong_fails_its_rollout_alone(gen: Gen, tmp_path: Path) -> None:
+    options = ("--n", 5, "--max-failure-rate", 1, "--timeout-s", 5)
+    groups = gen("quiz", ["yes"], "--ways", "plain,raise,kill,hang,plain", *options, size=1)
+    assert sorted(group["task"]["id"] for group in groups) == ["q0", "q4"]
+    failures = [json.loads(line) for line in (tmp_path / "run" / "failures.jsonl").read_text().splitlines()]
+    said = {failure["task_id"]: failure["message"] for failure in failures if "task_id" in failure}
+    assert said["q1"] == "ValueError: this sample raises"
+    assert "killed by SIGKILL; it printed last: not data" in said["q2"]
+    assert said["q3"] == "the environment was silent for 5 s"
+
+
+def test_a_process_that_is_killed_once_costs_no_rollout(gen: Gen, tmp_path: Path) -> None:
+    groups = gen("quiz", ["yes"], "--ways", "plain,kill", "--once", tmp_path / "killed", "--n", 4)
+    assert sorted(group["task"]["id"] for group in groups) == ["q0", "q1", "q2", "q3"]
+    assert {rollout["reward"] for group in groups for rollout in group["rollouts"]} == {1.0}
+
+
+def test_a_limit_of_the_task_is_scored(gen: Gen) -> None:
+    rollout = gen("quiz", ["yes"], "--ways", "talk", "--env.limit", 5, "--n", 1)[0]["rollouts"][0]
+    assert (rollout["info"]["limit"], rollout["stop_reason"], rollout["reward"]) == ("message", "step_limit", 1.0)
+    assert trained(rollout) == ["yes", "yes"]
+
+
+def test_tools_of_the_task_are_called(gen: Gen) -> None:
+    called = '<tool_call>\n{"name": "double", "arguments": {"number": 21}}\n</tool_call>'
+    rollout = gen("tools", [called, "It is 42."])[0]["rollouts"][0]
+    assert [message["role"] for message in rollout["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert (rollout["messages"][2]["content"], rollout["reward"]) == ("42", 1.0)
+    assert trained(rollout)[-1] == "It is 42."
+
+
+def test_a_judge_is_the_role_grader_and_is_not_trained_on(gen: Gen) -> None:
+    judge = ("--role.grader.backend", "scripted", "--role.grader.backend-options", '{"replies": ["GRADE: C"]}')
+    rollout = gen("judged", ["The sky is blue."], *judge)[0]["rollouts"][0]
+    assert rollout["rewards"] == {"model_graded_qa": 1.0}
+    assert trained(rollout) == ["The sky is blue."]
+    assert rollout["usage"]["requests"] == 1
+
+
+def test_what_cannot_run_here_is_named(real: Path, cli: Cli) -> None:
+    backend = ("--backend", "scripted", "--backend.replies", "x")
+    ended = cli("gen", f"inspect:{real}@boxed", *backend)
+    assert "in a sandbox of the kind docker" in ended.stderr
+    ended = cli("env", "info", f"inspect:{real}@nothing")
+    assert "there is no task nothing" in ended.stderr
+    listed = json.loads(cli("env", "info", f"inspect:{real}@judged", "--json").stdout)
+    options = {option["name"]: option for option in listed["options"]}
+    assert (options["kind"]["type"], options["kind"]["default"]) == ("critique|template", "template")
+    assert [(item["name"], item["weight"]) for item in listed["rewards"]] == [("model_graded_qa", 1.0)]
