@@ -22,13 +22,17 @@ class Family:
     """The target of a ComponentSpec with family=True.
 
     requirements: what `atropos env add` installs. make: the environment class for the REST of PREFIX:REST, for ""
-    one with the options that all have. check_source: the source of `--from`, resolved.
+    one with the options that all have. check_source: the source of `--from`, resolved. installs: what a source needs
+    to be installed, in the place of `requirements`; each source then has a Python of its own. named: without `--from`,
+    is the environment's name its source?
     """
 
     dialect: Dialect
     requirements: tuple[str, ...]
     make: Callable[[str], type[Any]]
     check_source: Callable[[str], str]
+    installs: Callable[[str], tuple[str, ...]] | None = None
+    named: bool = False
 
     def __call__(self, rest: str) -> type[Any]:
         return self.make(rest)
@@ -39,7 +43,14 @@ def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | No
 
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
     """
-    key = [dialect.name, python, settings, [_stamp(file) for file in _around(beside)], _stamp(dialect.file)]
+    key = [
+        dialect.name,
+        python,
+        settings,
+        [_stamp(file) for file in _around(beside)],
+        _stamp(dialect.file),
+        _stamp(_made(python)),
+    ]
     name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
     file = user_cache() / "foreign" / f"{name}.json"
     try:
@@ -64,6 +75,11 @@ async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
         return await process.open()
     finally:
         await process.close()
+
+
+def _made(python: str) -> Path:
+    """The file that says when a virtual environment was made: what is installed in it may be another since."""
+    return Path(python).parent.parent / "pyvenv.cfg"
 
 
 def _around(file: Path | None) -> list[Path]:

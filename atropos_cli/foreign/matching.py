@@ -74,6 +74,22 @@ def with_spans(
     return tuple(made)
 
 
+def joined(branches: Sequence[Sequence[Message]], sampled: Sampled) -> tuple[tuple[Message, ...], tuple[Exchange, ...]]:
+    """The conversations of a rollout one after the other, and the exchanges that made its replies, in order.
+
+    A reply in several of them is trained once. One that was not sampled, such as an example of the prompt or a text that
+    the environment put in its place, is context.
+    """
+    messages: list[Message] = []
+    seen: dict[int, Exchange] = {}
+    for branch in branches:
+        turns = sampled.turns(branch)
+        fresh = {place: exchange for place, exchange in turns.items() if id(exchange) not in seen}
+        seen |= {id(exchange): exchange for exchange in fresh.values()}
+        messages += with_spans(branch, turns, fresh) or branch
+    return tuple(messages), tuple(seen.values())
+
+
 def _mask(span: TokenSpan) -> tuple[bool, ...]:
     return (span.mask,) * len(span.ids) if isinstance(span.mask, bool) else span.mask
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import GroupContext
 
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
+_REASONING = ("reasoning_content", "reasoning")
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "stop")
 _NOT_OURS = frozenset(
     {"model", "n", "messages", "tools", "prefill", "split", "stream", "user", "timeout", "ask", "id", "kind"}
@@ -40,11 +42,13 @@ class EngineModel:
     """Answers the requests of one group, and remembers them.
 
     own_sampling: do temperature, lengths and stops that the environment asks for count, or those of the run?
-    left_out: fields of requests that the engine has no use for.
+    left_out: fields of requests that the engine has no use for. number: of the rollout, where this model serves one
+    alone: the seeds of its requests then depend on nothing that other rollouts do.
     """
 
     context: GroupContext
     own_sampling: bool = True
+    number: int | None = None
     exchanges: list[Exchange] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
 
@@ -59,7 +63,10 @@ class EngineModel:
         n = request.get("n") or 1
         tools = request.get("tools") or None
         sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
-        generations = await self.context.sample(messages, n=int(n), sampling=sampling, tools=tools, prefill=prefill)
+        seed = None if self.number is None else self._seed(len(messages))
+        generations = await self.context.sample(
+            messages, n=int(n), sampling=sampling, tools=tools, prefill=prefill, seed=seed
+        )
         choices: list[Data] = []
         for generation in generations:
             for completion in generation.completions:
@@ -72,6 +79,10 @@ class EngineModel:
         if len(ids) < 2:
             return [0.0] * len(ids)
         return [0.0, *await self.context.score_logprobs(tuple(ids[:1]), tuple(ids[1:]))]
+
+    def _seed(self, messages: int) -> int:
+        asked = f"{self.context.seed}/{self.number}/{messages}/{len(self.exchanges)}"
+        return int.from_bytes(blake2b(asked.encode(), digest_size=4).digest(), "big") >> 1
 
     def _sampling(self, request: Mapping[str, Any]) -> Sampling:
         extra = request.get("extra_body")
@@ -106,9 +117,11 @@ def message_of(item: Any) -> Message:
         content = clean_text(str(content))
     calls = tuple(_call(call) for call in item.get("tool_calls") or () if isinstance(call, Mapping))
     name, call_id = item.get("name"), item.get("tool_call_id")
+    reasoning = next((item[key] for key in _REASONING if isinstance(item.get(key), str)), None)
     return Message(
         role=item["role"],
         content=content,
+        reasoning=None if reasoning is None else clean_text(reasoning),
         tool_calls=calls or None,
         tool_call_id=None if call_id is None else str(call_id),
         name=None if name is None else str(name),

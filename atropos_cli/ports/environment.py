@@ -211,10 +211,12 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
         prefill: str = "",
+        seed: int | None = None,
     ) -> Sequence[Generation]:
         """As generate, but with what the backend said of the prompt: generations that hold n completions together.
 
-        prefill: the replies begin with this text, which is not trained on. Not every backend can do that.
+        prefill: the replies begin with this text, which is not trained on. Not every backend can do that. seed: of
+        the request, where its place among the group's requests must not decide it.
 
         The tokens of a message are the sampled ones alone; the prompt's ids stand in the generation.
         """

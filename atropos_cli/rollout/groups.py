@@ -381,7 +381,7 @@ class GroupRoller:
             messages=tuple(messages),
             n=n,
             sampling=sampling or self.sampling,
-            seed=asked["seed"] if "seed" in asked else self._next_seed(n),
+            seed=self._next_seed(n) if (seed := asked.get("seed")) is None else seed,
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
             prefill=asked.get("prefill", ""),

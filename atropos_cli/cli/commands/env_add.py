@@ -16,6 +16,7 @@ from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.foreign.family import Family
+    from atropos_cli.foreign.process import Dialect as Framework
     from atropos_cli.foreign.store import Added
 
 Dialect = Annotated[str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib.", show_default=False)]
@@ -45,29 +46,48 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     if name is None and source is not None:
         raise UsageError("--from needs a NAME", hint=shell("env", "add", dialect, "NAME", "--from", source))
     chosen = store.DEFAULT if name is None else store.check_name(name)
+    source = name if source is None and family.named else source
     found = None if source is None else family.check_source(source)
-    requirements = (*family.requirements, *extra)
+    own = family.installs(found) if family.installs is not None and found is not None else None
+    requirements = (*(family.requirements if own is None else own), *extra)
     earlier = store.find(dialect, chosen)
     shared = store.find(dialect, store.DEFAULT)
-    if name is not None and python is None and not extra and shared is not None:
+    if name is not None and python is None and not extra and own is None and shared is not None:
         record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
     else:
-        record = _with_python(dialect, chosen, requirements, python, session)
-        lacking = [name for name, _ in venvs.pins(family.requirements) if name not in record.versions]
+        record = _with_python(family.dialect, chosen, requirements, python, session)
+        needed = [family.dialect.packages[0], *(name for name, _ in venvs.pins(family.requirements))]
+        lacking = [name for name in dict.fromkeys(needed) if name not in record.versions]
         if lacking:
             raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
         record = record.model_copy(update={"source": found})
     if earlier is not None and earlier.made and not record.made:
         shutil.rmtree(store.venv_folder(dialect, chosen), ignore_errors=True)
     store.save(record)
+    if own is not None:
+        _try(family, record)
     end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
 
 
-def _with_python(dialect: str, name: str, requirements: tuple[str, ...], python: str | None, session: Session) -> Added:
+def _try(family: Family, record: Added) -> None:
+    """Import it once, with what was installed for it; an environment that cannot be imported is not added."""
+    from atropos_cli.foreign import store
+
+    try:
+        family.make(record.name)
+    except BaseException:
+        store.remove(record)
+        raise
+
+
+def _with_python(
+    kind: Framework, name: str, requirements: tuple[str, ...], python: str | None, session: Session
+) -> Added:
     """The record with the Python that was named, or one that is made now."""
     from atropos_cli.foreign import store, venvs
 
-    packages = [name for name, _ in venvs.pins(requirements)]
+    dialect = kind.name
+    packages = list(dict.fromkeys([*venvs.named(requirements), *kind.packages]))
     if python is not None:
         path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
         found = venvs.versions(path, packages)
@@ -109,6 +129,8 @@ def remove(
 
 def _family(session: Session, dialect: str) -> Family:
     """What the plugin of the framework offers. Raises UsageError for an environment that is none."""
+    from atropos_cli.foreign.family import Family
+
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
         families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
@@ -116,8 +138,9 @@ def _family(session: Session, dialect: str) -> Family:
             f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
         )
     family: Any = registration.spec.load(dist=registration.dist)
-    found: Family = family
-    return found
+    if not isinstance(family, Family):
+        raise UsageError(f"{dialect} needs no Python of its own", hint=shell("gen", f"{dialect}:URL"))
+    return family
 
 
 def _versions(record: Added) -> str:
