@@ -187,6 +187,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos env add atroposlib",
         "atropos env add atroposlib quiz --from ./quiz.py:QuizEnv --with matplotlib",
         "atropos env add atroposlib --python ~/venvs/atroposlib/bin/python",
+        "atropos env add verifiers wordle --from ./environments/wordle",
     ),
     "atropos env remove": ("atropos env remove atroposlib quiz", "atropos env remove atroposlib"),
     "atropos env import": ("atropos env import ./atropos", "atropos env import ./atropos/environments --json"),

@@ -77,8 +77,8 @@ def with_spans(
 def joined(branches: Sequence[Sequence[Message]], sampled: Sampled) -> tuple[tuple[Message, ...], tuple[Exchange, ...]]:
     """The conversations of a rollout one after the other, and the exchanges that made its replies, in order.
 
-    A reply in several of them is trained once. One that was not sampled, such as an example of the prompt or a text that
-    the environment put in its place, is context.
+    A reply in several of them is trained once. One that was not sampled, such as an example of the prompt or a text
+    that the environment put in its place, is context.
     """
     messages: list[Message] = []
     seen: dict[int, Exchange] = {}

@@ -21,9 +21,11 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-code": ("code-exec", "code-game", "humaneval", "mbpp"),
         "atropos-datasets": ("aime", "dataset", "gsm8k", "math500", "multiple-choice"),
         "atropos-intern-bootcamp": ("intern-bootcamp",),
+        "atropos-openenv": ("openenv",),
         "atropos-reasoning-gym": ("reasoning-gym",),
         "atropos-textworld": ("textworld",),
         "atropos-tools": ("tools-demo",),
+        "atropos-verifiers": ("verifiers",),
     },
     "reward": {
         "atropos-arithmetic": ("arithmetic_exact",),
@@ -31,9 +33,11 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-code": ("code_game", "code_runs", "code_tests", "code_tests_levels"),
         "atropos-intern-bootcamp": ("intern_bootcamp",),
         "atropos-judge": ("judge",),
+        "atropos-openenv": ("openenv_return",),
         "atropos-reasoning-gym": ("reasoning_gym",),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
         "atropos-tools": ("tools_demo_solved",),
+        "atropos-verifiers": ("verifiers_reward",),
         "atropos-verify": (
             "choice",
             "exact",

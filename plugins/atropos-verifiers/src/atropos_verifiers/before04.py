@@ -1,4 +1,4 @@
-"""Environments of verifiers before 0.4: load_environment(), their rollout loop and rubric, with the engine as client."""
+"""Environments of verifiers before 0.4: load_environment(), their loop and rubric, with the engine as client."""
 
 from __future__ import annotations
 
