@@ -34,6 +34,8 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     logging.getLogger("verifiers").setLevel(logging.ERROR)
     if settings["folder"]:
         sys.path.insert(0, settings["folder"])
+        # Servers of tools are processes of their own, which import it too.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (settings["folder"], os.environ.get("PYTHONPATH"))))
     module = importlib.import_module(settings["module"])
     side = sys.modules["__main__"].load_module("verifiers_side", str(Path(__file__).with_name(_file(module))))
     about: dict[str, Any] = side.describe(module)

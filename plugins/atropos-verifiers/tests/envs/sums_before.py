@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Twice(vf.MultiTurnEnv):
     """Asks back once."""
 
     async def setup_state(self, state: Any) -> None:
-        await trouble(state)
+        trouble(state)
 
     async def env_response(self, messages: Any, state: Any, **rest: Any) -> Any:
         return [{"role": "user", "content": "Are you sure?"}]
@@ -62,10 +62,10 @@ class Once(vf.SingleTurnEnv):
     """One turn."""
 
     async def setup_state(self, state: Any) -> None:
-        await trouble(state)
+        trouble(state)
 
 
-async def trouble(state: Any) -> None:
+def trouble(state: Any) -> None:
     """What the task is to do to its process."""
     what, once = state["info"]["trouble"], state["info"]["once"]
     if not what or (once and Path(once).exists()):
@@ -79,7 +79,7 @@ async def trouble(state: Any) -> None:
         os._exit(3)
     if what == "raise":
         raise ValueError("this task raises")
-    await asyncio.sleep(3600)
+    time.sleep(3600)
 
 
 def load_environment(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 
 
-class AddToolset(vf.Toolset[vf.ToolsetConfig]):
+class AddToolset(vf.Toolset[vf.SharedToolsetConfig]):
     """One tool."""
 
     TOOL_PREFIX = "sums"
@@ -29,21 +29,25 @@ class SumData(vf.TaskData):
     once: str = ""
 
 
+def trouble(data: SumData) -> None:
+    """What the task is to do to its process."""
+    if not data.trouble or (data.once and Path(data.once).exists()):
+        return
+    if data.once:
+        Path(data.once).touch()
+    print("not data", flush=True)
+    if data.trouble == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if data.trouble == "exit":
+        os._exit(3)
+    if data.trouble == "raise":
+        raise ValueError("this task raises")
+    time.sleep(3600)
+
+
 class SumTask(vf.Task[SumData]):
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        what, once = self.data.trouble, self.data.once
-        if not what or (once and Path(once).exists()):
-            return
-        if once:
-            Path(once).touch()
-        print("not data", flush=True)
-        if what == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if what == "exit":
-            os._exit(3)
-        if what == "raise":
-            raise ValueError("this task raises")
-        await asyncio.sleep(3600)
+        trouble(self.data)
 
     @vf.reward(weight=2.0)
     async def right(self, trace: vf.Trace) -> float:
