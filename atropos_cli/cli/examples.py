@@ -191,6 +191,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "atropos env remove": ("atropos env remove atroposlib quiz", "atropos env remove atroposlib"),
     "atropos env import": ("atropos env import ./atropos", "atropos env import ./atropos/environments --json"),
+    "atropos export": ("atropos export verifiers arithmetic", "atropos export verifiers arithmetic --output ./sums"),
+    "atropos export verifiers": (
+        "atropos export verifiers arithmetic",
+        "atropos export verifiers arithmetic --difficulty easy --output ./sums",
+    ),
+    "atropos export verifiers ENV": ("atropos export verifiers {env}", "atropos export verifiers {env} --seed 1"),
     "atropos reward": ("atropos reward list", "atropos reward list --json"),
     "atropos reward list": ("atropos reward list", "atropos reward list --json"),
     "atropos trainer": ("atropos trainer list", "atropos trainer list --json"),
