@@ -266,6 +266,10 @@ class Environment(ABC):
     splits: ClassVar[Sequence[str]] = ("train",)
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""
+    alone: ClassVar[bool] = False
+    """Is each rollout played from its reset to its end, whatever the others of its group do? For episodes that hold
+    something of which there may be fewer than rollouts, such as a session of a server. First requests are not shared.
+    """
     prompt: Prompt = Prompt()
     """The texts of its messages, `sdk.prompts.packaged_prompt(__file__)`; --prompt FILE replaces them."""
 

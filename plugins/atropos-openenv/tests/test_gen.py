@@ -63,7 +63,7 @@ def test_an_action_can_be_a_tool(gen: Gen, serve: Serve) -> None:
 def test_sessions_are_no_more_than_the_server_has(gen: Gen, serve: Serve) -> None:
     name, server = serve("text", sessions=2, delay_s=0.05)
     groups = gen(name, ["0"], "--limit", 4, "--group-size", 3, "--max-steps", 1, "--workers", 12)
-    assert [rollout["failure"] for group in groups for rollout in group["rollouts"]] == [None] * 12
+    assert [rollout.get("failure") for group in groups for rollout in group["rollouts"]] == [None] * 12
     assert server.most == 2
     assert server.refused > 0
     assert server.open == 0
@@ -80,7 +80,7 @@ def test_a_lost_connection_fails_its_rollout_alone(gen: Gen, serve: Serve, tmp_p
     name, _ = serve("text")
     options = ("--limit", 1, "--group-size", 3, "--max-steps", 1, "--max-failure-rate", 1)
     (group,) = gen(name, ["die", "0", "fail"], *options)
-    failures = [rollout["failure"] for rollout in group["rollouts"]]
+    failures = [rollout.get("failure") for rollout in group["rollouts"]]
     assert [failure and failure["stage"] for failure in failures] == ["environment", None, "environment"]
     assert "closed the connection" in failures[0]["message"]
     assert "EXECUTION_ERROR: the action failed" in failures[2]["message"]

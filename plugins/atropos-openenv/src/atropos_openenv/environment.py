@@ -166,6 +166,7 @@ class OpenEnvEnvironment(Environment):
     name = "openenv"
     Config: ClassVar[type[BaseModel]] = OpenEnvConfig
     rewards = ("openenv_return",)
+    alone: ClassVar[bool] = True
     url: ClassVar[str] = ""
     config: OpenEnvConfig
     server: Server | None = None

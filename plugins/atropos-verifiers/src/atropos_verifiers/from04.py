@@ -200,7 +200,7 @@ async def rollouts(call: Any, request: dict[str, Any]) -> dict[str, Any]:
     finally:
         for name in minted:
             State.calls.pop(name, None)
-    about = task.data.model_dump(mode="json", exclude_none=True)
+    about = task.data.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     kept = [trace for trace in episode.traces if trace.agent.trainable]
     several = len({trace.agent.name for trace in episode.traces}) > 1 or len(kept) > 1
     made = [entry_of(trace, several) for trace in kept]
