@@ -86,8 +86,16 @@ def joined(branches: Sequence[Sequence[Message]], sampled: Sampled) -> tuple[tup
         turns = sampled.turns(branch)
         fresh = {place: exchange for place, exchange in turns.items() if id(exchange) not in seen}
         seen |= {id(exchange): exchange for exchange in fresh.values()}
-        messages += with_spans(branch, turns, fresh) or branch
+        whole = [_as_sampled(message, turns.get(place)) for place, message in enumerate(branch)]
+        messages += with_spans(whole, turns, fresh) or whole
     return tuple(messages), tuple(seen.values())
+
+
+def _as_sampled(message: Message, exchange: Exchange | None) -> Message:
+    """A reply with the calls that the server gave: those that were read from its text are in its text."""
+    if exchange is None or message.tool_calls is None or exchange.completion.message.tool_calls is not None:
+        return message
+    return message.model_copy(update={"tool_calls": None})
 
 
 def _mask(span: TokenSpan) -> tuple[bool, ...]:

@@ -18,6 +18,7 @@ from atropos_cli.errors import RequestRejected
 from atropos_cli.foreign.data import Data
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import GroupContext
+from atropos_cli.text.toolcalls import parse_tool_calls
 
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 _REASONING = ("reasoning_content", "reasoning")
@@ -51,13 +52,14 @@ class EngineModel:
     number: int | None = None
     exchanges: list[Exchange] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
+    _read: set[str] = field(default_factory=set)
 
     async def chat(self, request: Mapping[str, Any]) -> Data:
         """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
 
         A reply that begins with `prefill` is given whole.
         """
-        messages = tuple(message_of(item) for item in request.get("messages") or ())
+        messages = tuple(self._as_sampled(message_of(item)) for item in request.get("messages") or ())
         if not messages:
             raise RequestRejected("a request to the model without messages")
         n = request.get("n") or 1
@@ -71,8 +73,27 @@ class EngineModel:
         for generation in generations:
             for completion in generation.completions:
                 self.exchanges.append(Exchange(messages, generation, completion))
-                choices.append(_choice(completion, generation))
+                choices.append(_choice(completion, generation, self._calls(completion.message, tools)))
         return {"choices": choices, "usage": _usage(generations)}
+
+    def _calls(self, reply: Message, tools: Any) -> list[Data]:
+        """The calls of a reply, with ids of their own: the server's, else those that are written in its text."""
+        calls: Sequence[ToolCall] = reply.tool_calls or ()
+        if tools and not calls:
+            parse = parse_tool_calls(reply.text, "auto", tools=tools)
+            if parse.status == "ok":
+                calls = [call.as_tool_call("") for call in parse.calls]
+                self._read.add(reply.text.strip())
+        return [
+            {**call.model_dump(mode="json"), "id": call.id or f"call_{len(self.exchanges)}_{place}"}
+            for place, call in enumerate(calls)
+        ]
+
+    def _as_sampled(self, message: Message) -> Message:
+        """A reply whose calls were read from its text goes back to the model as it came: the text says them."""
+        if message.role == "assistant" and message.tool_calls and message.text.strip() in self._read:
+            return message.model_copy(update={"tool_calls": None})
+        return message
 
     async def logprobs(self, ids: Sequence[int]) -> list[float]:
         """Log-probabilities of the tokens, each after all before it; the first one's is 0."""
@@ -135,13 +156,13 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(id=None if call.get("id") is None else str(call["id"]), function=named)
 
 
-def _choice(completion: Completion, generation: Generation) -> Data:
-    message = completion.message
-    choice: Data = {"content": message.text, "finish_reason": finish_of(completion.finish_reason) or "stop"}
+def _choice(completion: Completion, generation: Generation, calls: Sequence[Data]) -> Data:
+    message, reason = completion.message, finish_of(completion.finish_reason) or "stop"
+    choice: Data = {"content": message.text, "finish_reason": "tool_calls" if calls and reason == "stop" else reason}
     if message.reasoning is not None:
         choice["reasoning"] = message.reasoning
-    if message.tool_calls:
-        choice["tool_calls"] = [call.model_dump(mode="json") for call in message.tool_calls]
+    if calls:
+        choice["tool_calls"] = list(calls)
     span = message.tokens
     if span is not None and generation.prompt_ids is not None:
         choice["prompt_ids"] = list(generation.prompt_ids)
