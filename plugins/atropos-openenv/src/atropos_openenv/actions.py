@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from atropos_cli.sdk import JsonDict, Message, split_thinking
+from atropos_cli.sdk import Message, split_thinking
+from atropos_cli.sdk.foreign import Data
 
 Kind = Literal["tools", "json", "text"]
 ACT = "act"
@@ -18,12 +19,12 @@ class Unreadable(ValueError):
     """A reply in which there is no action; the model may correct it."""
 
 
-def has_tools(schema: JsonDict) -> bool:
+def has_tools(schema: Data) -> bool:
     """Are the server's actions calls of tools that it lists?"""
     return {"tool_name", "arguments"} <= _properties(schema).keys()
 
 
-def text_field(schema: JsonDict) -> str | None:
+def text_field(schema: Data) -> str | None:
     """The only thing that an action needs, where it is a text."""
     properties = _properties(schema)
     names = list(schema.get("required") or properties)
@@ -33,7 +34,7 @@ def text_field(schema: JsonDict) -> str | None:
     return names[0] if given.get("type") == "string" and "enum" not in given else None
 
 
-def kind_of(schema: JsonDict, wanted: str) -> Kind:
+def kind_of(schema: Data, wanted: str) -> Kind:
     """How the model acts. Raises ValueError where the server's actions cannot be given so."""
     if wanted == "auto":
         if has_tools(schema):
@@ -46,10 +47,10 @@ def kind_of(schema: JsonDict, wanted: str) -> Kind:
     return "tools" if wanted == "tools" else "text" if wanted == "text" else "json"
 
 
-def parameters(schema: JsonDict) -> JsonDict:
+def parameters(schema: Data) -> Data:
     """The schema of an action, without what the framework adds."""
     kept = {name: item for name, item in _properties(schema).items() if name != "metadata"}
-    made: JsonDict = {"type": "object", "properties": kept}
+    made: Data = {"type": "object", "properties": kept}
     if required := [name for name in schema.get("required") or () if name in kept]:
         made["required"] = required
     if "$defs" in schema:
@@ -57,13 +58,13 @@ def parameters(schema: JsonDict) -> JsonDict:
     return made
 
 
-def act_tool(schema: JsonDict) -> JsonDict:
+def act_tool(schema: Data) -> Data:
     """The tool by which a model gives an action that is no call of a tool."""
     about = str(schema.get("description") or "Do this in the environment.")
     return {"type": "function", "function": {"name": ACT, "description": about, "parameters": parameters(schema)}}
 
 
-def listed(observation: JsonDict) -> list[JsonDict]:
+def listed(observation: Data) -> list[Data]:
     """The server's tools, as functions in OpenAI's shape."""
     made = []
     for tool in observation.get("tools") or ():
@@ -76,7 +77,7 @@ def listed(observation: JsonDict) -> list[JsonDict]:
     return made
 
 
-def by_json(reply: Message) -> JsonDict:
+def by_json(reply: Message) -> Data:
     """The last JSON object in a reply. Raises Unreadable."""
     _, answer = split_thinking(reply.text)
     text = answer or ""
@@ -95,13 +96,13 @@ def by_json(reply: Message) -> JsonDict:
     return found
 
 
-def by_text(reply: Message, field: str) -> JsonDict:
+def by_text(reply: Message, field: str) -> Data:
     """The reply, without its thinking, as the only text of an action."""
     _, answer = split_thinking(reply.text)
     return {field: (answer or "").strip()}
 
 
-def arguments_of(text: str) -> JsonDict:
+def arguments_of(text: str) -> Data:
     """The arguments of a call. Raises Unreadable."""
     try:
         found = json.loads(text or "{}")
@@ -112,14 +113,14 @@ def arguments_of(text: str) -> JsonDict:
     return found
 
 
-def instructions(kind: Kind, schema: JsonDict) -> str:
+def instructions(kind: Kind, schema: Data) -> str:
     """How to act, where no tools say it."""
     if kind == "json":
         return f"Reply with one JSON object that fits this schema:\n{json.dumps(parameters(schema))}"
     return ""
 
 
-def seen(observation: JsonDict, show: str | None) -> str:
+def seen(observation: Data, show: str | None) -> str:
     """An observation as a text: one field, the only one that is set, or all that are as JSON."""
     if show is not None:
         return _text(observation.get(show))
@@ -145,6 +146,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _properties(schema: JsonDict) -> dict[str, Any]:
+def _properties(schema: Data) -> dict[str, Any]:
     found = schema.get("properties")
     return found if isinstance(found, dict) else {}

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from atropos_cli.sdk import ConfigError, Environment, Episode, JsonDict, Message, Task, TaskStream, UsageError, user
+from atropos_cli.sdk import ConfigError, Environment, Episode, Message, Task, TaskStream, UsageError, user
+from atropos_cli.sdk.foreign import Data
 from atropos_openenv.actions import (
     ACT,
     Kind,
@@ -102,7 +103,7 @@ class OpenEnvEpisode(Episode):
             answers.append(Message(role="tool", content=text, tool_call_id=call.id, name=call.function.name))
         return self._ended(answers)
 
-    async def _call(self, name: str, arguments: JsonDict) -> str:
+    async def _call(self, name: str, arguments: Data) -> str:
         if self._environment.lists_tools:
             return await self._act({"type": "call_tool", "tool_name": name, "arguments": arguments})
         if name == ACT:
@@ -111,7 +112,7 @@ class OpenEnvEpisode(Episode):
         self._refused += 1
         return f"error: there is no tool {name!r}; it is called {ACT}"
 
-    async def _act(self, action: JsonDict) -> str:
+    async def _act(self, action: Data) -> str:
         """Do it; what the model sees of it. An action that the server refuses is a text, all else an exception."""
         assert self._session is not None
         self._steps += 1
@@ -140,7 +141,7 @@ class OpenEnvEpisode(Episode):
             return None
         return messages
 
-    def result(self) -> JsonDict:
+    def result(self) -> Data:
         """The rewards, step by step."""
         return {"step_rewards": self._rewards, "first_reward": self._first, "done": self._done}
 
@@ -155,7 +156,7 @@ class OpenEnvEpisode(Episode):
             await self._session.close()
 
 
-def _reward(said: JsonDict) -> float | None:
+def _reward(said: Data) -> float | None:
     value = said.get("reward")
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
@@ -170,7 +171,7 @@ class OpenEnvEnvironment(Environment):
     url: ClassVar[str] = ""
     config: OpenEnvConfig
     server: Server | None = None
-    schema: JsonDict
+    schema: Data
     kind: Kind
     lists_tools: bool
     text_field: str

@@ -9,6 +9,7 @@ from atropos_cli.sdk import DataError, Rollout, Task, reward
 def openenv_return(task: Task, rollout: Rollout) -> float:
     """The sum of the rewards that an OpenEnv server gave for the steps of the episode."""
     rewards = rollout.info.get("step_rewards")
-    if not isinstance(rewards, list) or not all(isinstance(value, int | float) for value in rewards):
+    known = [value for value in rewards if isinstance(value, int | float)] if isinstance(rewards, list) else []
+    if not isinstance(rewards, list) or len(known) < len(rewards):
         raise DataError(f"rollout {rollout.id} has no rewards of an OpenEnv server")
-    return float(sum(rewards))
+    return float(sum(known))

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from atropos_cli.sdk import AtroposError, ConfigError, JsonDict, clean_text
+from atropos_cli.sdk import AtroposError, ConfigError, clean_text
 from atropos_cli.sdk.backends import proxy_for
+from atropos_cli.sdk.foreign import Data
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,7 +45,7 @@ class Session:
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._reading = asyncio.create_task(self._read())
 
-    async def ask(self, kind: str, data: JsonDict) -> JsonDict:
+    async def ask(self, kind: str, data: Data) -> Data:
         """The observation after a reset or a step: {"observation", "reward", "done"}. Raises OpenEnvError."""
         # A server that ends the session says why first, such as that it has no more of them: so its answer is awaited.
         with contextlib.suppress(ConnectionError):
@@ -70,7 +71,7 @@ class Session:
         self._answers.put_nowait(None)
 
 
-def _checked(text: Any, kind: str) -> JsonDict:
+def _checked(text: Any, kind: str) -> Data:
     """An answer as an observation. Raises OpenEnvError for all else."""
     if text is None:
         raise OpenEnvError(f"the server closed the connection during a {kind}")
@@ -85,7 +86,7 @@ def _checked(text: Any, kind: str) -> JsonDict:
             raise OpenEnvError(f"the server answered a {kind} with: {text}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OpenEnvError(f"the server's answer to a {kind} cannot be read: {text!r}") from error
-    found: JsonDict = data
+    found: Data = data
     return found
 
 
@@ -106,7 +107,7 @@ class Server:
         self.waits = 0
         """How often a session was refused because there were no more."""
 
-    async def open(self) -> JsonDict:
+    async def open(self) -> Data:
         """Connect; the schemas of actions and observations. Raises ConfigError where no such server answers."""
         import aiohttp
 
@@ -127,7 +128,7 @@ class Server:
             raise ConfigError(
                 f"no OpenEnv server at {self.url}: {why}", hint="start it, then atropos gen openenv:http://HOST:PORT"
             ) from error
-        found: JsonDict = schema
+        found: Data = schema
         return found
 
     async def close(self) -> None:
@@ -137,7 +138,7 @@ class Server:
             await self._http.close()
             self._http = None
 
-    async def session(self, reset: JsonDict) -> tuple[Session, JsonDict]:
+    async def session(self, reset: Data) -> tuple[Session, Data]:
         """A session that has been reset, and its first observation; waits while the server has no more of them."""
         deadline = time.monotonic() + self._capacity_s
         wait = _FIRST_WAIT_S

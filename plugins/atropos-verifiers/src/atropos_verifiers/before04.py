@@ -165,7 +165,9 @@ def wire(message: Any) -> dict[str, Any]:
     given: dict[str, Any] = message if isinstance(message, dict) else message.model_dump(exclude_none=True)
     if given.get("role") == "text":
         raise ValueError("this environment gives texts to be completed; here its messages are a chat")
-    made = {key: given[key] for key in ("role", "content", "tool_call_id", "name", "reasoning_content") if key in given}
+    made: dict[str, Any] = {
+        key: given[key] for key in ("role", "content", "tool_call_id", "name", "reasoning_content") if key in given
+    }
     if calls := given.get("tool_calls"):
         made["tool_calls"] = [
             call

@@ -106,11 +106,12 @@ class VerifiersEnvironment(Environment):
         async def answer(question: Data) -> Any:
             name = str(question.pop("rollout"))
             if name not in models:
-                place = number + len(models) * context.group_size
-                models[name] = EngineModel(context, own_sampling=self.config.own_sampling, number=place)
+                unique = number + len(models) * context.group_size
+                models[name] = EngineModel(context, own_sampling=self.config.own_sampling, number=unique)
             return await models[name].chat(question)
 
-        request = {"do": "rollouts", **task.info["place"], "count": count}
+        place: Any = task.info["place"]
+        request = {"do": "rollouts", **place, "count": count}
         try:
             said = await self._process.request(request, answer=answer, seconds=self.config.timeout_s)
         except (ForeignFailed, WorkerError) as error:

@@ -81,15 +81,15 @@ def exported(
 
     ours = Exported(name, options or {}, split, seed)
 
-    class Data(vf.TaskData):  # type: ignore[misc, name-defined]
+    class Data(vf.TaskData):  # type: ignore[misc]
         """A task of ours, whole."""
 
         task: dict[str, Any]
 
-    class OurTask(vf.Task[Data]):  # type: ignore[misc, name-defined]
+    class OurTask(vf.Task[Data]):  # type: ignore[misc]
         """Scored by the Env, which has the episode."""
 
-    class OurTaskset(vf.Taskset[OurTask, vf.TasksetConfig]):  # type: ignore[misc, name-defined]
+    class OurTaskset(vf.Taskset[OurTask, vf.TasksetConfig]):  # type: ignore[misc]
         """The tasks of the split, in order; those of an endless stream for ever."""
 
         def load(self) -> Any:
@@ -97,7 +97,7 @@ def exported(
                 data = Data(idx=place, id=task.id, name=task.id, prompt=None, task=task.model_dump(mode="json"))
                 yield OurTask(data, self.config.task)
 
-    class OurEnv(vf.SingleAgentEnv):  # type: ignore[misc, name-defined]
+    class OurEnv(vf.SingleAgentEnv):  # type: ignore[misc]
         """Our episode is the user."""
 
         async def start(self) -> None:

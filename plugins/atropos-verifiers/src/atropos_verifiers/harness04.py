@@ -14,11 +14,11 @@ from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 OVERFLOW = "ContextOverflow"
 
 
-class ChatConfig(vf.HarnessConfig):
+class ChatConfig(vf.HarnessConfig):  # type: ignore[misc]
     """No options of its own."""
 
 
-class ChatHarness(vf.Harness[ChatConfig]):
+class ChatHarness(vf.Harness[ChatConfig]):  # type: ignore[misc]
     """Asks the model until it calls no tool."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -28,7 +28,7 @@ class ChatHarness(vf.Harness[ChatConfig]):
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
-    async def launch(  # type: ignore[override]
+    async def launch(
         self,
         ctx: Any,
         trace: Any,
@@ -122,7 +122,7 @@ class Chat:
         """What the environment puts in the place of a call; None: make it. Raises RuntimeError where it stops."""
         assert self.gate is not None
         status, said = await self.post(self.gate, {"tool_call_id": call_id, "name": name, "arguments": arguments})
-        decision = json.loads(said) if status == 200 else {"action": "stop", "reason": said}
+        decision: dict[str, Any] = json.loads(said) if status == 200 else {"action": "stop", "reason": said}
         if decision["action"] == "stop":
             raise RuntimeError(decision["reason"])
         denied: dict[str, Any] | None = decision["message"] if decision["action"] == "deny" else None

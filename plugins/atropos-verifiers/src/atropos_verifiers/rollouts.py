@@ -21,8 +21,7 @@ def rollouts_of(task: Task, entries: Sequence[Data], models: Mapping[str, Engine
 
 def failed(task: Task, error: BaseException) -> Rollout:
     """A rollout whose process raised, ended or hung."""
-    stage: Any = "timeout" if isinstance(error, TimeoutError) else "environment"
-    failure = RolloutFailure(stage=stage, type=type(error).__name__, message=str(error))
+    failure = RolloutFailure(stage="environment", type=type(error).__name__, message=str(error))
     return Rollout(id="", task_id=task.id, messages=(), failure=failure)
 
 
