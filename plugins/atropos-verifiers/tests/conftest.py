@@ -14,7 +14,7 @@ from in_process import Result, command_line
 HERE = Path(__file__).parent
 # Before a test puts another home in its place.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atropos-tests"
-VERSIONS = {"sums_before": ("0.1.14", "0.3.1"), "sums_from": ("0.4.0",)}
+NAMED = {name: value for name, value in os.environ.items() if name.startswith("ATROPOS_TEST_VERIFIERS_")}
 Gen = Callable[..., list[dict[str, Any]]]
 
 
@@ -28,7 +28,7 @@ def python_with(version: str) -> str:
     """A Python that has this verifiers. ATROPOS_TEST_VERIFIERS_0_4_0 and so on name one; else it is made."""
     from atropos_cli.foreign.venvs import make
 
-    named = os.environ.get(f"ATROPOS_TEST_VERIFIERS_{version.replace('.', '_')}")
+    named = NAMED.get(f"ATROPOS_TEST_VERIFIERS_{version.replace('.', '_')}")
     place = CACHE / f"verifiers-{version}"
     python = named or str(place / "bin" / "python")
     if not Path(python).exists():

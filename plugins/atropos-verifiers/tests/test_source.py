@@ -19,6 +19,9 @@ def test_a_package_of_an_index(tmp_path: Path) -> None:
     assert installs("some-env==1.2")[0] == "some-env==1.2"
     assert installs("some-env")[1].startswith("verifiers>=0.1.14")
     assert module_of("some-env[extra]>=1") == ("some_env", None)
+    assert check_source("some-env>=1:some.inner") == "some-env>=1:some.inner"
+    assert installs("some-env>=1:some.inner")[0] == "some-env>=1"
+    assert module_of("some-env>=1:some.inner") == ("some.inner", None)
 
 
 def test_a_folder_with_a_project_is_installed(tmp_path: Path) -> None:
@@ -43,7 +46,13 @@ def test_a_file_and_a_folder_of_modules_run_where_they_are(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("source", "said"),
-    [("./nowhere", "there is no"), ("two words", "neither a path"), ("-e", "neither a path"), ("", "neither a path")],
+    [
+        ("./nowhere", "there is no"),
+        ("two words", "neither a path"),
+        ("-e", "neither a path"),
+        ("", "neither a path"),
+        ("a:1b", "neither a path"),
+    ],
 )
 def test_what_is_no_source_is_named(source: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -12,6 +12,7 @@ from atropos_cli.sdk.foreign import Data
 Kind = Literal["tools", "json", "text"]
 ACT = "act"
 """The tool of a server whose actions are no calls of tools."""
+_NOTHING = "The environment shows nothing here."
 _HIDDEN = frozenset({"metadata", "reward", "done"})
 
 
@@ -128,7 +129,7 @@ def seen(observation: Data, show: str | None) -> str:
     if "result" in shown and {"tool_name", "result", "error"} >= shown.keys():
         return _text(shown.get("error")) if "error" in shown else _result(shown["result"])
     if not shown:
-        return _text(observation.get("metadata") or {})
+        return _text(observation.get("metadata") or _NOTHING)
     return _text(next(iter(shown.values()))) if len(shown) == 1 else _text(shown)
 
 
