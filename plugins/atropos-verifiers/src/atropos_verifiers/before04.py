@@ -163,11 +163,11 @@ def response_of(answer: dict[str, Any]) -> Response:
 def wire(message: Any) -> dict[str, Any]:
     """A message in OpenAI's shape."""
     given: dict[str, Any] = message if isinstance(message, dict) else message.model_dump(exclude_none=True)
-    if given.get("role") == "text":
-        raise ValueError("this environment gives texts to be completed; here its messages are a chat")
     made: dict[str, Any] = {
         key: given[key] for key in ("role", "content", "tool_call_id", "name", "reasoning_content") if key in given
     }
+    if made["role"] == "text":  # a prompt that is no list of messages: their chat client says it as the user
+        made["role"] = "user"
     if calls := given.get("tool_calls"):
         made["tool_calls"] = [
             call

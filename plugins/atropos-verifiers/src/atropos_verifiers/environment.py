@@ -65,19 +65,26 @@ class VerifiersEnvironment(Environment):
         """Start the process and make the environment in it."""
         if not self.source:
             raise ConfigError("verifiers is a prefix", hint="atropos env add verifiers NAME --from SOURCE")
-        given = chosen(self.config, BridgeConfig, self.own_values)
-        settings = {**_settings(self.source), "mode": "run", "config": given, "seed": seed}
-        settings |= {"args": self.config.args, "harness": self.config.harness}
-        self._process = ForeignProcess(DIALECT, self.python, settings)
+        self._process = ForeignProcess(DIALECT, self.python, self._settings(seed))
         hello = await self._process.open()
         self._about = hello["about"]
+
+    def _settings(self, seed: int) -> Data:
+        given = chosen(self.config, BridgeConfig, self.own_values)
+        options = {"config": given, "args": self.config.args, "harness": self.config.harness}
+        return {**_settings(self.source), **options, "mode": "run", "seed": seed}
 
     async def close(self) -> None:
         if self._process is not None:
             await self._process.close()
 
     def tasks(self, split: str) -> TaskStream:
-        """Task i is row i of the split's dataset, or the taskset's task i."""
+        """Task i is row i of the split's dataset, or the taskset's task i.
+
+        Training asks before it opens anything: then a process is started for the sizes alone, which are kept.
+        """
+        if not self._about:
+            self._about = describe(DIALECT, self.python, self._settings(0), beside=_file(self.source))
         sizes = self._about["splits"]
         if split not in sizes:
             raise DataError(f"{self.name} has no split {split}", hint=f"--split {next(iter(sizes), 'train')}")
