@@ -78,7 +78,7 @@ async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
 
 
 def _made(python: str) -> Path:
-    """The file that says when a virtual environment was made: what is installed in it may be another since."""
+    """The file that says when a virtual environment was made: other packages may be in it since."""
     return Path(python).parent.parent / "pyvenv.cfg"
 
 

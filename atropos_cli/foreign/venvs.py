@@ -94,7 +94,7 @@ def named(requirements: Sequence[str]) -> list[str]:
 
 
 def check_newest(python: str, requirements: Sequence[str], found: Mapping[str, str], uv: str | None) -> None:
-    """Raises PluginError where the resolver fell back to an older version of what was asked for without a version.
+    """Raises PluginError where the resolver fell back to an older version of a package that was asked for without one.
 
     It does so silently where the newest one conflicts with something else, even if that takes it back for years.
     """

@@ -59,7 +59,7 @@ def test_one_turn_and_a_few_that_go_wrong(
 @BOTH
 def test_tools_are_called_and_their_results_seen(add: Add, gen: Gen, module: str, version: str, weight: float) -> None:
     call = CALL % ("add" if module == "sums_before" else "sums_add")
-    (group,) = gen(add(module, version), [call, "So 1"], "--kind", "tools", "--limit", 1, "--group-size", 2)
+    (group,) = gen(add(module, version), [call, "So 1"], "--kind", "tools", "--limit", 1, "--group-size", 1)
     for rollout in group["rollouts"]:
         assert [message["role"] for message in rollout["messages"]] == ["user", "assistant", "tool", "assistant"]
         assert rollout["messages"][2]["content"] == "1"

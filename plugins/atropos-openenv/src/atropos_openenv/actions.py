@@ -11,7 +11,7 @@ from atropos_cli.sdk.foreign import Data
 
 Kind = Literal["tools", "json", "text"]
 ACT = "act"
-"""The tool of a server whose actions are no calls of tools."""
+"""The tool of a server whose actions are not calls of tools."""
 _NOTHING = "The environment shows nothing here."
 _HIDDEN = frozenset({"metadata", "reward", "done"})
 
@@ -60,7 +60,7 @@ def parameters(schema: Data) -> Data:
 
 
 def act_tool(schema: Data) -> Data:
-    """The tool by which a model gives an action that is no call of a tool."""
+    """The tool by which a model gives an action that is not a call of a tool."""
     about = str(schema.get("description") or "Do this in the environment.")
     return {"type": "function", "function": {"name": ACT, "description": about, "parameters": parameters(schema)}}
 

@@ -75,7 +75,7 @@ class OpenEnvEpisode(Episode):
         return self._ended([user(await self._act(action))])
 
     def malformed(self, reply: Message, fault: str) -> Any:
-        """Calls that cannot be read are answered with what is wrong with them."""
+        """Calls that cannot be read are answered with their fault."""
         if self._environment.kind != "tools":
             return self.step(reply.replace(tool_calls=None))
         answers = [

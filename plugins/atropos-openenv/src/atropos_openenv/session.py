@@ -27,7 +27,7 @@ _LONGEST_TEXT = 500
 
 
 class OpenEnvError(AtroposError):
-    """The server could not do what it was asked. refused: was the action at fault, which the model may correct?"""
+    """The server failed at a request. refused: was the action at fault, which the model may correct?"""
 
     def __init__(self, message: str, *, refused: bool = False, full: bool = False) -> None:
         super().__init__(clean_text(message)[:_LONGEST_TEXT])
@@ -36,7 +36,7 @@ class OpenEnvError(AtroposError):
 
 
 class Session:
-    """One websocket: reset, then steps. What comes is read all the time, so that pings are answered."""
+    """One websocket: reset, then steps. Messages are read all the time, so that pings are answered."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, timeout_s: float, over: Callable[[], object]) -> None:
         self._socket = socket
@@ -91,7 +91,7 @@ def _checked(text: Any, kind: str) -> Data:
 
 
 class Server:
-    """What is known of a server, and its sessions.
+    """A server's address and limits, and its sessions.
 
     A server that has no more of them says so; then no more are asked for than were open, until one of them ends.
     """

@@ -90,7 +90,7 @@ def config_of(settings: dict[str, Any]) -> Any:
 
 
 def agent_of(spec: Any, given: dict[str, Any], harness: str | None) -> dict[str, Any]:
-    """An agent's config: what was given, with a harness and a place to run that need no account anywhere."""
+    """An agent's config: the given fields, with a harness and a place to run that need no account anywhere."""
     made = dict(given)
     own = (made.get("harness") or {}).get("id") if "harness" in made else getattr(spec.harness, "id", None)
     if harness is not None:
@@ -174,7 +174,7 @@ def completion_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def task_at(index: int) -> Any:
-    """Task number `index`: they come in order, whoever asks first."""
+    """Task number `index`: they come in order, in whatever order they are asked for."""
     async with State.drawing:
         missing = index + 1 - len(State.drawn)
         State.drawn += itertools.islice(State.tasks, max(0, missing))

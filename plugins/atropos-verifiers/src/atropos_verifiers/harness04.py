@@ -100,7 +100,7 @@ class Chat:
             return response.status, await response.text()
 
     async def result(self, call: dict[str, Any]) -> dict[str, Any]:
-        """What a tool answers, as a message; what is wrong with the call, where it cannot be made."""
+        """What a tool answers, as a message; the fault of the call, where it cannot be made."""
         name, text = call["function"]["name"], call["function"]["arguments"] or "{}"
         message = {"role": "tool", "tool_call_id": call["id"], "name": name}
         try:
