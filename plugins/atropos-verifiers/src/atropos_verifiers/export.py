@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def export(chosen: ChosenEnvironment, *, options: ExportOptions) -> None:
     (folder / module).mkdir(parents=True)
     (folder / "pyproject.toml").write_text(project)
     (folder / module / "__init__.py").write_text(code)
-    end(chosen.session.out, f"wrote {folder}", f"pip install {folder} && vf-eval {name} --env.agent.harness.id null")
+    following = f"cd {shlex.quote(str(folder))} && pip install . && vf-eval {name} --env.agent.harness.id null"
+    end(chosen.session.out, f"wrote {folder}", following)
 
 
 def _literal(options: dict[str, Any]) -> str:
