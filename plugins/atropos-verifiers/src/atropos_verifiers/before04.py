@@ -95,21 +95,7 @@ class EngineClient(Client):  # type: ignore[misc]
         self._rollout = rollout
 
     def setup_client(self, config: Any) -> Any:
-        raise NotImplementedError("the engine is the client")
-
-    async def get_response(
-        self, prompt: Any, model: str, sampling_args: Any, tools: Any = None, **options: Any
-    ) -> Response:
-        """The engine's reply. Raises OverlongPromptError and ModelError."""
-        request = {**(sampling_args or {}), "messages": [wire(message) for message in prompt]}
-        if tools:
-            request["tools"] = [await self.to_native_tool(tool) for tool in tools]
-        try:
-            answer = await self.client.ask(kind="chat", rollout=self._rollout, **request)
-        except RuntimeError as error:
-            kind = vf.OverlongPromptError if str(error).startswith("ContextOverflow") else vf.ModelError
-            raise kind(str(error)) from error
-        return response_of(answer)
+        return config
 
     async def to_native_tool(self, tool: Tool) -> dict[str, Any]:
         function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -117,17 +103,26 @@ class EngineClient(Client):  # type: ignore[misc]
             function["strict"] = tool.strict
         return {"type": "function", "function": function}
 
-    async def to_native_prompt(self, messages: Any) -> Any:
+    async def to_native_prompt(self, messages: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         return [wire(message) for message in messages], {}
 
-    async def get_native_response(self, *given: Any, **options: Any) -> Any:
-        raise NotImplementedError("see get_response")
+    async def get_native_response(
+        self, prompt: Any, model: str, sampling_args: Any, tools: Any = None, **options: Any
+    ) -> dict[str, Any]:
+        """The engine's answer. Raises OverlongPromptError and ModelError."""
+        request = {**(sampling_args or {}), "messages": prompt, **({"tools": tools} if tools else {})}
+        try:
+            answer: dict[str, Any] = await self.client.ask(kind="chat", rollout=self._rollout, **request)
+        except RuntimeError as error:
+            kind = vf.OverlongPromptError if str(error).startswith("ContextOverflow") else vf.ModelError
+            raise kind(str(error)) from error
+        return answer
 
     async def raise_from_native_response(self, response: Any) -> None:
-        raise NotImplementedError("see get_response")
+        """The engine raises by itself."""
 
-    async def from_native_response(self, response: Any) -> Any:
-        raise NotImplementedError("see get_response")
+    async def from_native_response(self, response: dict[str, Any]) -> Response:
+        return response_of(response)
 
     async def close(self) -> None:
         """Nothing is open."""

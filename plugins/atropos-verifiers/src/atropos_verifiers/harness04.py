@@ -28,18 +28,9 @@ class ChatHarness(vf.Harness[ChatConfig]):  # type: ignore[misc]
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
-    async def launch(
-        self,
-        ctx: Any,
-        trace: Any,
-        runtime: Any,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: Any,
-        tool_interception_url: str | None = None,
-    ) -> Any:
-        """One segment of the conversation, up to a reply without tool calls."""
+    async def launch(self, *given: Any, tool_interception_url: str | None = None) -> Any:
+        """One segment of the conversation, up to a reply without tool calls. given: see their Harness.launch()."""
+        ctx, _, _, endpoint, secret, mcp_urls, data = given
         system, prompt = self.resolve_prompt(data)
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         if isinstance(prompt, str):
