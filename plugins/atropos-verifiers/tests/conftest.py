@@ -37,6 +37,12 @@ def python_with(version: str) -> str:
 
 
 @pytest.fixture
+def python() -> Callable[[str], str]:
+    """python("0.4.0") -> the path of a Python with this verifiers."""
+    return python_with
+
+
+@pytest.fixture
 def add(cli: Callable[..., Result]) -> Callable[[str, str], str]:
     """add("sums_from", "0.4.0") -> the name of the environment, known now."""
 

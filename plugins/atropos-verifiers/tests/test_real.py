@@ -109,11 +109,11 @@ def test_each_agent_makes_a_rollout(add: Add, gen: Gen) -> None:
     assert group["rollouts"][0]["messages"][2]["content"] == "Really?"
 
 
-def test_an_environment_of_the_other_api_is_named(cli: Callable[..., Any], add: Add) -> None:
-    from conftest import HERE, python_with  # type: ignore[import-not-found]
-
-    source = HERE / "envs" / "sums_before.py"
-    ended = cli("env", "add", "verifiers", "old", "--from", source, "--python", python_with("0.4.0"))
+def test_an_environment_of_the_other_api_is_named(
+    cli: Callable[..., Any], add: Add, python: Callable[[str], str]
+) -> None:
+    source = Path(__file__).parent / "envs" / "sums_before.py"
+    ended = cli("env", "add", "verifiers", "old", "--from", source, "--python", python("0.4.0"))
     assert (ended.code, "--with 'verifiers<0.4'" in ended.stderr) == (4, True)
     assert "verifiers:old" not in cli("env", "list").stdout
     name = add("sums_from", "0.4.0")

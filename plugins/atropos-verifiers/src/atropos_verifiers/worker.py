@@ -36,7 +36,12 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
         sys.path.insert(0, settings["folder"])
         # Servers of tools are processes of their own, which import it too.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (settings["folder"], os.environ.get("PYTHONPATH"))))
-    module = importlib.import_module(settings["module"])
+    try:
+        module = importlib.import_module(settings["module"])
+    except (AttributeError, ImportError) as error:
+        if "'verifiers" not in str(error) and "verifiers." not in str(error):
+            raise
+        raise other_api(f"{settings['module']} cannot be imported: {error}") from error
     side = sys.modules["__main__"].load_module("verifiers_side", str(Path(__file__).with_name(_file(module))))
     about: dict[str, Any] = side.describe(module)
     about["doc"] = (module.__doc__ or "").strip()
@@ -48,23 +53,25 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     return about
 
 
+def is_new() -> bool:
+    """Is verifiers 0.4 or later installed?"""
+    return tuple(int(part) for part in metadata.version("verifiers").split(".")[:2] if part.isdigit()) >= (0, 4)
+
+
+def other_api(said: str) -> RuntimeError:
+    """The error of an environment that is written for the other API, with the command that installs that one."""
+    failed = RuntimeError(f"{said}; verifiers {metadata.version('verifiers')} is installed")
+    wanted = "<0.4" if is_new() else ">=0.4"
+    failed.hint = f"atropos env add verifiers NAME --from SOURCE --with 'verifiers{wanted}'"  # type: ignore[attr-defined]
+    return failed
+
+
 def _file(module: Any) -> str:
     """Which of the two sides runs the module. Raises RuntimeError where the other verifiers is installed."""
-    version = metadata.version("verifiers")
-    new = tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= (0, 4)
-    if hasattr(module, "load_environment"):
-        if not new:
-            return "before04.py"
-        wanted = "<0.4"
-        said = f"{module.__name__} has load_environment(), which verifiers {version} no longer calls"
-    elif new:
-        return "from04.py"
-    else:
-        wanted = ">=0.4"
-        said = f"{module.__name__} has no load_environment(), and verifiers {version} runs no other environments here"
-    failed = RuntimeError(said)
-    failed.hint = f"atropos env add verifiers NAME --from SOURCE --with 'verifiers{wanted}'"  # type: ignore[attr-defined]
-    raise failed
+    if hasattr(module, "load_environment") is is_new():
+        has = "has" if is_new() else "has not"
+        raise other_api(f"{module.__name__} {has} a load_environment()")
+    return "from04.py" if is_new() else "before04.py"
 
 
 async def answer(call: Any, request: dict[str, Any]) -> Any:

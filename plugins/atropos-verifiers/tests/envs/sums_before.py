@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import verifiers as vf
-from datasets import Dataset
 
 
 def add(a: int, b: int) -> int:
@@ -86,6 +85,8 @@ def load_environment(
     kind: str = "once", size: int = 6, trouble_at: int = -1, trouble: str = "", once: str = "", **rest: Any
 ) -> vf.Environment:
     """Sums up to `size`."""
+    from datasets import Dataset
+
     rows = [
         {
             "question": f"{n} + 1?",
