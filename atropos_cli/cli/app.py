@@ -63,6 +63,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "env import": LazyCommand(
         "", "List the environments of atroposlib in a checkout.", COMPONENTS, "atropos-atroposlib"
     ),
+    "export": LazyCommand(f"{_COMMANDS}.export:app", "Write environments for other frameworks.", COMPONENTS),
+    "export verifiers": LazyCommand(
+        "", "Write an environment as a package that verifiers' own runner plays.", COMPONENTS, "atropos-verifiers"
+    ),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

@@ -23,7 +23,9 @@ class Family:
 
     requirements: what `atropos env add` installs. make: the environment class for the REST of PREFIX:REST, for ""
     one with the options that all have. check_source: the source of `--from`, resolved. bare: requirements installed
-    without their own dependencies, of which `requirements` has those that are needed.
+    without their own dependencies, of which `requirements` has those that are needed. installs: what a source needs
+    to be installed, in the place of `requirements`; each source then has a Python of its own. named: without `--from`,
+    is the environment's name its source?
     """
 
     dialect: Dialect
@@ -31,6 +33,8 @@ class Family:
     make: Callable[[str], type[Any]]
     check_source: Callable[[str], str]
     bare: tuple[str, ...] = ()
+    installs: Callable[[str], tuple[str, ...]] | None = None
+    named: bool = False
 
     def __call__(self, rest: str) -> type[Any]:
         return self.make(rest)
@@ -41,7 +45,14 @@ def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | No
 
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
     """
-    key = [dialect.name, python, settings, [_stamp(file) for file in _around(beside)], _stamp(dialect.file)]
+    key = [
+        dialect.name,
+        python,
+        settings,
+        [_stamp(file) for file in _around(beside)],
+        _stamp(dialect.file),
+        _stamp(_made(python)),
+    ]
     name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
     file = user_cache() / "foreign" / f"{name}.json"
     try:
@@ -66,6 +77,11 @@ async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
         return await process.open()
     finally:
         await process.close()
+
+
+def _made(python: str) -> Path:
+    """The file that says when a virtual environment was made: other packages may be in it since."""
+    return Path(python).parent.parent / "pyvenv.cfg"
 
 
 def _around(file: Path | None) -> list[Path]:

@@ -9,7 +9,8 @@ imported. Then, for each request {"id": N, "do": ...}:
     -> {"id": N, "done": value}        or {"id": N, "failed": {"type", "message", "trace", "hint" if it has one}}
     <- {"id": N, "cancel": true}       ends the request
 
-The dialect's file defines `async def start(settings)` and `async def answer(call, request)`.
+The dialect's file defines `async def start(settings)` and `async def answer(call, request)`, and may define `async def
+stop()`, which has some seconds to end what it started.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 PROTOCOL = 1
 _CHUNK = 1 << 18
 _TRACE = 20
+_STOP_S = 3.0
 
 
 class EngineError(RuntimeError):
@@ -84,6 +86,9 @@ class Server:
         asyncio.get_running_loop().add_reader(self._connection.fileno(), self._read)
         self.send(hello)
         await self._closed.wait()
+        if (stop := getattr(self._dialect, "stop", None)) is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(stop(), _STOP_S)
         os._exit(0)
 
     def send(self, message: dict[str, Any]) -> None:

@@ -74,6 +74,30 @@ def with_spans(
     return tuple(made)
 
 
+def joined(branches: Sequence[Sequence[Message]], sampled: Sampled) -> tuple[tuple[Message, ...], tuple[Exchange, ...]]:
+    """The conversations of a rollout one after the other, and the exchanges that made its replies, in order.
+
+    A reply in several of them is trained once. One that was not sampled, such as an example of the prompt or a text
+    that the environment put in its place, is context.
+    """
+    messages: list[Message] = []
+    seen: dict[int, Exchange] = {}
+    for branch in branches:
+        turns = sampled.turns(branch)
+        fresh = {place: exchange for place, exchange in turns.items() if id(exchange) not in seen}
+        seen |= {id(exchange): exchange for exchange in fresh.values()}
+        whole = [_as_sampled(message, turns.get(place)) for place, message in enumerate(branch)]
+        messages += with_spans(whole, turns, fresh) or whole
+    return tuple(messages), tuple(seen.values())
+
+
+def _as_sampled(message: Message, exchange: Exchange | None) -> Message:
+    """A reply with the calls that the server gave: those that were read from its text are in its text."""
+    if exchange is None or message.tool_calls is None or exchange.completion.message.tool_calls is not None:
+        return message
+    return message.model_copy(update={"tool_calls": None})
+
+
 def _mask(span: TokenSpan) -> tuple[bool, ...]:
     return (span.mask,) * len(span.ids) if isinstance(span.mask, bool) else span.mask
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,8 +18,10 @@ from atropos_cli.errors import RequestRejected
 from atropos_cli.foreign.data import Data
 from atropos_cli.ports.backend import Completion, Generation
 from atropos_cli.ports.environment import GroupContext
+from atropos_cli.text.toolcalls import parse_tool_calls
 
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
+_REASONING = ("reasoning_content", "reasoning")
 _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "stop")
 _NOT_OURS = frozenset(
     {"model", "n", "messages", "tools", "prefill", "split", "stream", "user", "timeout", "ask", "id", "kind"}
@@ -42,20 +45,23 @@ class EngineModel:
     """Answers the requests of one group, and remembers them.
 
     own_sampling: do temperature, lengths and stops that the environment asks for count, or those of the run?
-    left_out: fields of requests that the engine has no use for.
+    left_out: fields of requests that the engine has no use for. number: of the rollout, where this model serves one
+    alone: the seeds of its requests then depend on nothing that other rollouts do.
     """
 
     context: GroupContext
     own_sampling: bool = True
+    number: int | None = None
     exchanges: list[Exchange] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
+    _read: set[str] = field(default_factory=set)
 
     async def chat(self, request: Mapping[str, Any]) -> Data:
         """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
 
         A reply that begins with `prefill` is given whole.
         """
-        messages = tuple(message_of(item) for item in request.get("messages") or ())
+        messages = tuple(self._as_sampled(message_of(item)) for item in request.get("messages") or ())
         if not messages:
             raise RequestRejected("a request to the model without messages")
         n = int(request.get("n") or 1)
@@ -63,19 +69,45 @@ class EngineModel:
             raise RequestRejected(f"the environment asks for {n} replies at once; 1 to {MOST_REPLIES} are possible")
         tools = request.get("tools") or None
         sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
-        generations = await self.context.sample(messages, n=n, sampling=sampling, tools=tools, prefill=prefill)
+        seed = None if self.number is None else self._seed(len(messages))
+        generations = await self.context.sample(
+            messages, n=n, sampling=sampling, tools=tools, prefill=prefill, seed=seed
+        )
         choices: list[Data] = []
         for generation in generations:
             for completion in generation.completions:
                 self.exchanges.append(Exchange(messages, generation, completion))
-                choices.append(_choice(completion, generation))
+                choices.append(_choice(completion, generation, self._calls(completion.message, tools)))
         return {"choices": choices, "usage": _usage(generations)}
+
+    def _calls(self, reply: Message, tools: Any) -> list[Data]:
+        """The calls of a reply, with ids of their own: the server's, else those that are written in its text."""
+        calls: Sequence[ToolCall] = reply.tool_calls or ()
+        if tools and not calls:
+            parse = parse_tool_calls(reply.text, "auto", tools=tools)
+            if parse.status == "ok":
+                calls = [call.as_tool_call("") for call in parse.calls]
+                self._read.add(reply.text.strip())
+        return [
+            {**call.model_dump(mode="json"), "id": call.id or f"call_{len(self.exchanges)}_{place}"}
+            for place, call in enumerate(calls)
+        ]
+
+    def _as_sampled(self, message: Message) -> Message:
+        """A reply whose calls were read from its text goes back to the model as it came: the text says them."""
+        if message.role == "assistant" and message.tool_calls and message.text.strip() in self._read:
+            return message.model_copy(update={"tool_calls": None})
+        return message
 
     async def logprobs(self, ids: Sequence[int]) -> list[float]:
         """Log-probabilities of the tokens, each after all before it; the first one's is 0."""
         if len(ids) < 2:
             return [0.0] * len(ids)
         return [0.0, *await self.context.score_logprobs(tuple(ids[:1]), tuple(ids[1:]))]
+
+    def _seed(self, messages: int) -> int:
+        asked = f"{self.context.seed}/{self.number}/{messages}/{len(self.exchanges)}"
+        return int.from_bytes(blake2b(asked.encode(), digest_size=4).digest(), "big") >> 1
 
     def _sampling(self, request: Mapping[str, Any]) -> Sampling:
         extra = request.get("extra_body")
@@ -110,9 +142,11 @@ def message_of(item: Any) -> Message:
         content = clean_text(str(content))
     calls = tuple(_call(call) for call in item.get("tool_calls") or () if isinstance(call, Mapping))
     name, call_id = item.get("name"), item.get("tool_call_id")
+    reasoning = next((item[key] for key in _REASONING if isinstance(item.get(key), str)), None)
     return Message(
         role=item["role"],
         content=content,
+        reasoning=None if reasoning is None else clean_text(reasoning),
         tool_calls=calls or None,
         tool_call_id=None if call_id is None else str(call_id),
         name=None if name is None else str(name),
@@ -126,13 +160,13 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(id=None if call.get("id") is None else str(call["id"]), function=named)
 
 
-def _choice(completion: Completion, generation: Generation) -> Data:
-    message = completion.message
-    choice: Data = {"content": message.text, "finish_reason": finish_of(completion.finish_reason) or "stop"}
+def _choice(completion: Completion, generation: Generation, calls: Sequence[Data]) -> Data:
+    message, reason = completion.message, finish_of(completion.finish_reason) or "stop"
+    choice: Data = {"content": message.text, "finish_reason": "tool_calls" if calls and reason == "stop" else reason}
     if message.reasoning is not None:
         choice["reasoning"] = message.reasoning
-    if message.tool_calls:
-        choice["tool_calls"] = [call.model_dump(mode="json") for call in message.tool_calls]
+    if calls:
+        choice["tool_calls"] = list(calls)
     span = message.tokens
     if span is not None and generation.prompt_ids is not None:
         choice["prompt_ids"] = list(generation.prompt_ids)

@@ -32,6 +32,7 @@ START_S = 300.0
 _TAIL = 2000
 _OVER = "over"
 _LOOK_S = 1.0
+_CLOSE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class ForeignProcess:
         """End the process. Safe to call twice."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            await worker.close()
+            await worker.close(_CLOSE_S)
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -40,10 +40,18 @@ class Added(Frozen):
         """What can be said of it without starting it."""
         if not os.access(self.python, os.X_OK):
             return f"no Python at {self.python}"
-        path = None if self.source is None else self.source.rpartition(".py:")[0]
-        if path and not Path(path + ".py").is_file():
-            return f"no file {path}.py"
+        path = None if self.source is None else path_of(self.source)
+        if path is not None and not path.exists():
+            return f"no file {path}"
         return "ok"
+
+
+def path_of(source: str) -> Path | None:
+    """The file or folder that a source names: FILE.py:ATTR, or an absolute path. None for another kind of source."""
+    file, separator, _ = source.rpartition(".py:")
+    if separator:
+        return Path(f"{file}.py")
+    return Path(source) if source.startswith("/") else None
 
 
 def folder() -> Path:

@@ -14,6 +14,8 @@ from pathlib import Path
 from atropos_cli.errors import ConfigError, PluginError
 
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^,;\s*]+)\Z")
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*(?:$|[=<>!~;@])")
+_BARE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _VERSIONS = """
 import json, sys
 from importlib import metadata
@@ -60,7 +62,9 @@ def make(
         if requirements:
             _run([*install, *requirements], say)
         wanted = (*bare, *requirements)
-        check_pins(wanted, versions(inside, [name for name, _ in pins(wanted)]))
+        found = versions(inside, named(wanted))
+        check_pins(wanted, found)
+        check_newest(inside, wanted, found, uv)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
@@ -95,6 +99,43 @@ def check_pins(requirements: Sequence[str], found: Mapping[str, str]) -> None:
                 f"{name} {found.get(name) or 'is not installed'} where {version} is needed",
                 hint="--with names other requirements, or a file's; --python another Python",
             )
+
+
+def named(requirements: Sequence[str]) -> list[str]:
+    """The names of the distributions that are asked for by name, in order."""
+    return [found[1] for item in requirements if (found := _NAMED.match(item.strip()))]
+
+
+def check_newest(python: str, requirements: Sequence[str], found: Mapping[str, str], uv: str | None) -> None:
+    """Raises PluginError where the resolver fell back to an older version of a package that was asked for without one.
+
+    It does so silently where the newest one conflicts with something else, even if that takes it back for years.
+    """
+    for name in (item.strip() for item in requirements if _BARE.match(item.strip())):
+        newest = _newest(python, name, uv)
+        if newest is not None and found.get(name) not in (None, newest):
+            raise PluginError(
+                f"{name} {found[name]} would be installed, and {newest} is the newest: its requirements cannot be met",
+                hint=f"name the version, {name}=={found[name]}, or another --python",
+            )
+
+
+def _newest(python: str, name: str, uv: str | None) -> str | None:
+    """The newest release of a distribution, whatever it requires; None where the index does not say it."""
+    if uv is None:
+        command = [python, "-m", "pip", "index", "versions", name, "--ignore-requires-python"]
+        pattern = re.compile(rf"{re.escape(name)} \(([^)]+)\)", re.IGNORECASE)
+    else:
+        command = [uv, "pip", "compile", "-q", "--no-deps", "--no-header", "--python", python, "-"]
+        pattern = re.compile(rf"^{re.escape(name)}==(\S+)", re.IGNORECASE | re.MULTILINE)
+    try:
+        asked = subprocess.run(  # noqa: S603 - no shell; the name was checked
+            command, input=name, capture_output=True, text=True, timeout=_ASK_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    said = pattern.search(asked.stdout)
+    return None if said is None else said[1]
 
 
 def _run(command: Sequence[str], say: Callable[[str], object]) -> None:

@@ -25,10 +25,12 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-inspect": ("inspect",),
         "atropos-intern-bootcamp": ("intern-bootcamp",),
         "atropos-nemo-gym": ("nemo-gym",),
+        "atropos-openenv": ("openenv",),
         "atropos-reasoning-gym": ("reasoning-gym",),
         "atropos-tau": ("tau",),
         "atropos-textworld": ("textworld",),
         "atropos-tools": ("tools-demo",),
+        "atropos-verifiers": ("verifiers",),
     },
     "reward": {
         "atropos-arithmetic": ("arithmetic_exact",),
@@ -40,6 +42,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-intern-bootcamp": ("intern_bootcamp",),
         "atropos-judge": ("judge",),
         "atropos-nemo-gym": ("nemo_gym_reward",),
+        "atropos-openenv": ("openenv_return",),
         "atropos-reasoning-gym": ("reasoning_gym",),
         "atropos-tau": (
             "tau_actions",
@@ -51,6 +54,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         ),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
         "atropos-tools": ("tools_demo_solved",),
+        "atropos-verifiers": ("verifiers_reward",),
         "atropos-verify": (
             "choice",
             "exact",

@@ -211,10 +211,12 @@ class GroupContext(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
         prefill: str = "",
+        seed: int | None = None,
     ) -> Sequence[Generation]:
         """As generate, but with what the backend said of the prompt: generations that hold n completions together.
 
-        prefill: the replies begin with this text, which is not trained on. Not every backend can do that.
+        prefill: the replies begin with this text, which is not trained on. Not every backend can do that. seed: of
+        the request, where its place among the group's requests must not decide it.
 
         The tokens of a message are the sampled ones alone; the prompt's ids stand in the generation.
         """
@@ -270,6 +272,10 @@ class Environment(ABC):
     splits: ClassVar[Sequence[str]] = ("train",)
     default_limit: ClassVar[int] = 100
     """Tasks a run takes when the stream is endless and no --limit is given."""
+    alone: ClassVar[bool] = False
+    """Is each rollout played from its reset to its end, whatever the others of its group do? For episodes that hold
+    something of which there may be fewer than rollouts, such as a session of a server. First requests are not shared.
+    """
     prompt: Prompt = Prompt()
     """The texts of its messages, `sdk.prompts.packaged_prompt(__file__)`; --prompt FILE replaces them."""
 

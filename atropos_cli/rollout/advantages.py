@@ -25,6 +25,11 @@ def spread(rewards: Rewards) -> float:
     return max(known) - min(known) if len(known) > 1 else 0.0
 
 
+def decided(rewards: Rewards) -> bool:
+    """Are all the same? A group whose rewards do not differ teaches nothing (DAPO, arXiv 2503.14476)."""
+    return None not in rewards and spread(rewards) <= ZERO_SPREAD
+
+
 def mean_std(values: Sequence[float], ddof: int) -> tuple[float, float]:
     """Mean and standard deviation with `ddof` (1: sample, 0: population); std 0.0 when undefined."""
     n = len(values)

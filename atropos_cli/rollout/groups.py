@@ -25,8 +25,8 @@ from atropos_cli.ports.backend import Completion, GenerateRequest, Generation
 from atropos_cli.ports.environment import Environment, GameEnvironment, RoleModel, SingleTurn
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
-from atropos_cli.rollout.advantages import ZERO_SPREAD, spread
 from atropos_cli.rollout.advantages import advantages as advantages_of
+from atropos_cli.rollout.advantages import decided
 from atropos_cli.rollout.asking import exactly
 from atropos_cli.rollout.dispatch import Dispatcher, GroupBudget, GroupDeadline
 from atropos_cli.rollout.episodes import EpisodeState, close_episode, together, with_tools
@@ -87,12 +87,6 @@ def run_of(
     return Run(plan, plan.digest, environment.name, dispatcher, Scorer(rewards), roles, tools, members)
 
 
-def decided(rollouts: Sequence[Rollout]) -> bool:
-    """Do all have the same reward? A group whose rewards do not differ teaches nothing (DAPO, arXiv 2503.14476)."""
-    rewards = [rollout.reward for rollout in rollouts]
-    return None not in rewards and spread(rewards) <= ZERO_SPREAD
-
-
 class GroupRoller:
     """The GroupContext of one task, and the default way to roll a group."""
 
@@ -141,9 +135,9 @@ class GroupRoller:
 
     async def score(self, task: Task, rollouts: Sequence[Rollout]) -> tuple[Rollout, ...]:
         """The rollouts with the run's rewards."""
-        token = asking.current.set(self.models)
+        token, seconds = asking.current.set(self.models), self._dispatcher.scoring_time(self.budget)
         try:
-            return await self._scorer.score(task, rollouts, self._dispatcher.scoring_time(self.budget))
+            return await self._scorer.score(task, rollouts, seconds)
         finally:
             asking.current.reset(token)
 
@@ -172,8 +166,7 @@ class GroupRoller:
         )
 
     def _advantages(self, rollouts: Sequence[Rollout]) -> tuple[float | None, ...] | None:
-        rewards, roles = [rollout.reward for rollout in rollouts], [rollout.role for rollout in rollouts]
-        return advantages_of(self.plan.advantage, rewards, roles)
+        return advantages_of(self.plan.advantage, [item.reward for item in rollouts], [item.role for item in rollouts])
 
     def opponents(self) -> Sequence[str]:
         """The roles that models of their own play."""
@@ -204,7 +197,7 @@ class GroupRoller:
         first = -(-self.group_size // 2) if self.plan.selection.adaptive else self.group_size
         rollouts, task = await self._roll_some(environment, task, range(first))
         scored = await self.score(task, rollouts)
-        if first < self.group_size and not decided(scored):
+        if first < self.group_size and not decided([rollout.reward for rollout in scored]):
             more, task = await self._roll_some(environment, task, range(first, self.group_size))
             if self._scorer.compares:
                 scored = await self.score(task, [*rollouts, *more])
@@ -217,6 +210,8 @@ class GroupRoller:
     ) -> tuple[list[Rollout], Task]:
         """The rollouts of these numbers, and the task with the tools that they had."""
         states = await self._open_episodes(environment, task, numbers)
+        if environment.alone:
+            return await together(self._alone(state, task) for state in states), with_tools(task, states)
         try:
             await together([waiting for state in states if (waiting := self._reset(state)) is not None])
             await self._play(states)
@@ -225,6 +220,15 @@ class GroupRoller:
             return rollouts, with_tools(task, states)
         finally:
             await together([waiting for state in states if (waiting := close_episode(state)) is not None])
+
+    async def _alone(self, state: EpisodeState, task: Task) -> Rollout:
+        """Play it from its reset to its end, and close it at once: another may wait for what it holds."""
+        try:
+            await (self._reset(state) or asyncio.sleep(0))
+            await self._play([state])
+            return state.rollout(self.group_id, task)
+        finally:
+            await (close_episode(state) or asyncio.sleep(0))
 
     async def _open_episodes(self, environment: Environment, task: Task, numbers: Sequence[int]) -> list[EpisodeState]:
         states: list[EpisodeState] = []
@@ -381,7 +385,7 @@ class GroupRoller:
             messages=tuple(messages),
             n=n,
             sampling=sampling or self.sampling,
-            seed=asked["seed"] if "seed" in asked else self._next_seed(n),
+            seed=self._next_seed(n) if (seed := asked.get("seed")) is None else seed,
             tools=None if tools is None else tuple(tools),
             logprobs=self.plan.logprobs,
             prefill=asked.get("prefill", ""),

@@ -20,7 +20,7 @@ class Wishes(TypedDict, total=False):
     prefill: str
     choices: Sequence[str]
     tools: Sequence[JsonDict] | None
-    seed: int
+    seed: int | None
 
 
 def wishes(episode: Episode, seed: int | None = None) -> Wishes:

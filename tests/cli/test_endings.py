@@ -104,6 +104,12 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     ("env info", ("env", "info", "ENV"), "10 options, 1 reward", "gen ENV"),
     ("env check", ("env", "check", "ENV"), "result: ok, 5 tasks", "gen ENV"),
     ("env import", ("env", "import", "."), "no environment class of atroposlib below .", "env list"),
+    (
+        "export",
+        ("export", "verifiers", "arithmetic", "-o", "my sums"),
+        "wrote my sums",
+        "cd 'my sums' && pip install . && vf-eval arithmetic-atropos --env.agent.harness.id null",
+    ),
     ("reward", ("reward", "list"), "... rewards", "score RUN --reward NAME -o scored.jsonl"),
     ("trainer", ("trainer", "list"), "... trainer...", "train grpo --help"),
     ("plugins", ("plugins", "check", "arithmetic"), "4 ok, 0 broken", "env list"),

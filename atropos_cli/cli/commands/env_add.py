@@ -16,6 +16,7 @@ from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.foreign.family import Family
+    from atropos_cli.foreign.process import Dialect as Framework
     from atropos_cli.foreign.store import Added
 
 Dialect = Annotated[str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib.", show_default=False)]
@@ -45,33 +46,50 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     if name is None and source is not None:
         raise UsageError("--from needs a NAME", hint=shell("env", "add", dialect, "NAME", "--from", source))
     chosen = store.DEFAULT if name is None else store.check_name(name)
+    source = name if source is None and family.named else source
     found = None if source is None else family.check_source(source)
-    requirements = (*family.requirements, *extra)
+    own = family.installs(found) if family.installs is not None and found is not None else None
+    requirements = (*(family.requirements if own is None else own), *extra)
     earlier = store.find(dialect, chosen)
     shared = store.find(dialect, store.DEFAULT)
-    if name is not None and python is None and not extra and shared is not None:
+    if name is not None and python is None and not extra and own is None and shared is not None:
         record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
     else:
-        record = _with_python(dialect, chosen, (family.bare, requirements), python, session)
-        needed = (*family.bare, *family.requirements)
-        lacking = [name for name, _ in venvs.pins(needed) if name not in record.versions]
+        record = _with_python(family.dialect, chosen, (family.bare, requirements), python, session)
+        pinned = (name for name, _ in venvs.pins((*family.bare, *family.requirements)))
+        lacking = [
+            name for name in dict.fromkeys([family.dialect.packages[0], *pinned]) if name not in record.versions
+        ]
         if lacking:
             raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
         record = record.model_copy(update={"source": found})
     if earlier is not None and earlier.made and not record.made:
         shutil.rmtree(store.venv_folder(dialect, chosen), ignore_errors=True)
     store.save(record)
+    if own is not None:
+        _try(family, record)
     end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
 
 
+def _try(family: Family, record: Added) -> None:
+    """Import it once, with what was installed for it; an environment that cannot be imported is not added."""
+    from atropos_cli.foreign import store
+
+    try:
+        family.make(record.name)
+    except BaseException:
+        store.remove(record)
+        raise
+
+
 def _with_python(
-    dialect: str, name: str, wanted: tuple[tuple[str, ...], tuple[str, ...]], python: str | None, session: Session
+    kind: Framework, name: str, wanted: tuple[tuple[str, ...], tuple[str, ...]], python: str | None, session: Session
 ) -> Added:
     """The record with the Python that was named, or one that is made now. wanted: bare, and with dependencies."""
     from atropos_cli.foreign import store, venvs
 
-    bare, requirements = wanted
-    packages = [name for name, _ in venvs.pins((*bare, *requirements))]
+    dialect, (bare, requirements) = kind.name, wanted
+    packages = list(dict.fromkeys([*venvs.named((*bare, *requirements)), *kind.packages]))
     if python is not None:
         path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
         found = venvs.versions(path, packages)

@@ -192,8 +192,10 @@ async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewar
 async def _episode(environment: Any, task: Task, report: Report) -> bool:
     """Begin an episode; did it begin as it should?"""
     from atropos_authoring.beginnings import begin, first_messages
-    from atropos_cli.sdk import Message
+    from atropos_cli.sdk import Environment, GameEnvironment, Message
 
+    if type(environment).roll_group not in (Environment.roll_group, GameEnvironment.roll_group) and not task.prompt:
+        return True  # its groups begin elsewhere, such as in the process of another framework
     episode: Any = None
     found = len(report.problems)
     try:
