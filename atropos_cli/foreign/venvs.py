@@ -1,4 +1,7 @@
-"""Virtual environments for foreign environments: made with uv where it is installed, else with venv and pip."""
+"""Virtual environments for foreign environments: made with uv where it is installed, else with venv and pip.
+
+uv is looked for on PATH, and beside our own Python.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def make(
     fresh = venv.with_name(f"{venv.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.parent.mkdir(parents=True, exist_ok=True)
-    uv = shutil.which("uv")
+    uv = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))  # noqa: PTH120
     inside = str(fresh / "bin" / "python")
     try:
         if uv is not None:

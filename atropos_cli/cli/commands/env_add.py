@@ -57,9 +57,7 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     else:
         record = _with_python(family.dialect, chosen, (family.bare, requirements), python, session)
         pinned = (name for name, _ in venvs.pins((*family.bare, *family.requirements)))
-        lacking = [
-            name for name in dict.fromkeys([family.dialect.packages[0], *pinned]) if name not in record.versions
-        ]
+        lacking = [name for name in dict.fromkeys([family.dialect.packages[0], *pinned]) if name not in record.versions]
         if lacking:
             raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
         record = record.model_copy(update={"source": found})

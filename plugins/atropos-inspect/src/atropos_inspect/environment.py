@@ -106,7 +106,7 @@ class InspectEnvironment(Environment):
     async def _roll(self, task: Task, context: GroupContext, number: int) -> tuple[Data | None, Rollout]:
         """(what the task says of its sample, the rollout). A failure is this rollout's alone."""
         assert self._process is not None
-        model = EngineModel(context, own_sampling=self.config.own_sampling)
+        model = EngineModel(context, own_sampling=self.config.own_sampling, number=number)
         calls = TextCalls()
 
         async def answer(question: Data) -> Any:
