@@ -168,5 +168,5 @@ def _file(source: str) -> Path | None:
     return place / "__init__.py" if place.is_dir() else place
 
 
-family = Family(DIALECT, (FROM_04,), environment_class, check_source, installs, named=True)
+family = Family(DIALECT, (FROM_04,), environment_class, check_source, installs=installs, named=True)
 __all__ = ["VerifiersEnvironment", "family"]
