@@ -10,7 +10,20 @@ SHARED = frozenset(
 """Sections of more than one command."""
 COMMANDS = frozenset(
     {"gen", "eval", "run", "runs", "runs-prune", "analyze", "score", "filter", "merge", "sft-gen", "dpo-gen"}
-    | {"prompt-gen", "push", "view", "reevaluate", "journal", "job", "slurm", "tmux", "pipeline", "new", "prefetch"}
+    | {
+        "prompt-gen",
+        "export-verifiers",
+        "push",
+        "view",
+        "reevaluate",
+        "journal",
+        "job",
+        "slurm",
+        "tmux",
+        "pipeline",
+        "new",
+        "prefetch",
+    }
     | {"env-add", "env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
     | {"plugins-check", "doctor", "launch", "serve"}
 )

@@ -45,7 +45,7 @@ class HealthRules(Frozen):
 class TrainPlan(RunPlan):
     """A resolved training run.
 
-    method: its name; learns: what it learns from.
+    method: its name; learns: the kind of data it needs.
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
     rewards: what scores completions of stored prompts (grpo on data).

@@ -10,7 +10,7 @@ imported. Then, for each request {"id": N, "do": ...}:
     <- {"id": N, "cancel": true}       ends the request
 
 The dialect's file defines `async def start(settings)` and `async def answer(call, request)`, and may define `async def
-stop()`, which has some seconds to end what it started.
+stop()`, which has some seconds to end its own processes.
 """
 
 from __future__ import annotations

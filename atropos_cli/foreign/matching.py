@@ -74,7 +74,9 @@ def with_spans(
     return tuple(made)
 
 
-def joined(branches: Sequence[Sequence[Message]], sampled: Sampled) -> tuple[tuple[Message, ...], tuple[Exchange, ...]]:
+def joined_branches(
+    branches: Sequence[Sequence[Message]], sampled: Sampled
+) -> tuple[tuple[Message, ...], tuple[Exchange, ...]]:
     """The conversations of a rollout one after the other, and the exchanges that made its replies, in order.
 
     A reply in several of them is trained once. One that was not sampled, such as an example of the prompt or a text

@@ -44,7 +44,7 @@ def make(
 ) -> str:
     """Make the environment and install into it; the path of its Python. A part of one is deleted after an error.
 
-    python: the interpreter to make it with, ours by default. bare: what is installed without its dependencies.
+    python: the interpreter to make it with, ours by default. bare: requirements installed without their dependencies.
     Raises ConfigError.
     """
     base = python or sys.executable

@@ -93,7 +93,7 @@ def received_group(raw: Any, *, group_id: str, last: bool) -> ScoredGroup:
 
 
 def _fault(raw: Any) -> str | None:
-    """What is missing or has another length than the tokens; None if nothing is."""
+    """The fields that are missing or have another length than the tokens; None if there are none."""
     if not isinstance(raw, dict):
         return f"{type(raw).__name__} in the place of an object"
     for name in ("tokens", *_LISTS):

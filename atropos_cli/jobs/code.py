@@ -169,7 +169,7 @@ class _Skipped:
         return name == MANIFEST
 
     def behind_link(self, name: str) -> bool:
-        """Is a folder above it a link by now? The link is copied; git still knows what was there before."""
+        """Is a folder above it a link by now? The link is copied; git still knows the earlier files."""
         for parent in PurePosixPath(name).parents[:-1]:
             if parent not in self._links:
                 self._links[parent] = (self._folder / parent).is_symlink()

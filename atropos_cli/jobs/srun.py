@@ -32,7 +32,7 @@ _HELD = re.compile(r"Memory required by task is not available|Requested nodes ar
 _HELD_STARTS = 30
 """How often when resources of the job are not free: about two minutes.
 
-A step that ended while the controller was down is running for it until the node has told it again.
+A step that ended while the controller was down is running for it until the node has reported its end.
 """
 
 

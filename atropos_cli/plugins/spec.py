@@ -33,7 +33,7 @@ class ComponentSpec:
     requires: distributions the target needs; a missing one gives `hint: pip install ...`.
     extra: the extra of the plugin's distribution that brings them, if there is one.
     aliases: backends only: model names this backend answers to ("smollm2").
-    methods: trainers only: what they can do, so that `atropos train --help` lists it without an import.
+    methods: trainers only: their methods, so that `atropos train --help` lists it without an import.
     family: environments only: the name is a prefix, and the target gives the class for what follows it in NAME:REST.
     """
 

@@ -222,7 +222,7 @@ class GroupRoller:
             await together([waiting for state in states if (waiting := close_episode(state)) is not None])
 
     async def _alone(self, state: EpisodeState, task: Task) -> Rollout:
-        """Play it from its reset to its end, and close it at once: another may wait for what it holds."""
+        """Play it from its reset to its end, and close it at once: another may wait for its resources."""
         try:
             await (self._reset(state) or asyncio.sleep(0))
             await self._play([state])

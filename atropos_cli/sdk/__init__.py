@@ -17,6 +17,7 @@ from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.finish import StopReason, cut_by, stop_reason_of
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.messages import FunctionCall, Message, TokenSpan, ToolCall, assistant, system, user
+from atropos_cli.domain.methods import METHODS, Method
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
@@ -41,6 +42,7 @@ from atropos_cli.text.words import normal_text, word_grams, words
 from atropos_cli.timelimit import OverTime, time_limit
 
 __all__ = [
+    "METHODS",
     "AtroposError",
     "ComponentSpec",
     "Config",
@@ -55,6 +57,7 @@ __all__ = [
     "GroupContext",
     "JsonDict",
     "Message",
+    "Method",
     "OverTime",
     "ParsedCall",
     "PluginError",

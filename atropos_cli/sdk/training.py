@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.domain.finish import finish_in
-from atropos_cli.domain.methods import METHODS, Learns, Method
+from atropos_cli.domain.methods import Learns
 from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.domain.training import EvalSuite, HealthRules, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
@@ -11,11 +11,9 @@ from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
 from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
-    "METHODS",
     "EvalSuite",
     "HealthRules",
     "Learns",
-    "Method",
     "Rule",
     "TrainContext",
     "TrainPlan",

@@ -70,7 +70,7 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
 
 
 def _try(family: Family, record: Added) -> None:
-    """Import it once, with what was installed for it; an environment that cannot be imported is not added."""
+    """Import it once, by its own Python; an environment that cannot be imported is not added."""
     from atropos_cli.foreign import store
 
     try:

@@ -51,7 +51,7 @@ class ResultOptions(CommandOptions):
 
 
 class EvalOptions(ResultOptions, ShardOptions):
-    """What is evaluated, and who executes it."""
+    """The options of `eval`."""
 
 
 OWN = command_bucket("eval", EvalOptions)

@@ -358,7 +358,7 @@ def jobs_app(doc: str, launcher: str | None = None) -> typer.Typer:
 
 
 def _bucket(launcher: str | None, model: type[ProfileOptions]) -> tuple[Bucket, dict[str, str]]:
-    """The options of a command of `atropos job`, or of those of one launcher, and what is known where it is named."""
+    """The options of a command of `atropos job`, or of those of one launcher, and the facts known where it is named."""
     keys = {key for _, _, other in _COMMANDS for key in other.model_fields} | set(FILE_KEYS)
     bucket = command_bucket(launcher or JOB_SECTION, model, keys)
     if launcher is None:

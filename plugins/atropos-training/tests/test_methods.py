@@ -10,8 +10,8 @@ import pytest
 
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.plugins.registry import Registry
-from atropos_cli.sdk import ComponentSpec
-from atropos_cli.sdk.training import METHODS, Method, Trainer, TrainResult
+from atropos_cli.sdk import METHODS, ComponentSpec, Method
+from atropos_cli.sdk.training import Trainer, TrainResult
 
 RANK = Method("rank", "Train on pairs by their rank.", "pairs")
 

@@ -167,7 +167,7 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
 
 
 def entries_of(group: dict[str, Any], replies: Any) -> list[dict[str, Any]]:
-    """The rollouts of a ScoredDataGroup. Raises TypeError, ValueError for what is none."""
+    """The rollouts of a ScoredDataGroup. Raises TypeError, ValueError for anything else."""
     if not isinstance(group, dict):
         raise TypeError(f"collect_trajectories() gave {type(group).__name__} in the place of a group")
     given = {key: group.get(key) for key in LISTS}

@@ -228,7 +228,7 @@ def _arguments(spec: Any) -> dict[str, Any]:
         make = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
         found = inspect.signature(make).parameters.values()
     except (Error, ImportError, AttributeError, TypeError, ValueError):
-        return {}  # what it lacks is said when it is made
+        return {}  # making it raises the error
     fields: dict[str, Any] = {}
     for item in found:
         default = spec.kwargs.get(item.name, item.default)

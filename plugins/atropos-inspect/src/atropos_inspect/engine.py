@@ -21,7 +21,7 @@ _NOT_ASKED = frozenset({
     "modalities", "fallbacks", "max_tool_output", "system_message", "stop_seqs", "num_choices", "fail_on_refusal",
     "stream_idle_timeout",
 })  # fmt: skip
-"""What inspect does with a request itself, or what has another name."""
+"""Fields that inspect itself uses, or that have another name here."""
 _STOPS = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _STOPS |= {"context_length": "model_length"}
 

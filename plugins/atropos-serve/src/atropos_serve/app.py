@@ -237,7 +237,7 @@ def _batches(app: FastAPI, exchange: Exchange) -> Direct:
         return Response(_NO_BATCH, media_type=_JSON) if found is None else _batch(found, gzip=gzip)
 
     async def directly(headers: dict[bytes, bytes], body: bytes) -> Response | None:
-        """Without the application where the headers are as they should be: it says what is wrong with others."""
+        """Without the application where the headers are as they should be: it names the faults of others."""
         lease, done = headers.get(b"x-atropos-lease", b""), headers.get(b"x-atropos-ack", b"")
         if not _PLAIN_LEASE.fullmatch(lease) or not _PLAIN_DONE.fullmatch(done) or len(done) > _LONGEST_DONE:
             return None

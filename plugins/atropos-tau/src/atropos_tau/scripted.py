@@ -1,4 +1,4 @@
-"""A user without a model: it states its case, does what it is asked to with its tools, and leaves when it is done."""
+"""A user without a model: it states its case, uses its tools when asked, and leaves when it is done."""
 
 from __future__ import annotations
 

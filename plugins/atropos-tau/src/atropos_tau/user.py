@@ -68,7 +68,7 @@ def user_message(strategy: Strategy, raw: str) -> Said:
 
 
 def response_in(text: str) -> str | None:
-    """What stands behind the first label "User Response:", up to another label; None without it."""
+    """The text behind the first label "User Response:", up to another label; None without it."""
     begin = _RESPONSE.search(text)
     if begin is None:
         return None

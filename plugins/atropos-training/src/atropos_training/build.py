@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from atropos_cli.sdk import ConfigError, UsageError
+from atropos_cli.sdk import ConfigError, Method, UsageError
 from atropos_cli.sdk.data import home, is_remote
 from atropos_cli.sdk.engine import (
     LOCAL_BACKEND,
@@ -27,7 +27,7 @@ from atropos_cli.sdk.jobs import core_version
 from atropos_cli.sdk.planning import read_environment_text
 from atropos_cli.sdk.records import check_data, plain_name, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
-from atropos_cli.sdk.training import EvalSuite, Method, Trainer, TrainPlan
+from atropos_cli.sdk.training import EvalSuite, Trainer, TrainPlan
 from atropos_cli.sdk.trajectories import Pull
 from atropos_training.settings import TrainSettings
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atropos_cli.sdk import METHODS, Method
 from atropos_cli.sdk.commands import Session, option
 from atropos_cli.sdk.planning import (
     SETTINGS,
@@ -29,7 +30,6 @@ from atropos_cli.sdk.planning import (
     settings_command,
     tools_buckets,
 )
-from atropos_cli.sdk.training import METHODS, Method
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
-from atropos_cli.sdk import ComponentSpec, hookimpl
-from atropos_cli.sdk.training import METHODS
+from atropos_cli.sdk import METHODS, ComponentSpec, hookimpl
 
 REQUIRES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 NATIVE_REQUIRES = ("torch", "transformers")

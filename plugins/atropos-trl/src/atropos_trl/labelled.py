@@ -22,7 +22,7 @@ _SIDES = ("completion",)
 
 @dataclass
 class Labelled:
-    """Completions ready for the trainer, and what was left out."""
+    """Completions ready for the trainer, and counts of those left out."""
 
     rows: list[JsonDict] = field(default_factory=list)
     too_long: int = 0

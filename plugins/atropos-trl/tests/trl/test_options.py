@@ -17,8 +17,8 @@ from trl_support import make_plan, make_trainer
 
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.console.session import Session
-from atropos_cli.sdk import AtroposError, ConfigError
-from atropos_cli.sdk.training import METHODS, TrainPlan
+from atropos_cli.sdk import METHODS, AtroposError, ConfigError
+from atropos_cli.sdk.training import TrainPlan
 
 ENV = "arithmetic"
 

@@ -29,12 +29,12 @@ from atropos_cli.sdk.foreign import (
     Family,
     ForeignFailed,
     ForeignProcess,
-    WorkerError,
     chosen,
     config_model,
     describe,
     find,
 )
+from atropos_cli.sdk.isolation import WorkerError
 from atropos_verifiers.config import BridgeConfig
 from atropos_verifiers.rollouts import failed, prompt_of, rollouts_of
 from atropos_verifiers.source import FROM_04, check_source, installs, module_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from atropos_cli.sdk import Message, Rollout, RolloutFailure, Task, Usage, stop_reason_of
 from atropos_cli.sdk.backends import RequestRejected
-from atropos_cli.sdk.foreign import Data, EngineModel, Exchange, Sampled, joined, message_of, number_of
+from atropos_cli.sdk.foreign import Data, EngineModel, Exchange, Sampled, joined_branches, message_of, number_of
 
 
 def rollouts_of(task: Task, entries: Sequence[Data], models: Mapping[str, EngineModel]) -> list[Rollout]:
@@ -32,7 +32,7 @@ def _rollout(task: Task, entry: Data, model: EngineModel | None) -> Rollout:
     except RequestRejected as error:
         branches = []
         failure = failure or RolloutFailure(stage="environment", type="RequestRejected", message=str(error))
-    messages, made_by = joined(branches, Sampled(model.exchanges if model is not None else ()))
+    messages, made_by = joined_branches(branches, Sampled(model.exchanges if model is not None else ()))
     reward = number_of(entry["reward"])
     if failure is None and reward is None:
         said = f"the environment's reward is {entry['reward']!r}"
