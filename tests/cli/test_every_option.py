@@ -233,7 +233,7 @@ def test_every_section_of_a_command_is_known() -> None:
     assert {gen.OWN.section, evaluate.OWN.section} == {"gen", "eval"}
 
 
-GROUPS = {"env", "config", "reward", "trainer", "plugins"}
+GROUPS = {"env", "export", "config", "reward", "trainer", "plugins"}
 """Groups whose commands have sections of their own, or no options."""
 
 
