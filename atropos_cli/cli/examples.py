@@ -100,6 +100,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos train dpo --data pairs.jsonl --model Qwen/Qwen3-0.6B",
         "atropos train dpo --data pairs.jsonl --model runs/sft/model --beta 0.05 --dry-run",
     ),
+    "atropos train kto": (
+        "atropos train kto --data labelled.jsonl --model Qwen/Qwen3-0.6B --lora-r 16",
+        "atropos train kto --data runs/mine --model smollm2 --steps 50",
+    ),
     "atropos reevaluate": (
         "atropos reevaluate runs/learn",
         "atropos reevaluate runs/learn --checkpoint step-20 --dry-run",

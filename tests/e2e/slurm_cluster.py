@@ -50,6 +50,8 @@ def free_ports(count: int) -> int:
 class Cluster:
     """Two nodes with four cores and two GPUs each, unless told otherwise. `up` takes about a second.
 
+    A file `prolog` that is in the folder by then is run before each task.
+
     preempt: jobs of the partitions low (with a grace time of 30 s) and now (with none) make room for those of high.
     """
 
@@ -159,6 +161,7 @@ MinJobAge=3600
 MaxArraySize=101
 SchedulerParameters=sched_min_interval=0,bf_interval=2
 {"GresTypes=gpu" if self.gpus else ""}
+{f"TaskProlog={at}/prolog" if (at / "prolog").exists() else ""}
 NodeName=n[1-{self.nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{base + 1}-{base + self.nodes}] \
 CPUs={self.cpus} RealMemory={memory} {gres} State=UNKNOWN
 {self._partitions()}
