@@ -47,10 +47,11 @@ class Added(Frozen):
 
 
 def path_of(source: str) -> Path | None:
-    """The file or folder that a source names: FILE.py:ATTR, or an absolute path. None for another kind of source."""
-    file, separator, _ = source.rpartition(".py:")
-    if separator:
-        return Path(f"{file}.py")
+    """The file or folder that a source names: FILE.py:ATTR, FILE.py@TASK, or an absolute path; None for other kinds."""
+    for mark in (".py:", ".py@"):
+        file, separator, _ = source.rpartition(mark)
+        if separator:
+            return Path(f"{file}.py")
     return Path(source) if source.startswith("/") else None
 
 

@@ -71,9 +71,20 @@ def make(
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
+    _move_scripts(fresh, venv)
     shutil.rmtree(venv, ignore_errors=True)
     fresh.rename(venv)
     return str(venv / "bin" / "python")
+
+
+def _move_scripts(fresh: Path, venv: Path) -> None:
+    """Write the later place of an environment into its scripts, whose first lines name their Python."""
+    for script in (fresh / "bin").iterdir():
+        if script.is_symlink() or not script.is_file():
+            continue
+        data = script.read_bytes()
+        if bytes(fresh) in data and b"\0" not in data:
+            script.write_bytes(data.replace(bytes(fresh), bytes(venv)))
 
 
 def versions(python: str, names: Sequence[str]) -> dict[str, str]:
