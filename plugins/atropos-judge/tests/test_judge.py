@@ -105,7 +105,8 @@ def test_j07_the_same_input_has_the_same_verdict_in_the_next_run(cli: Cli, serve
     """The judge says pass, fail, pass, ... in turn; the settings are in the result, and the second run asks nothing."""
     case("J07")
     server.handler = in_turn("Verdict: pass", "Verdict: fail")
-    options = ("--judge.scale", "pass-fail", "--env.count", "5", "--workers", "1", "--json")
+    order = ("--workers", "1", "--judge.concurrency", "1")
+    options = ("--judge.scale", "pass-fail", "--env.count", "5", *order, "--json")
 
     def evaluate(folder: str, *more: str) -> Any:
         done = cli("eval", "tasks.py:Tasks", *flags(server, *options, "-o", folder, *more))
