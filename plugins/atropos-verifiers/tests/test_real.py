@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 pytestmark = pytest.mark.slow
 Gen = Callable[..., list[dict[str, Any]]]
 Add = Callable[[str, str], str]
+# A process takes seconds to import verifiers: the older release is only tested where a Python with it is named.
+OLD = ["0.3.1", *(["0.1.14"] if "ATROPOS_TEST_VERIFIERS_0_1_14" in os.environ else [])]
 BOTH = pytest.mark.parametrize(
-    ("module", "version", "weight"),
-    [("sums_before", "0.1.14", 1.0), ("sums_before", "0.3.1", 1.0), ("sums_from", "0.4.0", 2.0)],
+    ("module", "version", "weight"), [*(("sums_before", version, 1.0) for version in OLD), ("sums_from", "0.4.0", 2.0)]
 )
-BEFORE = pytest.mark.parametrize("version", ["0.1.14", "0.3.1"])
+BEFORE = pytest.mark.parametrize("version", OLD)
 CALL = '<tool_call>{"name": "%s", "arguments": {"a": 0, "b": 1}}</tool_call>'
 
 
@@ -43,15 +45,22 @@ def test_one_turn_and_a_few_that_go_wrong(
     rows = tmp_path / "rows.jsonl"
     assert cli("sft-gen", tmp_path / "run", "--format", "tokens", "-o", rows).code == 0
     assert json.loads(rows.read_text().splitlines()[0])["input_ids"]
-    # An exception, a crash and a hang are the failure of their rollouts; the others are kept, and resume loses nothing.
-    for trouble, said in (("raise", "this task raises"), ("kill", "SIGKILL"), ("exit", "exit code 3")):
+    if module == "sums_from":
+        hang(gen, name)
+        return
+    # An exception and a crash are the failure of their rollouts; the others are kept.
+    for trouble, said in (("raise", "this task raises"), ("kill", "SIGKILL")):
         options = ("--trouble", trouble, "--trouble-at", 1, "--limit", 3, "--group-size", 2, "--max-failure-rate", 1)
         made = gen(name, ["1"], *options, folder=trouble)
         assert sorted(group["task"]["id"] for group in made) == ["train-000000", "train-000002"], trouble
         failures = (tmp_path / trouble / "failures.jsonl").read_text()
         assert said in failures
-    once = ("--trouble", "hang", "--trouble-at", 1, "--once", tmp_path / "once", "--timeout-s", 3)
-    made = gen(name, ["1"], *once, "--limit", 2, "--group-size", 1, "--max-failure-rate", 1, folder="hang")
+
+
+def hang(gen: Gen, name: str) -> None:
+    """A process that hangs is ended, and a resumed run plays what it cost."""
+    once = ("--trouble", "hang", "--trouble-at", 1, "--once", Path("once").absolute(), "--timeout-s", 3)
+    gen(name, ["1"], *once, "--limit", 2, "--group-size", 1, "--max-failure-rate", 1, folder="hang")
     made = gen(name, ["1"], *once, "--limit", 2, "--group-size", 1, "--resume", folder="hang")
     assert sorted(group["task"]["id"] for group in made) == ["train-000000", "train-000001"]
 
