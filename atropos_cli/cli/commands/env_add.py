@@ -139,10 +139,7 @@ def _family(session: Session, dialect: str) -> Family:
         )
     family: Any = registration.spec.load(dist=registration.dist)
     if not isinstance(family, Family):
-        raise UsageError(
-            f"environments of {dialect!r} run in this Python: there is nothing to add",
-            hint=f"install the package that has yours, then: atropos gen {dialect}:NAME",
-        )
+        raise UsageError(f"{dialect} needs no Python of its own", hint=shell("gen", f"{dialect}:NAME"))
     return family
 
 

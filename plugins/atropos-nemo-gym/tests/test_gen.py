@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import call, row
 from counter_server import CounterServer
+from nemo_gym_support import call, row
 
 Gen = Callable[..., list[dict[str, Any]]]
 

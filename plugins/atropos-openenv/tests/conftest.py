@@ -14,7 +14,7 @@ import pytest
 from in_process import Result, command_line
 
 sys.path.insert(0, str(Path(__file__).parent))
-from server import GuessServer
+from openenv_server import GuessServer
 
 Gen = Callable[..., list[dict[str, Any]]]
 
