@@ -255,17 +255,7 @@ def build_dpo(job: Job) -> Any:
             f"{found.identical} pairs left out as identical, {found.too_long} as longer than {limit} tokens, "
             f"{found.cut} as cut off"
         )
-    arguments = common_arguments(job, data_steps(job, len(found.rows))) | {
-        "max_length": None,
-        "beta": job.resolved.beta,
-    }
-    return bring_in(DPOTrainer)(
-        model=job.model,
-        args=make_config(DPOConfig, arguments),
-        processing_class=job.tokenizer,
-        peft_config=job.peft,
-        train_dataset=dataset(found.rows),
-    )
+    return _against_reference(job, found.rows, DPOTrainer, DPOConfig)
 
 
 def build_kto(job: Job) -> Any:
@@ -276,16 +266,18 @@ def build_kto(job: Job) -> Any:
     found = labelled(job.context.rows(), job.tokenizer, max_length=limit)
     if found.too_long or found.cut:
         job.context.warn(f"{found.too_long} rows left out as longer than {limit} tokens, {found.cut} as cut off")
-    arguments = common_arguments(job, data_steps(job, len(found.rows))) | {
-        "max_length": None,
-        "beta": job.resolved.beta,
-    }
-    return bring_in(KTOTrainer)(
+    return _against_reference(job, found.rows, KTOTrainer, KTOConfig)
+
+
+def _against_reference(job: Job, rows: list[JsonDict], trainer: Any, config: Any) -> Any:
+    """TRL's trainer of a method that compares the model with a reference, by beta."""
+    arguments = common_arguments(job, data_steps(job, len(rows))) | {"max_length": None, "beta": job.resolved.beta}
+    return bring_in(trainer)(
         model=job.model,
-        args=make_config(KTOConfig, arguments),
+        args=make_config(config, arguments),
         processing_class=job.tokenizer,
         peft_config=job.peft,
-        train_dataset=dataset(found.rows),
+        train_dataset=dataset(rows),
     )
 
 
