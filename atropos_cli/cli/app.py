@@ -46,7 +46,9 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "push": LazyCommand("", "Push rows or a run to the Hugging Face hub, with a card.", DATA, "atropos-hub"),
     "view": LazyCommand("", "Browse rollouts in a local page; compare two runs.", DATA, "atropos-view"),
-    "train": LazyCommand("", "Train on live environments or data: grpo, sft, dpo, kto.", TRAINING, "atropos-training"),
+    "train": LazyCommand(
+        "", "Train on live environments or data: grpo, sft, dpo, kto, reward.", TRAINING, "atropos-training"
+    ),
     "reevaluate": LazyCommand("", "Evaluate the stored checkpoints of a training run.", TRAINING, "atropos-tracking"),
     "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),

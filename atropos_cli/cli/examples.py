@@ -104,6 +104,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos train kto --data labelled.jsonl --model Qwen/Qwen3-0.6B --lora-r 16",
         "atropos train kto --data runs/mine --model smollm2 --steps 50",
     ),
+    "atropos train reward": (
+        "atropos train reward --data pairs.jsonl --model Qwen/Qwen3-0.6B --lora-r 16",
+        "atropos train reward --data runs/mine --model smollm2 --steps 50",
+    ),
     "atropos reevaluate": (
         "atropos reevaluate runs/learn",
         "atropos reevaluate runs/learn --checkpoint step-20 --dry-run",

@@ -42,6 +42,11 @@ METHODS: Mapping[str, Method] = {
             "Train on single completions labelled good or bad: what dpo-gen --kto writes, or a run.",
             "labelled",
         ),
+        Method(
+            "reward",
+            "Train a reward model on preference pairs: what dpo-gen writes, a run, or any data set of TRL's shape.",
+            "pairs",
+        ),
     )
 }
 """Methods that several trainers may have. A trainer's plugin may name more: `ComponentSpec.methods`."""

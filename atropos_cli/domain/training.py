@@ -49,7 +49,7 @@ class TrainPlan(RunPlan):
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
     rewards: what scores completions of stored prompts (grpo on data).
-    steps: optimiser steps; None: one pass over the data.
+    steps: optimiser steps; None: `epochs` passes over the data.
     accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups, or rows of data, that make one optimiser step.
@@ -69,6 +69,7 @@ class TrainPlan(RunPlan):
     seed: int = 0
     group_timeout: float = Field(default=3600.0, gt=0)
     steps: int | None = Field(default=None, ge=1)
+    epochs: int = Field(default=1, ge=1)
     prompts_per_step: int = Field(default=8, ge=1)
     suites: tuple[EvalSuite, ...] = ()
     eval_every: int | None = Field(default=None, ge=1)
@@ -102,6 +103,7 @@ class TrainPlan(RunPlan):
         beside |= {
             "learns",
             "steps",
+            "epochs",
             "rollouts",
             "pull",
             "group_timeout",

@@ -140,7 +140,7 @@ class Prompts:
     def _render(self, messages: Sequence[Message], tools: Sequence[JsonDict] | None = None) -> str:
         if self.plain:
             return BLANK_LINE.join(_text(message) for message in messages)
-        turns = [_turn(message) for message in messages]
+        turns = [template_turn(message) for message in messages]
         try:
             with time_limit():
                 text: str = self._tokenizer.apply_chat_template(
@@ -197,7 +197,7 @@ def _text(message: Message) -> str:
     return message.text
 
 
-def _turn(message: Message) -> dict[str, Any]:
+def template_turn(message: Message) -> dict[str, Any]:
     """A message as chat templates expect it; tool arguments as objects."""
     turn: dict[str, Any] = {"role": message.role, "content": _text(message)}
     if message.name is not None:

@@ -116,6 +116,9 @@ class Trainer(ABC):
     equal_groups: ClassVar[bool] = False
     """Groups have the plan's group_size exactly; those of a trajectory server that differ are left out."""
 
+    epochs: ClassVar[bool] = False
+    """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""
+
     def __init__(self, config: Any) -> None:
         self.config = config
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.models.loading import loading_model
-from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids
+from atropos_cli.models.prompts import Prompts, StopText, TokenLimits, completion_of, end_ids, template_turn
 from atropos_cli.models.sources import ModelSource, find_model
 from atropos_cli.models.threads import cpu_count, wait_passively
 from atropos_cli.paths import user_cache
@@ -22,6 +22,7 @@ __all__ = [
     "find_model",
     "loading_model",
     "open_model_file",
+    "template_turn",
     "user_cache",
     "wait_passively",
 ]

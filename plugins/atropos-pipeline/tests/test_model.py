@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from atropos_pipeline.each import expanded
 from atropos_pipeline.model import Pipeline, PipelineFile, Place, problems_of, replaced, resolve
 from pydantic import ValidationError
 
@@ -150,3 +151,60 @@ def test_defaults_of_the_file_hold_for_every_step() -> None:
     (step,) = resolve(file, PLACE).steps
     assert step.env == {"A": "1", "B": "2"}
     assert step.resources == {"time": "1h", "nodes": 2}
+
+
+TRAIN: dict[str, Any] = {
+    "command": ["gen", "arithmetic", "--preset={each.preset}", "--seed", "{each.seed}", "-o", "{output}"],
+    "each": {"preset": ["a b", "c"], "seed": ["0", "1"]},
+}
+
+
+def test_a_step_is_made_for_every_combination() -> None:
+    file, wrong = expanded(
+        made(
+            train=TRAIN,
+            rows={**TRAIN, "command": ["sft-gen", "{steps.train.output}", "-o", "{output}"]},
+            best={
+                "command": ["filter", "{steps.train.output}", "-o", "{output}"],
+                "each": {"preset": ["c"]},
+                "env": {"SET": "{each.preset}"},
+            },
+            last={"command": ["filter", "x", "{steps.rows.output}"], "after": ["train"]},
+        )
+    )
+    assert wrong == []
+    assert problems_of(file, COMMANDS) == []
+    found = resolve(file, PLACE)
+    assert [step.name for step in found.steps[:4]] == ["train-a-b-0", "train-a-b-1", "train-c-0", "train-c-1"]
+    assert found.step("train-c-1").command == (
+        "gen",
+        "arithmetic",
+        "--preset=c",
+        "--seed",
+        "1",
+        "-o",
+        "/runs/x/train-c-1",
+    )
+    assert found.step("rows-c-1").after == ("train-c-1",)
+    assert found.step("best-c").command[1:3] == ("/runs/x/train-c-0", "/runs/x/train-c-1")
+    assert found.step("best-c").env == {"SET": "c"}
+    rows = tuple(f"/runs/x/rows-{name}.jsonl" for name in ("a-b-0", "a-b-1", "c-0", "c-1"))
+    assert found.step("last").command == ("filter", "x", *rows)
+    assert len(found.step("last").after) == 8
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({**TRAIN, "each": {"preset": ["a"]}}, "{each.seed} has no values"),
+        ({**TRAIN, "each": {}}, "{each.preset} has no values"),
+        ({**TRAIN, "each": {"preset": [], "seed": ["0"]}}, "preset needs values that differ"),
+        ({**TRAIN, "each": {"preset": ["a", "a"], "seed": ["0"]}}, "preset needs values that differ"),
+        ({**TRAIN, "each": {"preset": ["a b", "a/b"], "seed": ["0"]}}, "'train-a-b-0', a name that is too long"),
+        ({**TRAIN, "each": {"preset": ["a" * 70], "seed": ["0"]}}, "a name that is too long"),
+    ],
+)
+def test_values_that_cannot_be(step: dict[str, Any], words: str) -> None:
+    file, wrong = expanded(made(train=step))
+    assert any(words in text for _, text in wrong)
+    assert file.steps["train"].each == {key: tuple(values) for key, values in step["each"].items()}

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.config import ConfigFile, Origin, Problem, failures, raise_problems, read_config, suggest
+from atropos_pipeline.each import expanded
 from atropos_pipeline.model import Pipeline, PipelineFile, Place, Step, problems_of, resolve
 
 
@@ -22,7 +23,8 @@ def read_pipeline(path: Path, commands: Iterable[str]) -> tuple[PipelineFile, Co
     except ValidationError as error:
         raise_problems([_problem(file, key, text) for key, text in failures(error, {})])
         raise  # not reached: a validation error has at least one failure
-    raise_problems([_problem(file, key, text) for key, text in problems_of(pipeline, commands)])
+    pipeline, problems = expanded(pipeline)
+    raise_problems([_problem(file, key, text) for key, text in problems or problems_of(pipeline, commands)])
     return pipeline, file
 
 

@@ -46,6 +46,10 @@ class Step(Frozen):
     inputs: tuple[str, ...] = Field(default=(), description="Files it reads; a changed one makes the step run again.")
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the step. No secrets.")
     resources: JsonDict = Field(default_factory=dict, description="What the step needs of a cluster.")
+    each: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Values by name; the step is made once for every combination, with {each.NAME}.",
+    )
 
     @field_validator("command", "inputs")
     @classmethod

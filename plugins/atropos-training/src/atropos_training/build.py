@@ -53,6 +53,7 @@ def build_train_plan(
             f"trainer {trainer_ref.name!r} does not do {method.name}", hint=f"it does: {', '.join(trainer.methods)}"
         )
     _check_sources(method, settings, train)
+    _check_epochs(trainer, trainer_ref.name, train)
     settings, train, own = _proposed(trainer, method, settings, train)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
@@ -76,6 +77,7 @@ def build_train_plan(
         seed=settings.seed,
         group_timeout=settings.execution.group_timeout,
         steps=train.steps,
+        epochs=train.epochs,
         prompts_per_step=train.prompts_per_step,
         suites=_suites(settings, train, options.get("env", {}), registry),
         eval_every=train.eval_every,
@@ -171,6 +173,17 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         )
     if not train.data:
         raise UsageError(f"train {method.name} needs data", hint="--data RUN or FILE")
+
+
+def _check_epochs(trainer: Trainer, name: str, train: TrainSettings) -> None:
+    if train.epochs == 1:
+        return
+    if train.steps is not None:
+        raise UsageError(
+            f"--steps {train.steps} and --epochs {train.epochs} both say how long to train", hint="give one"
+        )
+    if not trainer.epochs:
+        raise UsageError(f"trainer {name!r} knows no --epochs", hint="say how long to train by --steps")
 
 
 def _pull(url: str, off_policy: int) -> Pull:

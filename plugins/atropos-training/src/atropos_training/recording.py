@@ -149,6 +149,7 @@ class Recording:
             "state": state,
             "plan_digest": self.plan.digest,
             "plan_steps": self.plan.steps,
+            "plan_epochs": self.plan.epochs,
             "method": self.plan.method,
             "trainer": self.plan.trainer.name,
             "model": self.plan.model,

@@ -119,7 +119,7 @@ def finished(folder: Path, plan: TrainPlan) -> TrainResult | None:
         return None
     stored = read_train_plan(folder / "plan.json")
     # A job's plan.json is written when it is submitted, also for more steps: what has ended knows its own number.
-    if state.get("plan_steps", stored.steps) != plan.steps:
+    if (state.get("plan_steps", stored.steps), state.get("plan_epochs", stored.epochs)) != (plan.steps, plan.epochs):
         return None
     check_same_identity(stored, plan, folder)
     metrics = {str(name): float(value) for name, value in (state.get("metrics") or {}).items()}

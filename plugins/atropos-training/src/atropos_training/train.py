@@ -178,6 +178,8 @@ def _following(plan: TrainPlan, model: str, folder: Path) -> str:
     """Rollouts are looked at, a model without any is evaluated: by its suite's environment, where it has one."""
     if plan.rollouts is not None:
         return shell("view", folder)
+    if plan.method == "reward":
+        return shell("score", "RUN", "--reward", "reward-model", "--reward-model.model", Path(model))
     return shell("eval", plan.suites[0].plan.environment.name if plan.suites else "ENV", "--model", Path(model))
 
 

@@ -23,7 +23,7 @@ def atropos_register_trainers() -> Iterable[ComponentSpec]:
             kind="trainer",
             name="trl",
             target="atropos_trl.trainer:TrlTrainer",
-            summary="GRPO (and dr_grpo, dapo, gspo, cispo, rloo ...), SFT, DPO and KTO by TRL.",
+            summary="GRPO (and dr_grpo, dapo, gspo, cispo, rloo ...), SFT, DPO, KTO and reward models by TRL.",
             requires=REQUIRES,
             extra="train",
             methods=tuple(METHODS.values()),
@@ -38,6 +38,19 @@ def atropos_register_trainers() -> Iterable[ComponentSpec]:
             methods=(METHODS["grpo"],),
         ),
     ]
+
+
+@hookimpl
+def atropos_register_rewards() -> Iterable[ComponentSpec]:
+    """Offer what `train reward` trains."""
+    yield ComponentSpec(
+        kind="reward",
+        name="reward-model",
+        target="atropos_trl.reward_model:reward_model",
+        summary="The number that a trained reward model gives the conversation.",
+        requires=NATIVE_REQUIRES,
+        extra="train",
+    )
 
 
 @hookimpl

@@ -197,7 +197,7 @@ def grpo_steps(job: Job, prompts: int | None) -> int:
             f"{available} tasks are not enough for one step of {job.sizes.prompts}",
             hint=f"--prompts-per-step {available}, or --steps to go over them several times",
         )
-    return available // job.sizes.prompts * job.config.num_iterations
+    return available * job.plan.epochs // job.sizes.prompts * job.config.num_iterations
 
 
 def build_sft(job: Job) -> Any:
@@ -248,6 +248,11 @@ def build_dpo(job: Job) -> Any:
     """DPO on checked pairs; the reference is the model as it was (LoRA: without its adapter)."""
     from trl import DPOConfig, DPOTrainer
 
+    return _of_rows(job, checked_pairs(job), DPOTrainer, DPOConfig, {"max_length": None, "beta": job.resolved.beta})
+
+
+def checked_pairs(job: Job) -> list[JsonDict]:
+    """The pairs of --data that can be trained on."""
     limit = job.config.max_length or job.length
     found = preferences(job.context.rows(), job.tokenizer, max_length=limit)
     if found.identical or found.too_long or found.cut:
@@ -255,7 +260,7 @@ def build_dpo(job: Job) -> Any:
             f"{found.identical} pairs left out as identical, {found.too_long} as longer than {limit} tokens, "
             f"{found.cut} as cut off"
         )
-    return _against_reference(job, found.rows, DPOTrainer, DPOConfig)
+    return found.rows
 
 
 def build_kto(job: Job) -> Any:
@@ -266,12 +271,19 @@ def build_kto(job: Job) -> Any:
     found = labelled(job.context.rows(), job.tokenizer, max_length=limit)
     if found.too_long or found.cut:
         job.context.warn(f"{found.too_long} rows left out as longer than {limit} tokens, {found.cut} as cut off")
-    return _against_reference(job, found.rows, KTOTrainer, KTOConfig)
+    return _of_rows(job, found.rows, KTOTrainer, KTOConfig, {"max_length": None, "beta": job.resolved.beta})
 
 
-def _against_reference(job: Job, rows: list[JsonDict], trainer: Any, config: Any) -> Any:
-    """TRL's trainer of a method that compares the model with a reference, by beta."""
-    arguments = common_arguments(job, data_steps(job, len(rows))) | {"max_length": None, "beta": job.resolved.beta}
+def build_reward(job: Job) -> Any:
+    """A reward model on checked pairs: the chosen text shall have the larger number (Bradley and Terry)."""
+    from trl import RewardConfig, RewardTrainer
+
+    return _of_rows(job, checked_pairs(job), RewardTrainer, RewardConfig, {"max_length": None})
+
+
+def _of_rows(job: Job, rows: list[JsonDict], trainer: Any, config: Any, options: dict[str, Any]) -> Any:
+    """TRL's trainer of a method that learns from rows, with the options of that method."""
+    arguments = common_arguments(job, data_steps(job, len(rows))) | options
     return bring_in(trainer)(
         model=job.model,
         args=make_config(config, arguments),
@@ -288,7 +300,7 @@ def data_steps(job: Job, rows: int) -> int:
             f"{rows} rows are fewer than one step's {job.sizes.rows}",
             hint=f"--prompts-per-step {rows}, or more data",
         )
-    return job.plan.steps or math.ceil(rows / job.sizes.rows)
+    return job.plan.steps or math.ceil(rows * job.plan.epochs / job.sizes.rows)
 
 
 def dataset(rows: list[Any]) -> Any:

@@ -61,6 +61,11 @@ def footprint(config: TrlConfig, plan: TrainPlan, resolved: Resolved) -> Footpri
 def check_all(config: TrlConfig, plan: TrainPlan, resolved: Resolved, sizes: Sizes) -> JsonDict:
     """Everything that needs no model. Raises ConfigError; returns what --dry-run shows."""
     check_extra(config.extra, plan.method)
+    if plan.method == "reward" and plan.suites:
+        raise ConfigError(
+            "a reward model writes no text: --eval cannot judge it",
+            hint="leave --eval out; atropos score RUN --reward reward-model compares it with other rewards",
+        )
     check_options(config, plan)
     known = facts(plan.model)
     shown: JsonDict = {**sizes.describe(), "learning_rate": resolved.learning_rate, "beta": resolved.beta}

@@ -10,7 +10,9 @@ from typing import Literal
 from atropos_cli.sdk import Config, Field
 
 AlgorithmName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "rloo"]
-PresetName = Literal["none", "arithmetic", "overfit"]
+PresetName = Literal[
+    "none", "arithmetic", "overfit", "dr-grpo-paper", "dapo-paper", "aggressive", "memory-saving", "max-gpu"
+]
 
 
 class TrlConfig(Config):
@@ -22,8 +24,8 @@ class TrlConfig(Config):
     )
     preset: PresetName = Field(
         default="none",
-        description="arithmetic: grpo, beta 0.1, learning rate 5e-6, temperature 0.7, groups of 16, 64 rows a step, "
-        "each where nothing else is given; overfit: one batch again and again, to see that a set-up learns at all.",
+        description="Options and sampling that belong together, each where nothing else is given; the guide on GRPO "
+        "lists them with their sources. overfit: one batch again and again, to see that a set-up learns at all.",
     )
     learning_rate: float | None = Field(
         default=None, gt=0, description="Default: 1e-6 for grpo, 2e-5 for sft, 1e-6 for dpo; ten times that with LoRA."

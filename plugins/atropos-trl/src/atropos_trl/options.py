@@ -10,11 +10,10 @@ from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.training import TrainPlan
 
 from .config import TrlConfig
+from .recipes import RECIPES
 
 DATA_COMPLETION = 256
 DATA_GENERATIONS = 8
-ARITHMETIC: dict[str, float] = {"temperature": 0.7, "group_size": 16, "rows": 64}
-"""What the arithmetic preset samples with, and the rows of a step."""
 
 _OF_DATA = {"group_size": "num_generations", "temperature": "temperature", "max_tokens": "max_completion_length"}
 """Settings of the run and the options of that meaning where TRL generates (--data)."""
@@ -55,20 +54,26 @@ def propose(
     config: TrlConfig, method: str, given: Mapping[str, Any], *, live: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(values for the run, values for own options): the preset's recipe, and for --data the run's sampling."""
+    recipe = RECIPES.get(config.preset)
+    options: dict[str, Any] = {}
+    if recipe is not None:
+        options = {name: value for name, value in recipe.options.items() if name not in config.model_fields_set}
     if method != "grpo":
-        return {}, {}
+        return {}, options
     run: dict[str, Any] = {}
-    if config.preset == "arithmetic":
-        run = {"temperature": ARITHMETIC["temperature"], "group_size": int(ARITHMETIC["group_size"])}
-        run = {name: value for name, value in run.items() if name not in given}
-        size = (None if live else config.num_generations) or given.get("group_size") or int(ARITHMETIC["group_size"])
-        run["prompts_per_step"] = max(1, int(ARITHMETIC["rows"]) // size)
+    if recipe is not None:
+        run = {name: value for name, value in recipe.sampling.items() if name not in given}
+        if recipe.rows is not None:
+            size = (
+                (None if live else config.num_generations) or given.get("group_size") or recipe.sampling["group_size"]
+            )
+            run["prompts_per_step"] = max(1, recipe.rows // size)
     if live:
-        return run, {}
+        return run, options
     if given.get("stop"):
         raise ConfigError("--stop: TRL generates for --data, and knows no stop texts", hint="leave --stop out")
     both = {**run, **given}
-    options = {
+    options |= {
         option: both[setting]
         for setting, option in _OF_DATA.items()
         if both.get(setting) is not None and getattr(config, option) is None

@@ -13,14 +13,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from atropos_cli.sdk import ConfigError
 from atropos_cli.sdk.training import TrainPlan
 
 from .config import AlgorithmName, TrlConfig
-from .options import ARITHMETIC, generations, temperature
+from .options import generations, temperature
+from .recipes import RECIPES
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,8 @@ ALGORITHMS: dict[AlgorithmName, Algorithm] = {
     "rloo": Algorithm("luspo", scale_rewards="none", leave_one_out=True),
 }
 
-_LEARNING_RATES = {"grpo": 1e-6, "sft": 2e-5, "dpo": 1e-6, "kto": 1e-6}
+_LEARNING_RATES = {"grpo": 1e-6, "sft": 2e-5, "dpo": 1e-6, "kto": 1e-6, "reward": 1e-5}
 _LORA_FACTOR = 10.0
-OVERFIT_RATE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,15 @@ class Resolved:
 
 def resolve(config: TrlConfig, plan: TrainPlan) -> Resolved:
     """Options, else preset, else algorithm, else method. Raises ConfigError for what contradicts itself."""
-    preset, method = config.preset, plan.method
-    if preset != "none" and method != "grpo":
-        raise ConfigError(f"--preset {preset} is for grpo, not for {method}", hint="leave --preset out")
-    algorithm: AlgorithmName = config.algorithm or "grpo"
+    recipe, method = RECIPES.get(config.preset), plan.method
+    if recipe is not None and recipe.grpo and method != "grpo":
+        raise ConfigError(f"--preset {config.preset} is for grpo, not for {method}", hint="leave --preset out")
+    ours: Mapping[str, Any] = {} if recipe is None else recipe.options
+    algorithm: AlgorithmName = config.algorithm or ours.get("algorithm", "grpo")
     rule = ALGORITHMS[algorithm]
-    rate = _LEARNING_RATES[method] * (_LORA_FACTOR if config.lora_r else 1.0)
-    beta = 0.1 if method in ("dpo", "kto") else rule.beta
-    if preset == "arithmetic":
-        rate, beta = 5e-6, 0.1
-    elif preset == "overfit":
-        rate, beta = OVERFIT_RATE * (_LORA_FACTOR if config.lora_r else 1.0), 0.0
+    rate = (recipe.rate if recipe is not None else None) or _LEARNING_RATES[method]
+    rate *= _LORA_FACTOR if config.lora_r else 1.0
+    beta = 0.1 if method in ("dpo", "kto") else ours.get("beta", rule.beta)
     schedule = "constant_with_warmup" if method == "grpo" else "linear"
     if rule.leave_one_out and config.num_iterations > 1:
         raise ConfigError(
@@ -97,14 +96,16 @@ def resolve(config: TrlConfig, plan: TrainPlan) -> Resolved:
         epsilon=config.epsilon or rule.epsilon,
         epsilon_high=config.epsilon_high or rule.epsilon_high,
         lr_scheduler_type=config.lr_scheduler_type or schedule,
-        same_batch=preset == "overfit",
+        same_batch=config.preset == "overfit",
     )
 
 
 def preset_differences(config: TrlConfig, plan: TrainPlan) -> dict[str, list[float]]:
-    """Where what was given differs from the arithmetic preset: name -> [as it is, as expected]."""
-    if config.preset != "arithmetic":
+    """Where the run's sampling differs from its preset: name -> [as it is, as expected]."""
+    recipe = RECIPES.get(config.preset)
+    if recipe is None or plan.method != "grpo":
         return {}
     size = generations(config, plan)
     found = {"temperature": temperature(config, plan), "group_size": size, "rows": size * plan.prompts_per_step}
-    return {name: [found[name], expected] for name, expected in ARITHMETIC.items() if found[name] != expected}
+    wanted = dict(recipe.sampling) | ({} if recipe.rows is None else {"rows": recipe.rows})
+    return {name: [found[name], expected] for name, expected in wanted.items() if found[name] != expected}

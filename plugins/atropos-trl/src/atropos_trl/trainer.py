@@ -1,4 +1,6 @@
-"""The trainer `trl`: GRPO, SFT, DPO and KTO by TRL, with guards, checkpoints, evaluation and resumption around it.
+"""The trainer `trl`: GRPO, SFT, DPO, KTO and reward models by TRL.
+
+Around it: guards, checkpoints, evaluation, resumption.
 
 TrlTrainer(TrlConfig()).train(plan, context)
 """
@@ -33,7 +35,13 @@ for _package in REQUIRES:
 
 _STATE = ("optimizer.pt", "scheduler.pt", "rng_state*.pth", "trainer_state.json")
 """Without these a checkpoint is no more than weights."""
-_BUILD = {"grpo": building.build_grpo, "sft": building.build_sft, "dpo": building.build_dpo, "kto": building.build_kto}
+_BUILD = {
+    "grpo": building.build_grpo,
+    "sft": building.build_sft,
+    "dpo": building.build_dpo,
+    "kto": building.build_kto,
+    "reward": building.build_reward,
+}
 
 
 class TrlTrainer(Trainer):
@@ -43,6 +51,7 @@ class TrlTrainer(Trainer):
     methods: ClassVar[Sequence[str]] = tuple(_BUILD)
     Config = TrlConfig
     equal_groups = True
+    epochs = True
     config: TrlConfig
 
     def propose(
@@ -139,7 +148,7 @@ class TrlTrainer(Trainer):
         from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
         plan = job.plan
-        job.model = models.load_model(plan.model)
+        job.model = (models.load_reward_model if plan.method == "reward" else models.load_model)(plan.model)
         job.vocabulary = models.check_pair(job.model, job.tokenizer, plan.model)
         what = checks.footprint(job.config, plan, job.resolved)
         job.length = checks.check_loaded(job.model, job.device, what, plan, job.context.folder).context

@@ -32,5 +32,5 @@ def lora_config(*, r: int, alpha: int | None, dropout: float, target_modules: st
         lora_alpha=2 * r if alpha is None else alpha,
         lora_dropout=dropout,
         target_modules=names,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if getattr(model.config, "num_labels", None) == 1 else "CAUSAL_LM",
     )

@@ -6,6 +6,7 @@ Weights are fp32 (mixed precision keeps bf16 to the activations), so that small 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -106,6 +107,55 @@ def load_model(name: str, *, attention: str | None = None) -> Any:
         ) from error
     model.train()
     return model
+
+
+def load_reward_model(name: str) -> Any:
+    """The model with one number per text as its output, in fp32 on the CPU, in training mode. Raises TrainerError.
+
+    A causal language model gets a new head of one output, drawn by torch's seed; a reward model keeps its own.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    source = find_model(name)
+    try:
+        with loading_model(), quiet():
+            if is_reward_model(name):
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    _location(source), dtype=_fp32(), local_files_only=True, trust_remote_code=False
+                )
+            else:
+                causal = load_model(name)
+                config = copy.deepcopy(causal.config)
+                config.num_labels = 1
+                model = AutoModelForSequenceClassification.from_config(config).to(_fp32())
+                model.base_model.load_state_dict(causal.base_model.state_dict())
+                model.config._name_or_path = causal.config._name_or_path
+    except TrainerError:
+        raise
+    except Exception as error:  # as above
+        raise TrainerError(
+            f"model {name!r} cannot be made a reward model: {type(error).__name__}: {_first_line(error)}",
+            hint="transformers must have a sequence classifier of its architecture",
+        ) from error
+    model.train()
+    return model
+
+
+def is_reward_model(name: str) -> bool:
+    """Does the model give one number per text, by its config.json?"""
+    source = find_model(name)
+    if source.kind in ("hub", "gguf"):
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        config = json.loads((Path(source.location) / "config.json").read_text(encoding="utf-8"))
+        return any(str(known).endswith("ForSequenceClassification") for known in config.get("architectures") or ())
+    return False
+
+
+def _fp32() -> Any:
+    import torch
+
+    return torch.float32
 
 
 def check_pair(model: Any, tokenizer: Any, name: str) -> int:

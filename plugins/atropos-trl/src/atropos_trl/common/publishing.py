@@ -79,7 +79,7 @@ def untie(model: Any) -> None:
 
 
 def _answers(model: Any) -> Any:
-    """The log-probabilities of some fixed tokens, on the CPU."""
+    """The log-probabilities of some fixed tokens, or a reward model's numbers for them, on the CPU."""
     import torch
 
     size = int(model.get_input_embeddings().weight.shape[0])
@@ -90,15 +90,23 @@ def _answers(model: Any) -> Any:
     try:
         with torch.no_grad():
             logits = model(input_ids=ids.to(next(model.parameters()).device)).logits
-        return torch.log_softmax(logits.float().cpu(), dim=-1)
+        numbers = logits.float().cpu()
+        return numbers if _is_reward_model(model) else torch.log_softmax(numbers, dim=-1)
     finally:
         model.train(training)
 
 
+def _is_reward_model(model: Any) -> bool:
+    return getattr(model.config, "num_labels", None) == 1
+
+
 def _compare(writing: Path, model: Any, expected: Any, warn: Callable[[str], None]) -> None:
     """Does the folder hold the trained model? Raises TrainerError."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+    kind, what = AutoModelForCausalLM, "log-probabilities"
+    if _is_reward_model(model):
+        kind, what = AutoModelForSequenceClassification, "rewards"
     needed = sum(p.numel() for p in model.parameters()) * 4
     free = free_memory()
     if free is not None and needed > free:
@@ -109,7 +117,7 @@ def _compare(writing: Path, model: Any, expected: Any, warn: Callable[[str], Non
     try:
         import torch
 
-        loaded = AutoModelForCausalLM.from_pretrained(str(writing), dtype=torch.float32, local_files_only=True)
+        loaded = kind.from_pretrained(str(writing), dtype=torch.float32, local_files_only=True)
         difference = float((_answers(loaded) - expected).abs().max())
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         shutil.rmtree(writing, ignore_errors=True)
@@ -118,6 +126,6 @@ def _compare(writing: Path, model: Any, expected: Any, warn: Callable[[str], Non
         ) from error
     if not difference <= _TOLERANCE:
         raise TrainerError(
-            f"the saved model in {writing} is not the trained one: log-probabilities differ by up to {difference:.3g}",
+            f"the saved model in {writing} is not the trained one: {what} differ by up to {difference:.3g}",
             hint="the trained weights are in checkpoints/; please report it",
         )

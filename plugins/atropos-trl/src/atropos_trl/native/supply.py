@@ -12,19 +12,21 @@ from atropos_cli.sdk.training import TrainContext, TrainerError
 class Supply:
     """The groups of each step: live tasks by place, or stored groups in file order, over again when they end.
 
-    taken: how many tasks or groups were used up to now; a resumed run goes on from there.
+    taken: how many tasks or groups were used up to now; a resumed run goes on from there. passes: over the tasks or
+    the data; None: without end.
     """
 
-    def __init__(self, context: TrainContext, *, live: bool, size: int, taken: int, endless: bool) -> None:
+    def __init__(self, context: TrainContext, *, live: bool, size: int, taken: int, passes: int | None) -> None:
         self.taken = taken
-        self._context, self._live, self._size, self._endless = context, live, size, endless
+        self._context, self._live, self._size, self._passes = context, live, size, passes
         self._stored: Iterator[ScoredGroup] | None = None
 
     def next(self, step: int) -> list[ScoredGroup]:
-        """The groups of one batch; fewer at the end of a single pass, none after it."""
+        """The groups of one batch; fewer at the end of the last pass, none after it."""
         if self._live:
             places = range(self.taken, self.taken + self._size)
-            left = None if self._endless or self._context.tasks is None else max(0, self._context.tasks - self.taken)
+            passes, tasks = self._passes, self._context.tasks
+            left = None if passes is None or tasks is None else max(0, tasks * passes - self.taken)
             found = self._context.roll(places[:left], step=step) if left != 0 else []
             self.taken += len(found)
             return [group for groups in found for group in groups]
@@ -36,7 +38,7 @@ class Supply:
 
     def _open(self) -> Iterator[ScoredGroup]:
         skip = self.taken
-        while True:
+        for _ in itertools.count() if self._passes is None else range(self._passes):
             count = 0
             for group in self._context.groups():
                 count += 1
@@ -46,6 +48,5 @@ class Supply:
                     yield group
             if not count:
                 raise TrainerError("the data holds no groups", hint="give --data the folder of an `atropos gen` run")
-            if not self._endless:
-                return
-            skip %= count
+            if self._passes is None:
+                skip %= count

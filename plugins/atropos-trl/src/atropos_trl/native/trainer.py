@@ -39,6 +39,7 @@ class NativeTrainer(Trainer):
 
     name = "native"
     methods = ("grpo",)
+    epochs = True
     Config = NativeConfig
 
     def propose(
@@ -98,7 +99,7 @@ class _Loop:
             self.saved = self.step
             context.warn(f"resumed from step {self.step} (weights, optimizer, random state, place in the data)")
         live, size = plan.rollouts is not None, plan.prompts_per_step
-        self.supply = Supply(context, live=live, size=size, taken=taken, endless=plan.steps is not None)
+        self.supply = Supply(context, live=live, size=size, taken=taken, passes=None if plan.steps else plan.epochs)
 
     def run(self) -> TrainResult:
         """To the end of the plan or of the data, or until stopped."""
