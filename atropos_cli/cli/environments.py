@@ -298,7 +298,7 @@ def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> U
         named = settings.backend != "auto" or settings.model is not None or url is not None
         if not named and not lenient and not peek_values(args, "models"):  # eval may name several
             return find_unnamed(registry, resumed_folder(args))
-        chosen = choose_backend(settings, registry)
+        chosen = choose_backend(settings, registry, exists=False)
         waits = lenient or chosen.name != SERVER_BACKEND or url is not None
         return Unnamed(chosen, must_answer=not waits and _WAITS.isdisjoint(map(_option, args)))
     except AtroposError:

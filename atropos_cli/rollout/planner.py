@@ -143,8 +143,11 @@ def check_selection(settings: GenSettings, mixture: Sequence[Member]) -> None:
         raise UsageError("--adaptive needs groups of 4 rollouts or more", hint="--group-size 8")
 
 
-def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
-    """`auto`: the backend that knows the model's name, a local one for files and folders, else a server."""
+def choose_backend(settings: GenSettings, registry: Registry, *, exists: bool = True) -> Registration:
+    """`auto`: the backend that knows the model's name, a local one for files and folders, else a server.
+
+    exists: must a file or folder be there now? A model that an earlier step of a pipeline trains is not, yet.
+    """
     if settings.backend != "auto":
         return registry.find("backend", settings.backend)
     model = settings.model
@@ -160,6 +163,8 @@ def choose_backend(settings: GenSettings, registry: Registry) -> Registration:
         if Path(model).expanduser().exists():
             return registry.find("backend", LOCAL_BACKEND)
         if names_a_path(model):
+            if not exists:
+                return registry.find("backend", LOCAL_BACKEND)
             raise ConfigError(
                 f"model {model!r} not found: there is no such file or folder",
                 hint="check the path; for a server that has the model under this name: --base-url URL",
