@@ -63,8 +63,8 @@ class EngineModel:
     async def chat(self, request: Mapping[str, Any], *, role: str | None = None) -> Data:
         """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
 
-        A reply that begins with `prefill` is given whole. role: whose model answers, where the run has one for it;
-        its replies are no exchanges, so they are never trained on.
+        A reply that begins with `prefill` is given whole. role: whose model answers instead of the policy; its replies
+        are not among the exchanges, so they are never trained on.
         """
         messages = tuple(self.as_sampled(message_of(item)) for item in request.get("messages") or ())
         if not messages:
@@ -73,8 +73,8 @@ class EngineModel:
         if not 0 < n <= MOST_REPLIES:
             raise RequestRejected(f"the environment asks for {n} replies at once; 1 to {MOST_REPLIES} are possible")
         tools = request.get("tools") or None
-        if role is not None and (player := self.context.models.get(role)) is not None:
-            completions = await player.generate(messages, n=n, tools=tools)
+        if role is not None:
+            completions = await self.context.models[role].generate(messages, n=n, tools=tools)
             return {"choices": [self._choice(completion, None, tools) for completion in completions], "usage": {}}
         sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
         seed = None if self.number is None else self._seed(len(messages))

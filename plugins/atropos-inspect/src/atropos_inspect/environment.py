@@ -48,6 +48,7 @@ from atropos_inspect.rollouts import failed, rollout_of
 PACKAGES = ("inspect-ai", "inspect-evals")
 REQUIREMENTS = ("inspect-ai==0.3.285",)
 DIALECT = Dialect("inspect", Path(__file__).with_name("worker.py"), PACKAGES)
+POLICY = "policy"
 
 
 class InspectEnvironment(Environment):
@@ -108,7 +109,8 @@ class InspectEnvironment(Environment):
         model = EngineModel(context, own_sampling=self.config.own_sampling, number=number)
 
         async def answer(question: Data) -> Any:
-            return await model.chat(question, role=question.pop("role"))
+            role = question.pop("role")
+            return await model.chat(question, role=None if role == POLICY else role)
 
         request = {"do": "sample", "index": task.info["index"], "epoch": number + 1}
         name = f"{context.group_id}/{number}"
