@@ -139,10 +139,8 @@ def _family(session: Session, dialect: str) -> Family:
 
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
-        families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
-        raise UsageError(
-            f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
-        )
+        families = ", ".join(sorted(session.registry.families()))
+        raise UsageError(f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {families or 'none'}")
     family: Any = registration.spec.load(dist=registration.dist)
     if not isinstance(family, Family):
         raise UsageError(f"{dialect} needs no Python of its own", hint=shell("gen", f"{dialect}:NAME"))
