@@ -157,8 +157,9 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=5.0, help="longest time between two of them, in seconds")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**6))
     parser.add_argument("--serve")
-    parser.add_argument("rest", nargs="*")
-    args = parser.parse_args()
+    own, _, rest = "\0".join(sys.argv[1:]).partition("\0--\0")
+    args = parser.parse_args(own.split("\0"))
+    args.rest = rest.split("\0") if rest else []
     with tempfile.TemporaryDirectory(prefix="foreign-kills-") as folder:
         server = Server(args.serve)
         try:
