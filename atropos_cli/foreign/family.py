@@ -71,8 +71,8 @@ def process_class(
 ) -> tuple[type[E], Data]:
     """(the class for an environment in a process of its own, what the environment says of itself).
 
-    Its options are those of `base.Config` and the environment's own, without the hidden ones; `source`, `python` and
-    `own_values` are what it needs to start the process. Starts the environment's Python when it is new.
+    Its options are those of `base.Config` and the environment's own, without the hidden ones. It starts its process
+    from `source`, `python` and `own_values`. The environment's Python is started now, when it is new.
     """
     about = describe(dialect, record.python, {**settings, "mode": "describe"}, beside=beside)
     made = {
