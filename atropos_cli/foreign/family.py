@@ -50,7 +50,7 @@ class Family:
 def server_class(base: type[E], rest: str) -> type[E]:
     """The class for PREFIX:URL, with the address as `url`; `base` for the prefix alone. Nothing is asked of the server.
 
-    Raises UsageError for what is not an address.
+    Raises UsageError where REST is not an address.
     """
     if not rest:
         return base
