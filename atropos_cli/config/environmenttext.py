@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from atropos_cli.config.pairs import json_once, put_once
 from atropos_cli.errors import UsageError
 
 _CLOSING = {"[": "]", "{": "}"}
+_OPTIONS = re.compile(r":(?=[A-Za-z][\w.-]*=)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,20 @@ class EnvironmentText:
     options: dict[str, Any]
 
 
-def read_environment_text(text: str, option: str) -> EnvironmentText:
-    """Raises UsageError for a part that is not option=value, and for an option given twice."""
+def read_environment_text(text: str, option: str, families: Collection[str] = ()) -> EnvironmentText:
+    """Raises UsageError for a part that is not option=value, and for an option given twice.
+
+    families: prefixes of names such as verifiers:NAME and openenv:http://HOST:PORT; options begin behind those at the
+    first colon that a key and = follow.
+    """
     head, _, tail = text.partition(":")
-    if head.endswith(".py"):  # ./file.py:Name
-        attribute, _, tail = tail.partition(":")
-        head = f"{head}:{attribute}"
     label, _, name = head.rpartition("=")
+    if name.endswith(".py"):  # ./file.py:Name
+        attribute, _, tail = tail.partition(":")
+        name = f"{name}:{attribute}"
+    elif name.strip() in families:
+        rest, *tails = _OPTIONS.split(tail, maxsplit=1)
+        name, tail = f"{name}:{rest}".rstrip(":"), "".join(tails)
     if not name.strip():
         raise UsageError(f"{option} {text!r} names no environment", hint=f"{option} [LABEL=]ENV[:option=value,...]")
     options: dict[str, Any] = {}

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
+from atropos_cli.errors import UsageError
 from atropos_cli.foreign.data import Data
+from atropos_cli.foreign.options import config_model
 from atropos_cli.foreign.process import Dialect, ForeignProcess
+from atropos_cli.foreign.store import Added
 from atropos_cli.paths import replacing, user_cache
+from atropos_cli.ports.environment import Environment
 
+E = TypeVar("E", bound=Environment)
 _MOST_FILES = 200
 
 
@@ -38,6 +45,49 @@ class Family:
 
     def __call__(self, rest: str) -> type[Any]:
         return self.make(rest)
+
+
+def server_class(base: type[E], rest: str) -> type[E]:
+    """The class for PREFIX:URL, with the address as `url`; `base` for the prefix alone. Nothing is asked of the server.
+
+    Raises UsageError where REST is not an address.
+    """
+    if not rest:
+        return base
+    parts = urlsplit(rest)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{rest!r} is not the address of a server", hint=f"{base.name}:http://HOST:PORT")
+    return _subclass(base, rest, {"url": rest})
+
+
+def process_class(
+    base: type[E],
+    dialect: Dialect,
+    record: Added,
+    settings: Data,
+    *,
+    beside: Path | None = None,
+    hidden: Collection[str] = (),
+) -> tuple[type[E], Data]:
+    """(the class for an environment in a process of its own, what the environment says of itself).
+
+    Its options are those of `base.Config` and the environment's own, without the hidden ones. It starts its process
+    from `source`, `python` and `own_values`. The environment's Python is started now, when it is new.
+    """
+    about = describe(dialect, record.python, {**settings, "mode": "describe"}, beside=beside)
+    made = {
+        "Config": config_model(f"{record.name}Config", base.Config, about["schema"], about["values"], hidden),
+        "source": record.source,
+        "python": record.python,
+        "own_values": about["values"],
+        "__doc__": about["doc"] or base.__doc__,
+    }
+    return _subclass(base, record.name, made), about
+
+
+def _subclass(base: type[E], rest: str, body: Data) -> type[E]:
+    named = {"name": f"{base.name}:{rest}", "__doc__": base.__doc__, "__module__": base.__module__}
+    return cast("type[E]", types.new_class(rest, (base,), exec_body=lambda names: names.update({**named, **body})))
 
 
 def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | None = None) -> Data:

@@ -6,9 +6,10 @@ replies and rewritten prompts carry none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from atropos_cli.domain.messages import Message, TokenSpan
+from atropos_cli.domain.rollout import Usage
 from atropos_cli.foreign.model import Exchange
 
 Key = tuple[tuple[str, str], ...]
@@ -88,16 +89,30 @@ def joined_branches(
         turns = sampled.turns(branch)
         fresh = {place: exchange for place, exchange in turns.items() if id(exchange) not in seen}
         seen |= {id(exchange): exchange for exchange in fresh.values()}
-        whole = [_as_sampled(message, turns.get(place)) for place, message in enumerate(branch)]
-        messages += with_spans(whole, turns, fresh) or whole
+        messages += with_spans(branch, turns, fresh) or branch
     return tuple(messages), tuple(seen.values())
 
 
-def _as_sampled(message: Message, exchange: Exchange | None) -> Message:
-    """A reply with the calls that the server gave: those that were read from its text are in its text."""
-    if exchange is None or message.tool_calls is None or exchange.completion.message.tool_calls is not None:
-        return message
-    return message.model_copy(update={"tool_calls": None})
+def usage_of(exchanges: Sequence[Exchange]) -> Usage:
+    """Of the requests behind them; None where no server counted."""
+    prompts = [n for item in exchanges if (n := item.generation.prompt_tokens) is not None]
+    replies = [n for item in exchanges if (n := item.completion.completion_tokens) is not None]
+    return Usage(
+        prompt_tokens=sum(prompts) if prompts else None,
+        completion_tokens=sum(replies) if replies else None,
+        requests=len(exchanges),
+    )
+
+
+def shared_prompt(conversations: Iterable[Sequence[Message]]) -> tuple[Message, ...]:
+    """The messages before the first reply, where all conversations that have any begin with the same."""
+    shared: list[Message] = []
+    for place in zip(*(messages for messages in conversations if messages), strict=False):
+        first = place[0]
+        if first.role == "assistant" or any(item.role != first.role or item.content != first.content for item in place):
+            break
+        shared.append(first.model_copy(update={"tokens": None}))
+    return tuple(shared)
 
 
 def _mask(span: TokenSpan) -> tuple[bool, ...]:

@@ -47,6 +47,9 @@ class EngineModel:
     own_sampling: do temperature, lengths and stops that the environment asks for count, or those of the run?
     left_out: fields of requests that the engine has no use for. number: of the rollout, where this model serves one
     alone: the seeds of its requests then depend on nothing that other rollouts do.
+
+    Calls of tools that a server left in the text of a reply are read for the environment. as_sampled() takes them out
+    of the reply again: where the chat template shows calls, the model would see them twice.
     """
 
     context: GroupContext
@@ -55,19 +58,24 @@ class EngineModel:
     exchanges: list[Exchange] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
     _read: set[str] = field(default_factory=set)
+    _calls_read: int = 0
 
-    async def chat(self, request: Mapping[str, Any]) -> Data:
+    async def chat(self, request: Mapping[str, Any], *, role: str | None = None) -> Data:
         """The answer to a chat request, in OpenAI's shape, with token ids. Raises RequestRejected, BackendError.
 
-        A reply that begins with `prefill` is given whole.
+        A reply that begins with `prefill` is given whole. role: whose model answers instead of the policy; its replies
+        are not among the exchanges, so they are never trained on.
         """
-        messages = tuple(self._as_sampled(message_of(item)) for item in request.get("messages") or ())
+        messages = tuple(self.as_sampled(message_of(item)) for item in request.get("messages") or ())
         if not messages:
             raise RequestRejected("a request to the model without messages")
         n = int(request.get("n") or 1)
         if not 0 < n <= MOST_REPLIES:
             raise RequestRejected(f"the environment asks for {n} replies at once; 1 to {MOST_REPLIES} are possible")
         tools = request.get("tools") or None
+        if role is not None:
+            completions = await self.context.models[role].generate(messages, n=n, tools=tools)
+            return {"choices": [self._choice(completion, None, tools) for completion in completions], "usage": {}}
         sampling, prefill = self._sampling(request), str(request.get("prefill") or "")
         seed = None if self.number is None else self._seed(len(messages))
         generations = await self.context.sample(
@@ -77,8 +85,26 @@ class EngineModel:
         for generation in generations:
             for completion in generation.completions:
                 self.exchanges.append(Exchange(messages, generation, completion))
-                choices.append(_choice(completion, generation, self._calls(completion.message, tools)))
+                choices.append(self._choice(completion, generation, tools))
         return {"choices": choices, "usage": _usage(generations)}
+
+    def _choice(self, completion: Completion, generation: Generation | None, tools: Any) -> Data:
+        """generation: whose prompt's token ids are given along."""
+        message, reason = completion.message, finish_of(completion.finish_reason) or "stop"
+        calls = self._calls(message, tools)
+        choice: Data = {
+            "content": message.text, "finish_reason": "tool_calls" if calls and reason == "stop" else reason
+        }  # fmt: skip
+        if message.reasoning is not None:
+            choice["reasoning"] = message.reasoning
+        if calls:
+            choice["tool_calls"] = calls
+        span = message.tokens
+        if generation is not None and span is not None and generation.prompt_ids is not None:
+            choice["prompt_ids"] = list(generation.prompt_ids)
+            choice["ids"] = list(span.ids)
+            choice["logprobs"] = None if span.logprobs is None else list(span.logprobs)
+        return choice
 
     def _calls(self, reply: Message, tools: Any) -> list[Data]:
         """The calls of a reply, with ids of their own: the server's, else those that are written in its text."""
@@ -88,13 +114,14 @@ class EngineModel:
             if parse.status == "ok":
                 calls = [call.as_tool_call("") for call in parse.calls]
                 self._read.add(reply.text.strip())
-        return [
-            {**call.model_dump(mode="json"), "id": call.id or f"call_{len(self.exchanges)}_{place}"}
-            for place, call in enumerate(calls)
-        ]
+        made = []
+        for call in calls:
+            made.append({**call.model_dump(mode="json"), "id": call.id or f"call_{self._calls_read}"})
+            self._calls_read += 1
+        return made
 
-    def _as_sampled(self, message: Message) -> Message:
-        """A reply whose calls were read from its text goes back to the model as it came: the text says them."""
+    def as_sampled(self, message: Message) -> Message:
+        """A reply whose calls were read from its text as it came: the text says them."""
         if message.role == "assistant" and message.tool_calls and message.text.strip() in self._read:
             return message.model_copy(update={"tool_calls": None})
         return message
@@ -158,21 +185,6 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     function = function if isinstance(function, Mapping) else {}
     named = FunctionCall(name=str(function.get("name", "")), arguments=clean_text(str(function.get("arguments", "{}"))))
     return ToolCall(id=None if call.get("id") is None else str(call["id"]), function=named)
-
-
-def _choice(completion: Completion, generation: Generation, calls: Sequence[Data]) -> Data:
-    message, reason = completion.message, finish_of(completion.finish_reason) or "stop"
-    choice: Data = {"content": message.text, "finish_reason": "tool_calls" if calls and reason == "stop" else reason}
-    if message.reasoning is not None:
-        choice["reasoning"] = message.reasoning
-    if calls:
-        choice["tool_calls"] = list(calls)
-    span = message.tokens
-    if span is not None and generation.prompt_ids is not None:
-        choice["prompt_ids"] = list(generation.prompt_ids)
-        choice["ids"] = list(span.ids)
-        choice["logprobs"] = None if span.logprobs is None else list(span.logprobs)
-    return choice
 
 
 def _usage(generations: Iterable[Generation]) -> Data:

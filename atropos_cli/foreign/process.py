@@ -200,7 +200,7 @@ def start_error(dialect: Dialect, failed: Data) -> PluginError:
     hint = None
     if kind == "ModuleNotFoundError" and "'" in message:
         # No package is named: the one that is called like the module may be somebody else's.
-        name = message.split("'")[1].partition(".")[0]
+        name = message.split("'")[1]
         hint = f"atropos env add {dialect.name} --with PACKAGE, for the package that has the module {name!r}"
     elif isinstance(given := failed.get("hint"), str):
         hint = clean_text(given)

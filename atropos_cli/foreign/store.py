@@ -81,11 +81,20 @@ def find(dialect: str, name: str) -> Added | None:
     return next((item for item in added(dialect) if item.name == name), None)
 
 
+def known(dialect: str, name: str, hint: str = "") -> Added:
+    """The record of an environment that was added under that name. hint: other ways to name one. Raises ConfigError."""
+    record = find(dialect, name)
+    if record is None or record.source is None:
+        command = f"atropos env add {dialect} {name} --from SOURCE"
+        raise ConfigError(f"there is no environment {dialect}:{name}", hint="; ".join(filter(None, (hint, command))))
+    return record
+
+
 def python_for(dialect: str, source: str) -> Added:
     """The record whose Python runs a source: the one added for it, else the dialect's own. Raises ConfigError."""
-    known = added(dialect)
-    chosen = next((item for item in known if item.source == source), None)
-    chosen = chosen or next((item for item in known if item.name == DEFAULT), None)
+    records = added(dialect)
+    chosen = next((item for item in records if item.source == source), None)
+    chosen = chosen or next((item for item in records if item.name == DEFAULT), None)
     if chosen is None:
         raise ConfigError(
             f"no Python with {dialect} is known",

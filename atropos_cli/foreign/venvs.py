@@ -87,6 +87,11 @@ def _move_scripts(fresh: Path, venv: Path) -> None:
             script.write_bytes(data.replace(bytes(fresh), bytes(venv)))
 
 
+def is_virtual(python: str) -> bool:
+    """Is it the Python of a virtual environment?"""
+    return (Path(python).parent.parent / "pyvenv.cfg").is_file()
+
+
 def versions(python: str, names: Sequence[str]) -> dict[str, str]:
     """The versions of distributions in another Python, of those that it has, and its own as "python"."""
     try:

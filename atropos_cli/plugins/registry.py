@@ -126,6 +126,10 @@ class Registry:
             raise self._not_found(kind, name)
         return _only(matches, f"{kind} {name!r}")
 
+    def families(self) -> frozenset[str]:
+        """The prefixes of environments that are named PREFIX:REST."""
+        return frozenset(item.name for item in self._by_kind["environment"] if item.spec.family)
+
     def _of_family(self, kind: Kind, name: str) -> Registration | None:
         """PREFIX:REST of a component that offers the prefix. A file in REST gets its absolute path, as any other."""
         prefix, mark, rest = name.partition(":")

@@ -38,6 +38,7 @@ NAME = "mix"
 _OWN = ("weight", "group_size", "split", "rewards", "prompt")
 _REWARD = "reward."
 _LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+_SIGNS = re.compile("[:/@]")
 _HELD_OUT = ("test", "valid")
 
 
@@ -316,13 +317,19 @@ def find_members(settings: GenSettings, config: MixConfig, registry: Registry) -
     return tuple(members.values())
 
 
+def default_label(name: str) -> str:
+    """The name of a member without one: of verifiers:sums, sums; of openenv:http://HOST:PORT, openenv."""
+    last = _SIGNS.split(name)[-1]
+    return last if _LABEL.fullmatch(last) and not last.isdigit() else name.partition(":")[0]
+
+
 def _member(text: str, settings: GenSettings, registry: Registry) -> Member:
-    said = read_environment_text(text, "--of")
+    said = read_environment_text(text, "--of", registry.families())
     registration = registry.find("environment", said.name)
     cls = registration.load()
     if isinstance(cls, type) and issubclass(cls, Mixture):
         raise UsageError(f"--of {text!r}: a mixture has no mixtures in it", hint="name its members one by one")
-    name = said.label or (cls.name if registration.file is not None else registration.name)
+    name = said.label or default_label(cls.name if registration.file is not None else registration.name)
     if not _LABEL.fullmatch(name):
         raise UsageError(f"--of {text!r}: {name!r} cannot name a member", hint="letters, digits, and . _ - behind them")
     own = {key: value for key, value in said.options.items() if key in _OWN}

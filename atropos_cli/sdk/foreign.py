@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from atropos_cli.foreign.data import Data
-from atropos_cli.foreign.family import Family, describe
-from atropos_cli.foreign.matching import Sampled, joined_branches, with_spans
+from atropos_cli.foreign.family import Family, describe, process_class, server_class
+from atropos_cli.foreign.matching import Sampled, joined_branches, shared_prompt, usage_of, with_spans
 from atropos_cli.foreign.model import EngineModel, Exchange, message_of, number_of
-from atropos_cli.foreign.options import chosen, config_model
+from atropos_cli.foreign.options import chosen
 from atropos_cli.foreign.process import Dialect, ForeignFailed, ForeignProcess
-from atropos_cli.foreign.store import DEFAULT, Added, added, find, python_for, save
+from atropos_cli.foreign.store import DEFAULT, Added, added, find, known, python_for, save
 
 __all__ = [
     "DEFAULT",
@@ -23,13 +23,17 @@ __all__ = [
     "Sampled",
     "added",
     "chosen",
-    "config_model",
     "describe",
     "find",
     "joined_branches",
+    "known",
     "message_of",
     "number_of",
+    "process_class",
     "python_for",
     "save",
+    "server_class",
+    "shared_prompt",
+    "usage_of",
     "with_spans",
 ]

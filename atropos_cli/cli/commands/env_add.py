@@ -29,7 +29,7 @@ class AddOptions(CommandOptions):
     """Where the environment and its Python come from."""
 
     source: str | None = option(None, "What NAME runs, such as FILE.py:CLASS.", flag="from", metavar="SOURCE")
-    python: str | None = option(None, "A Python that has all it needs; without it one is made.", metavar="PATH")
+    python: str | None = option(None, "Python that has the framework, or makes its environment.", metavar="PATH")
     requirements: tuple[str, ...] = option((), "Install this too.", flag="with", metavar="REQUIREMENT")
 
 
@@ -83,7 +83,10 @@ def _try(family: Family, record: Added) -> None:
 def _with_python(
     kind: Framework, name: str, wanted: tuple[tuple[str, ...], tuple[str, ...]], python: str | None, session: Session
 ) -> Added:
-    """The record with the Python that was named, or one that is made now. wanted: bare, and with dependencies."""
+    """The record with the Python that was named, where it has the framework, or one that is made now.
+
+    wanted: requirements that are installed bare, and those with dependencies.
+    """
     from atropos_cli.foreign import store, venvs
 
     dialect, (bare, requirements) = kind.name, wanted
@@ -91,9 +94,12 @@ def _with_python(
     if python is not None:
         path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
         found = venvs.versions(path, packages)
-        return store.Added(dialect=dialect, name=name, python=os.path.abspath(path), versions=found)  # noqa: PTH100
+        # Into a virtual environment of the user's nothing is installed: that it lacks the framework is an error.
+        if kind.packages[0] in found or venvs.is_virtual(path):
+            return store.Added(dialect=dialect, name=name, python=os.path.abspath(path), versions=found)  # noqa: PTH100
+        python = path
     place = store.venv_folder(dialect, name)
-    path = venvs.make(place, requirements, python=None, say=session.out.note, bare=bare)
+    path = venvs.make(place, requirements, python=python, say=session.out.note, bare=bare)
     return store.Added(
         dialect=dialect,
         name=name,
@@ -133,10 +139,8 @@ def _family(session: Session, dialect: str) -> Family:
 
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
-        families = [item.name for item in session.registry.registrations("environment") if item.spec.family]
-        raise UsageError(
-            f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {', '.join(families) or 'none'}"
-        )
+        families = ", ".join(sorted(session.registry.families()))
+        raise UsageError(f"{dialect!r} is an environment, not a framework", hint=f"frameworks: {families or 'none'}")
     family: Any = registration.spec.load(dist=registration.dist)
     if not isinstance(family, Family):
         raise UsageError(f"{dialect} needs no Python of its own", hint=shell("gen", f"{dialect}:NAME"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,9 @@ def test_the_file_of_a_source(source: str, path: str | None) -> None:
     assert path_of(source) == (None if path is None else Path(path))
     if path is not None:
         assert Added(dialect="x", name="y", python="/bin/sh", source=source).health == f"no file {path}"
+
+
+def test_an_interpreter_is_not_a_virtual_environment(tmp_path: Path) -> None:
+    made = venvs.make(tmp_path / "venv", (), python=sys.base_prefix + "/bin/python3", say=print)
+    assert venvs.is_virtual(made)
+    assert not venvs.is_virtual(sys.base_prefix + "/bin/python3")

@@ -129,6 +129,9 @@ class StaticRegistry:
     def find(self, kind: str, name: str, *, dist: str | None = None) -> _Registration:
         return _Registration(kind, name, self.components[kind, name])
 
+    def families(self) -> frozenset[str]:
+        return frozenset()
+
     def backend_for_model(self, model: str) -> None:
         return None
 

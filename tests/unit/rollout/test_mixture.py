@@ -14,7 +14,7 @@ from atropos_cli.config.environmenttext import nested, read_environment_text, wr
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.plan import Execution, Plan
 from atropos_cli.errors import AtroposError, ConfigError, PluginError, UsageError
-from atropos_cli.rollout.mixture import MixConfig, Mixture, Shares
+from atropos_cli.rollout.mixture import MixConfig, Mixture, Shares, default_label
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.sdk import Environment, Rollout, Task, reward, user
 from atropos_cli.sdk.backends import GenerateRequest, Generation
@@ -181,6 +181,38 @@ def test_tables_of_a_file_are_members_too() -> None:
 def test_texts_of_environments_read_as_they_were_written(options: dict[str, Any]) -> None:
     said = read_environment_text(write_environment_text("name", "./file.py:Class", options), "--of")
     assert (said.label, said.name, said.options) == ("name", "./file.py:Class", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "name", "options"),
+    [
+        ("far:sums", "", "far:sums", {}),
+        ("far:sums:size=3,weight=2", "", "far:sums", {"size": 3, "weight": 2}),
+        ("x=far:http://127.0.0.1:8000", "x", "far:http://127.0.0.1:8000", {}),
+        ("far:http://h:80/p:data=a.jsonl", "", "far:http://h:80/p", {"data": "a.jsonl"}),
+        ("far:./quiz.py@quiz:n=3", "", "far:./quiz.py@quiz", {"n": 3}),
+        ("far:./quiz.py:Quiz", "", "far:./quiz.py:Quiz", {}),
+        ("far:size=3", "", "far:size=3", {}),
+        ("far", "", "far", {}),
+    ],
+)
+def test_names_of_families_have_colons(text: str, label: str, name: str, options: dict[str, Any]) -> None:
+    said = read_environment_text(text, "--of", {"far"})
+    assert (said.label, said.name, said.options) == (label, name, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("far:sums", "sums"),
+        ("far:http://h:80", "far"),
+        ("far:pkg/task", "task"),
+        ("far:./a.py@quiz", "quiz"),
+        ("a", "a"),
+    ],
+)
+def test_a_member_of_a_family_is_called_by_the_end_of_its_name(name: str, label: str) -> None:
+    assert default_label(name) == label
 
 
 def test_dots_make_tables() -> None:

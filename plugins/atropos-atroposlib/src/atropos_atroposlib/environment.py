@@ -25,15 +25,15 @@ from atropos_cli.sdk import (
 )
 from atropos_cli.sdk.foreign import (
     DEFAULT,
+    Added,
     Data,
     Dialect,
     EngineModel,
     Family,
     ForeignProcess,
     chosen,
-    config_model,
-    describe,
-    find,
+    known,
+    process_class,
     python_for,
 )
 
@@ -134,27 +134,15 @@ def environment_class(rest: str) -> type[AtroposlibEnvironment]:
     if not rest:
         return AtroposlibEnvironment
     if ".py:" in rest:
-        source, python = rest, python_for("atroposlib", rest).python
         name = rest.rpartition(":")[2]
+        record = Added(dialect="atroposlib", name=name, source=rest, python=python_for("atroposlib", rest).python)
     else:
-        record = find("atroposlib", rest)
-        if record is None or record.source is None:
-            hint = f"atropos env add atroposlib {rest} --from FILE.py:CLASS"
-            raise ConfigError(f"there is no environment atroposlib:{rest}", hint=hint)
-        source, python, name = record.source, record.python, rest
-    settings = {**_settings(source), "mode": "describe"}
-    about = describe(DIALECT, python, settings, beside=Path(settings["path"]))
-    config = config_model(f"{name}Config", BridgeConfig, about["schema"], about["values"], HIDDEN)
-    body = {
-        "name": f"atroposlib:{name}",
-        "Config": config,
-        "source": source,
-        "python": python,
-        "own_values": about["values"],
-        "__doc__": about["doc"] or AtroposlibEnvironment.__doc__,
-        "__module__": __name__,
-    }
-    return type(name, (AtroposlibEnvironment,), body)
+        record = known("atroposlib", rest, "atroposlib:FILE.py:CLASS")
+    settings = _settings(str(record.source))
+    made, _ = process_class(
+        AtroposlibEnvironment, DIALECT, record, settings, beside=Path(settings["path"]), hidden=HIDDEN
+    )
+    return made
 
 
 family = Family(DIALECT, REQUIREMENTS, environment_class, check_source)

@@ -17,11 +17,20 @@ from atropos_cli.sdk import (
     ScoredGroup,
     Task,
     TokenSpan,
-    Usage,
     stop_reason_of,
 )
 from atropos_cli.sdk.backends import RequestRejected
-from atropos_cli.sdk.foreign import Data, EngineModel, Exchange, Sampled, message_of, number_of, with_spans
+from atropos_cli.sdk.foreign import (
+    Data,
+    EngineModel,
+    Exchange,
+    Sampled,
+    message_of,
+    number_of,
+    shared_prompt,
+    usage_of,
+    with_spans,
+)
 
 _SCORES = ("score", "reward", "grade", "correct", "is_correct", "success")
 _HEADLINES = ("percent_correct", "accuracy", "win_rate", "acc", "score", "reward")
@@ -31,7 +40,7 @@ def rollouts_of(group_id: str, task: Task, entries: Sequence[Data], model: Engin
     """The rollouts of a group, and the task with the messages that all of them begin with as its prompt."""
     sampled = Sampled(model.exchanges)
     rollouts = [_rollout(f"{group_id}/{n}", task, entry, sampled, model) for n, entry in enumerate(entries)]
-    return task.model_copy(update={"prompt": _shared([item.messages for item in rollouts])}), rollouts
+    return task.model_copy(update={"prompt": shared_prompt(item.messages for item in rollouts)}), rollouts
 
 
 def _rollout(rollout_id: str, task: Task, entry: Data, sampled: Sampled, model: EngineModel) -> Rollout:
@@ -53,7 +62,7 @@ def _rollout(rollout_id: str, task: Task, entry: Data, sampled: Sampled, model: 
         messages=made,
         info=info,
         metrics=metrics,
-        usage=_usage([turns[place] for place in turns]),
+        usage=usage_of(list(turns.values())),
         stop_reason=(stop_reason_of(finish[-1]) if finish else None) or "done",
         failure=None
         if score is not None
@@ -93,27 +102,6 @@ def _own_tokens(messages: tuple[Message, ...], entry: Data) -> tuple[Message, ..
     made = list(messages)
     made[places[-1]] = made[places[-1]].model_copy(update={"tokens": span})
     return tuple(made)
-
-
-def _usage(exchanges: Sequence[Exchange]) -> Usage:
-    prompts = [item.generation.prompt_tokens for item in exchanges]
-    replies = [item.completion.completion_tokens for item in exchanges]
-    return Usage(
-        prompt_tokens=sum(n for n in prompts if n is not None) if any(n is not None for n in prompts) else None,
-        completion_tokens=sum(n for n in replies if n is not None) if any(n is not None for n in replies) else None,
-        requests=len(exchanges),
-    )
-
-
-def _shared(conversations: Sequence[Sequence[Message]]) -> tuple[Message, ...]:
-    """The messages before the first reply, where all conversations begin with the same."""
-    shared: list[Message] = []
-    for place in zip(*conversations, strict=False):
-        first = place[0]
-        if first.role == "assistant" or any(item.role != first.role or item.content != first.content for item in place):
-            break
-        shared.append(first.model_copy(update={"tokens": None}))
-    return tuple(shared)
 
 
 def zeroed(group: ScoredGroup, entries: Sequence[Data]) -> ScoredGroup:
@@ -160,7 +148,7 @@ def evaluation_rollouts(group_id: str, task: Task, said: Data, model: EngineMode
                 messages=messages,
                 info={"score": score},
                 metrics=metrics,
-                usage=_usage(list(turns.values())),
+                usage=usage_of(list(turns.values())),
                 stop_reason="done",
                 failure=failure,
             )

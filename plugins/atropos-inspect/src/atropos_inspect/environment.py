@@ -27,6 +27,7 @@ from atropos_cli.sdk import (
     UsageError,
 )
 from atropos_cli.sdk.foreign import (
+    Added,
     Data,
     Dialect,
     EngineModel,
@@ -34,16 +35,15 @@ from atropos_cli.sdk.foreign import (
     ForeignProcess,
     added,
     chosen,
-    config_model,
-    describe,
-    find,
+    known,
     message_of,
+    process_class,
     python_for,
+    shared_prompt,
 )
-from atropos_inspect.calls import TextCalls
 from atropos_inspect.config import BridgeConfig
 from atropos_inspect.rewards import scorer_reward
-from atropos_inspect.rollouts import failed, prompt_of, role_answer, rollout_of
+from atropos_inspect.rollouts import failed, rollout_of
 
 PACKAGES = ("inspect-ai", "inspect-evals")
 REQUIREMENTS = ("inspect-ai==0.3.285",)
@@ -99,7 +99,7 @@ class InspectEnvironment(Environment):
         rollouts = [rollout for _, rollout in results]
         about = next((about for about, _ in results if about is not None), {})
         info = {key: about[key] for key in ("choices",) if about.get(key) is not None}
-        prompt = prompt_of(rollouts) or task.prompt
+        prompt = shared_prompt(item.messages for item in rollouts) or task.prompt
         task = task.model_copy(update={"prompt": prompt, "answer": about.get("target"), "info": {**task.info, **info}})
         yield context.group(task, await context.score(task, rollouts))
 
@@ -107,14 +107,10 @@ class InspectEnvironment(Environment):
         """(what the task says of its sample, the rollout). A failure is this rollout's alone."""
         assert self._process is not None
         model = EngineModel(context, own_sampling=self.config.own_sampling, number=number)
-        calls = TextCalls()
 
         async def answer(question: Data) -> Any:
-            role = question.pop("role", POLICY)
-            question["messages"] = calls.hidden(question["messages"])
-            if role != POLICY and role in context.models:
-                return calls.read(question, await role_answer(context.models[role], question))
-            return calls.read(question, await model.chat(question))
+            role = question.pop("role")
+            return await model.chat(question, role=None if role == POLICY else role)
 
         request = {"do": "sample", "index": task.info["index"], "epoch": number + 1}
         name = f"{context.group_id}/{number}"
@@ -122,7 +118,6 @@ class InspectEnvironment(Environment):
             said = await self._process.request(request, answer=answer, seconds=self.config.timeout_s)
         except AtroposError as error:
             return None, failed(name, task, error, model)
-        said["messages"] = calls.hidden(said["messages"])
         return said, rollout_of(name, task, said, model)
 
 
@@ -158,28 +153,16 @@ def environment_class(rest: str) -> type[InspectEnvironment]:
         return InspectEnvironment
     if "/" in rest or ".py@" in rest:
         source = check_source(rest)
-        python, name = _python(source), source.rpartition("@")[2].rpartition("/")[2]
+        name = source.rpartition("@")[2].rpartition("/")[2]
+        record = Added(dialect="inspect", name=name, source=source, python=_python(source))
     else:
-        record = find("inspect", rest)
-        if record is None or record.source is None:
-            hint = f"inspect:PACKAGE/TASK or inspect:FILE.py@TASK; atropos env add inspect {rest} --from SOURCE"
-            raise ConfigError(f"there is no environment inspect:{rest}", hint=hint)
-        source, python, name = record.source, record.python, rest
-    settings = {**_settings(source), "mode": "describe", "args": {}}
-    about = describe(DIALECT, python, settings, beside=None if settings["file"] is None else Path(settings["file"]))
-    names = about["scorers"]
-    body = {
-        "name": f"inspect:{name}",
-        "Config": config_model(f"{name}Config", BridgeConfig, about["schema"], about["values"]),
-        "rewards": tuple(scorer_reward(item, float(not place)) for place, item in enumerate(names))
-        or InspectEnvironment.rewards,
-        "source": source,
-        "python": python,
-        "own_values": about["values"],
-        "__doc__": about["doc"] or InspectEnvironment.__doc__,
-        "__module__": __name__,
-    }
-    return type(name, (InspectEnvironment,), body)
+        record = known("inspect", rest, "inspect:PACKAGE/TASK or inspect:FILE.py@TASK")
+    settings = {**_settings(str(record.source)), "args": {}}
+    beside = None if settings["file"] is None else Path(settings["file"])
+    made, about = process_class(InspectEnvironment, DIALECT, record, settings, beside=beside)
+    if names := about["scorers"]:
+        made.rewards = tuple(scorer_reward(item, float(not place)) for place, item in enumerate(names))
+    return made
 
 
 family = Family(DIALECT, REQUIREMENTS, environment_class, check_source)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from pydantic import BaseModel
 
@@ -19,9 +19,9 @@ from atropos_cli.sdk import (
     Task,
     TaskStream,
     ToolCall,
-    UsageError,
     user,
 )
+from atropos_cli.sdk.foreign import server_class
 from atropos_nemo_gym.config import NemoGymConfig
 from atropos_nemo_gym.rows import PARAMS, Data, Rows, numbers_of, output_of, prompt_of, response_of, tools_of
 from atropos_nemo_gym.server import NemoGymError, Server, Session
@@ -196,10 +196,4 @@ def _index(task: Task) -> int:
 
 def family(rest: str) -> type[NemoGymEnvironment]:
     """The class for the address of a server. Nothing is asked of it yet."""
-    if not rest:
-        return NemoGymEnvironment
-    parts = urlsplit(rest)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{rest!r} is not the address of a server", hint="nemo-gym:http://HOST:PORT")
-    body = {"name": f"nemo-gym:{rest}", "url": rest, "__doc__": NemoGymEnvironment.__doc__, "__module__": __name__}
-    return type("NemoGymServer", (NemoGymEnvironment,), body)
+    return server_class(NemoGymEnvironment, rest)

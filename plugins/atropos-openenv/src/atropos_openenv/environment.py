@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from atropos_cli.sdk import ConfigError, Environment, Episode, Message, Task, TaskStream, UsageError, user
-from atropos_cli.sdk.foreign import Data
+from atropos_cli.sdk import ConfigError, Environment, Episode, Message, Task, TaskStream, user
+from atropos_cli.sdk.foreign import Data, server_class
 from atropos_openenv.actions import (
     ACT,
     Kind,
@@ -209,10 +208,4 @@ class OpenEnvEnvironment(Environment):
 
 def family(rest: str) -> type[OpenEnvEnvironment]:
     """The class for the address of a server. Nothing is asked of it yet."""
-    if not rest:
-        return OpenEnvEnvironment
-    parts = urlsplit(rest)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{rest!r} is not the address of a server", hint="openenv:http://HOST:PORT")
-    body = {"name": f"openenv:{rest}", "url": rest, "__doc__": OpenEnvEnvironment.__doc__, "__module__": __name__}
-    return type("OpenEnvServer", (OpenEnvEnvironment,), body)
+    return server_class(OpenEnvEnvironment, rest)

@@ -250,7 +250,7 @@ def _suite(
     text: str, settings: GenSettings, train: TrainSettings, environment: Mapping[str, Any], registry: Registry
 ) -> EvalSuite:
     """[LABEL=]ENV[:option=value,...]: greedy, on held-out tasks where the environment has some."""
-    said = read_environment_text(text, "--eval")
+    said = read_environment_text(text, "--eval", registry.families())
     label, name, options = said.label, said.name, said.options
     own = {key: options.pop(key) for key in _SUITE_SETTINGS if key in options}
     registration = registry.find("environment", name)

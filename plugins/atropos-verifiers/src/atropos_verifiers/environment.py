@@ -30,13 +30,14 @@ from atropos_cli.sdk.foreign import (
     ForeignFailed,
     ForeignProcess,
     chosen,
-    config_model,
     describe,
-    find,
+    known,
+    process_class,
+    shared_prompt,
 )
 from atropos_cli.sdk.isolation import WorkerError
 from atropos_verifiers.config import BridgeConfig
-from atropos_verifiers.rollouts import failed, prompt_of, rollouts_of
+from atropos_verifiers.rollouts import failed, rollouts_of
 from atropos_verifiers.source import FROM_04, check_source, installs, module_of
 
 PACKAGES = ("verifiers", "openai", "datasets")
@@ -99,7 +100,10 @@ class VerifiersEnvironment(Environment):
         about = next((about for about, _ in results if about is not None), {})
         rollouts = [rollout for _, found in results for rollout in found]
         rollouts = [item.model_copy(update={"id": f"{context.group_id}/{n}"}) for n, item in enumerate(rollouts)]
-        update: Data = {"prompt": prompt_of(rollouts), "answer": about.pop("answer", None)}
+        update: Data = {
+            "prompt": shared_prompt(item.messages for item in rollouts),
+            "answer": about.pop("answer", None),
+        }
         task = task.model_copy(update={**update, "info": {**task.info, **about}})
         yield context.group(task, await context.score(task, rollouts))
 
@@ -139,24 +143,11 @@ def environment_class(rest: str) -> type[VerifiersEnvironment]:
     """The class for the name of one that was added. Starts its Python when it is new."""
     if not rest:
         return VerifiersEnvironment
-    record = find("verifiers", rest)
-    if record is None or record.source is None:
-        hint = f"atropos env add verifiers {rest} --from SOURCE"
-        raise ConfigError(f"there is no environment verifiers:{rest}", hint=hint)
-    about = describe(
-        DIALECT, record.python, {**_settings(record.source), "mode": "describe"}, beside=_file(record.source)
-    )
-    body = {
-        "name": f"verifiers:{rest}",
-        "Config": config_model(f"{rest}Config", BridgeConfig, about["schema"], about["values"]),
-        "splits": SPLITS.get(about["api"], ("train",)),
-        "source": record.source,
-        "python": record.python,
-        "own_values": about["values"],
-        "__doc__": about["doc"] or VerifiersEnvironment.__doc__,
-        "__module__": __name__,
-    }
-    return type(rest, (VerifiersEnvironment,), body)
+    record = known("verifiers", rest)
+    source = str(record.source)
+    made, about = process_class(VerifiersEnvironment, DIALECT, record, _settings(source), beside=_file(source))
+    made.splits = SPLITS.get(about["api"], ("train",))
+    return made
 
 
 def _file(source: str) -> Path | None:

@@ -115,6 +115,8 @@ def exported(
                     return None if segment.terminated else str(segment.last_reply)
 
                 rollout = await ours.play(mine, ask)
+            if talk.trace.errors:  # a server that failed is no reply that earned nothing
+                return
             for reward, value in rollout.rewards.items():
                 talk.trace.record_reward(reward, value, ours.weights.get(reward, 1.0))
             for metric, value in rollout.metrics.items():

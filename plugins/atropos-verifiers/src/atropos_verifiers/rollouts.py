@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atropos_cli.sdk import Message, Rollout, RolloutFailure, Task, Usage, stop_reason_of
+from atropos_cli.sdk import Message, Rollout, RolloutFailure, Task, stop_reason_of
 from atropos_cli.sdk.backends import RequestRejected
-from atropos_cli.sdk.foreign import Data, EngineModel, Exchange, Sampled, joined_branches, message_of, number_of
+from atropos_cli.sdk.foreign import Data, EngineModel, Sampled, joined_branches, message_of, number_of, usage_of
 
 
 def rollouts_of(task: Task, entries: Sequence[Data], models: Mapping[str, EngineModel]) -> list[Rollout]:
@@ -28,7 +28,7 @@ def failed(task: Task, error: BaseException) -> Rollout:
 def _rollout(task: Task, entry: Data, model: EngineModel | None) -> Rollout:
     failure = _failure(entry)
     try:
-        branches = [tuple(message_of(item) for item in branch) for branch in entry["branches"]]
+        branches = [[_message(item, model) for item in branch] for branch in entry["branches"]]
     except RequestRejected as error:
         branches = []
         failure = failure or RolloutFailure(stage="environment", type="RequestRejected", message=str(error))
@@ -53,10 +53,15 @@ def _rollout(task: Task, entry: Data, model: EngineModel | None) -> Rollout:
         messages=messages,
         metrics=metrics,
         info=info,
-        usage=_usage(model.exchanges if model is not None else ()),
+        usage=usage_of(model.exchanges if model is not None else ()),
         stop_reason=entry.get("stop") or (stop_reason_of(finish) if made_by else "done"),
         failure=failure,
     )
+
+
+def _message(item: Data, model: EngineModel | None) -> Message:
+    message = message_of(item)
+    return message if model is None else model.as_sampled(message)
 
 
 def _failure(entry: Data) -> RolloutFailure | None:
@@ -69,24 +74,3 @@ def _failure(entry: Data) -> RolloutFailure | None:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool) else number_of(value)
-
-
-def _usage(exchanges: Sequence[Exchange]) -> Usage:
-    prompts = [item.generation.prompt_tokens for item in exchanges]
-    replies = [item.completion.completion_tokens for item in exchanges]
-    return Usage(
-        prompt_tokens=sum(n for n in prompts if n is not None) if any(n is not None for n in prompts) else None,
-        completion_tokens=sum(n for n in replies if n is not None) if any(n is not None for n in replies) else None,
-        requests=len(exchanges),
-    )
-
-
-def prompt_of(rollouts: Sequence[Rollout]) -> tuple[Message, ...]:
-    """The messages before the first reply, where all rollouts that have any begin with the same."""
-    shared: list[Message] = []
-    for place in zip(*(rollout.messages for rollout in rollouts if rollout.messages), strict=False):
-        first = place[0]
-        if first.role == "assistant" or any(item.role != first.role or item.content != first.content for item in place):
-            break
-        shared.append(first.model_copy(update={"tokens": None}))
-    return tuple(shared)
