@@ -82,9 +82,9 @@ def test_what_a_method_of_rows_cannot_take(cli: Callable[..., Any]) -> None:
 @pytest.mark.usefixtures("ranking")
 def test_a_method_with_data_of_its_own(cli: Callable[..., Any], tmp_path: Path) -> None:
     done = cli("train", "count", "-o", tmp_path / "run")
-    assert (done.code, "atropos analyze" in done.stderr) == (0, True), done.stderr
+    assert (done.code, "atropos view" in done.stderr) == (0, True), done.stderr
     shown = cli("train", "count", "--help").stdout
-    assert [name for name in ("--steps", "--model", "--seed", "--track") if f"{name} " in shown] != []
+    assert all(f"{name} " in shown for name in ("--steps", "--model", "--seed", "--track"))
     for name in ("--env", "--data", "--eval", "--temperature", "--backend", "--prompts-per-step"):
         assert f"{name} " not in shown
 

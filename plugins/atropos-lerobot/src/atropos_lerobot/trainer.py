@@ -19,7 +19,7 @@ from .place import FAMILY
 
 _NAMES: Mapping[str, str] = {"lr": "learning_rate", "epochs": "epoch", "dataloading_s": "data_time"}
 _BESIDE = ("steps", "episodes")
-_MARK = "dataset.json"
+_MARK = "dataset.info"
 
 
 class LeRobotTrainer(Trainer):

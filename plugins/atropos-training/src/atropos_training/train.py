@@ -179,7 +179,7 @@ def _following(plan: TrainPlan, model: str, folder: Path) -> str:
     if plan.rollouts is not None:
         return shell("view", folder)
     if plan.learns == "own":
-        return shell("analyze", folder)
+        return shell("view", folder)
     return shell("eval", plan.suites[0].plan.environment.name if plan.suites else "ENV", "--model", Path(model))
 
 
