@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Learns = Literal["groups", "demonstrations", "pairs", "labelled"]
-"""What a method learns from: scored groups, or rows as sft-gen, dpo-gen and dpo-gen --kto write them."""
+Learns = Literal["groups", "demonstrations", "pairs", "labelled", "own"]
+"""What a method learns from: scored groups, rows as sft-gen, dpo-gen and dpo-gen --kto write them, or data of its own.
+
+own: the trainer reads them, by its own options; no language model is sampled from.
+"""
 
 
 @dataclass(frozen=True, slots=True)

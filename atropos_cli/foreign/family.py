@@ -26,13 +26,13 @@ _MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The target of a ComponentSpec with family=True.
+    """The target of a ComponentSpec with family=True, or the attribute `framework` of a trainer.
 
     requirements: what `atropos env add` installs. make: the environment class for the REST of PREFIX:REST, for ""
     one with the options that all have. check_source: the source of `--from`, resolved. bare: requirements installed
     without their own dependencies, of which `requirements` has those that are needed. installs: what a source needs
     to be installed, in the place of `requirements`; each source then has a Python of its own. named: without `--from`,
-    is the environment's name its source?
+    is the environment's name its source? least: the oldest Python that its packages are for, where ours may be older.
     """
 
     dialect: Dialect
@@ -42,6 +42,7 @@ class Family:
     bare: tuple[str, ...] = ()
     installs: Callable[[str], tuple[str, ...]] | None = None
     named: bool = False
+    least: tuple[int, int] | None = None
 
     def __call__(self, rest: str) -> type[Any]:
         return self.make(rest)

@@ -32,6 +32,7 @@ print(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], **found}))
 """
 _ASK_S = 60.0
 _LAST = 8
+_NEWEST = 14
 
 
 def make(
@@ -75,6 +76,28 @@ def make(
     shutil.rmtree(venv, ignore_errors=True)
     fresh.rename(venv)
     return str(venv / "bin" / "python")
+
+
+def python_since(least: tuple[int, int] | None) -> str | None:
+    """The command of an installed Python of that version or a newer one; None: ours will do. Raises ConfigError."""
+    if least is None or sys.version_info >= least:
+        return None
+    names = [f"python{least[0]}.{minor}" for minor in range(least[1], _NEWEST + 1)]
+    found = next((path for name in names if (path := shutil.which(name)) is not None and _runs(path)), None)
+    if found is None:
+        raise ConfigError(
+            f"it needs Python {least[0]}.{least[1]} or newer: none of {', '.join(names)} is on PATH",
+            hint="install one, or name one that has all it needs with --python PATH",
+        )
+    return found
+
+
+def _runs(path: str) -> bool:
+    """A version manager's command may be there for a version that is not."""
+    try:
+        return subprocess.run([path, "--version"], capture_output=True, timeout=_ASK_S, check=False).returncode == 0  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 def _move_scripts(fresh: Path, venv: Path) -> None:

@@ -154,6 +154,12 @@ def _rollouts(folder: Path, plan: dict[str, Any]) -> RunEntry:
     )
 
 
+def _own_data(plan: dict[str, Any]) -> tuple[str, ...]:
+    """The data of a method that reads its own, where its trainer calls them `dataset`."""
+    name = _text(_part(_part(plan, "trainer"), "config").get("dataset"))
+    return () if name is None else (name,)
+
+
 def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
     told = object_in(folder / TRAIN_FILE)
     begin = first_start(folder)
@@ -172,7 +178,7 @@ def _training(folder: Path, plan: dict[str, Any]) -> RunEntry:
         options=_options(rollouts.get("environment")),
         method=_text(told.get("method")) or _text(plan.get("method")),
         trainer=_text(told.get("trainer")) or _name(plan.get("trainer")),
-        data=_texts(plan.get("data")),
+        data=_texts(plan.get("data")) or _own_data(plan),
         model=_text(told.get("model")) or _text(plan.get("model")),
         backend=_name(rollouts.get("backend")),
         done=done,

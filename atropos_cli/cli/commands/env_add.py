@@ -16,10 +16,11 @@ from atropos_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from atropos_cli.foreign.family import Family
-    from atropos_cli.foreign.process import Dialect as Framework
     from atropos_cli.foreign.store import Added
 
-Dialect = Annotated[str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib.", show_default=False)]
+Dialect = Annotated[
+    str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib or lerobot.", show_default=False)
+]
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="Your name for the environment.", show_default=False)
 ]
@@ -55,7 +56,7 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     if name is not None and python is None and not extra and own is None and shared is not None:
         record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
     else:
-        record = _with_python(family.dialect, chosen, (family.bare, requirements), python, session)
+        record = _with_python(family, chosen, requirements, python, session)
         pinned = (name for name, _ in venvs.pins((*family.bare, *family.requirements)))
         lacking = [name for name in dict.fromkeys([family.dialect.packages[0], *pinned]) if name not in record.versions]
         if lacking:
@@ -81,15 +82,13 @@ def _try(family: Family, record: Added) -> None:
 
 
 def _with_python(
-    kind: Framework, name: str, wanted: tuple[tuple[str, ...], tuple[str, ...]], python: str | None, session: Session
+    family: Family, name: str, requirements: tuple[str, ...], python: str | None, session: Session
 ) -> Added:
-    """The record with the Python that was named, where it has the framework, or one that is made now.
-
-    wanted: requirements that are installed bare, and those with dependencies.
-    """
+    """The record with the Python that was named, where it has the framework, or one that is made now."""
     from atropos_cli.foreign import store, venvs
 
-    dialect, (bare, requirements) = kind.name, wanted
+    kind, bare = family.dialect, family.bare
+    dialect = kind.name
     packages = list(dict.fromkeys([*venvs.named((*bare, *requirements)), *kind.packages]))
     if python is not None:
         path = shutil.which(os.path.expanduser(python)) or python  # noqa: PTH111 - a name on PATH, too
@@ -99,7 +98,8 @@ def _with_python(
             return store.Added(dialect=dialect, name=name, python=os.path.abspath(path), versions=found)  # noqa: PTH100
         python = path
     place = store.venv_folder(dialect, name)
-    path = venvs.make(place, requirements, python=python, say=session.out.note, bare=bare)
+    base = python or venvs.python_since(family.least)
+    path = venvs.make(place, requirements, python=base, say=session.out.note, bare=bare)
     return store.Added(
         dialect=dialect,
         name=name,
@@ -137,6 +137,9 @@ def _family(session: Session, dialect: str) -> Family:
     """What the plugin of the framework offers. Raises UsageError for an environment that is none."""
     from atropos_cli.foreign.family import Family
 
+    trainer = next((item for item in session.registry.registrations("trainer") if item.name == dialect), None)
+    if trainer is not None and isinstance(framework := getattr(trainer.load(), "framework", None), Family):
+        return framework
     registration = session.registry.find("environment", dialect)
     if not registration.spec.family:
         families = ", ".join(sorted(session.registry.families()))

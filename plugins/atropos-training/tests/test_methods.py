@@ -14,17 +14,21 @@ from atropos_cli.sdk import METHODS, ComponentSpec, Method
 from atropos_cli.sdk.training import Trainer, TrainResult
 
 RANK = Method("rank", "Train on pairs by their rank.", "pairs")
+COUNT = Method("count", "Count, without data.", "own")
 
 
 class Ranking(Trainer):
     """Writes how many pairs it was given."""
 
     name = "ranking"
-    methods = ("rank",)
+    methods = ("rank", "count")
 
     def train(self, plan: TrainPlan, context: Any) -> TrainResult:
         model = context.folder / "model"
         model.mkdir()
+        if plan.method == "count":
+            context.report(1, {"loss": 0.5})
+            return TrainResult(output=str(model), steps=1)
         (model / "pairs").write_text(f"{plan.method} {len(list(context.rows()))}")
         context.report(1, {"loss": 0.5})
         return TrainResult(output=str(model), steps=1)
@@ -38,7 +42,7 @@ def ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     def registrations(self: Registry, kind: Any) -> Any:
         from atropos_cli.plugins.records import Registration
 
-        spec = ComponentSpec("trainer", "ranking", Ranking, "Ranks.", methods=(RANK,))
+        spec = ComponentSpec("trainer", "ranking", Ranking, "Ranks.", methods=(RANK, COUNT))
         mine = Registration(spec, "someones-ranking", "1.0", "ranking")
         return [*of_kind(self, kind), mine] if kind == "trainer" else of_kind(self, kind)
 
@@ -73,6 +77,16 @@ def test_what_a_method_of_rows_cannot_take(cli: Callable[..., Any]) -> None:
     assert "no such option: --env" in cli("train", "rank", "--env", "arithmetic", "--model", "m").stderr
     done = cli("train", "rank", "--trainer", "trl", "--model", "m", "--data", "x.jsonl")
     assert (done.code, "trainer 'trl' does not do rank" in done.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("ranking")
+def test_a_method_with_data_of_its_own(cli: Callable[..., Any], tmp_path: Path) -> None:
+    done = cli("train", "count", "-o", tmp_path / "run")
+    assert (done.code, "atropos view" in done.stderr) == (0, True), done.stderr
+    shown = cli("train", "count", "--help").stdout
+    assert all(f"{name} " in shown for name in ("--steps", "--model", "--seed", "--track"))
+    for name in ("--env", "--data", "--eval", "--temperature", "--backend", "--prompts-per-step"):
+        assert f"{name} " not in shown
 
 
 def test_a_method_nobody_has(cli: Callable[..., Any]) -> None:

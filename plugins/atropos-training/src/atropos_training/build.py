@@ -45,7 +45,7 @@ def build_train_plan(
 
     options: the given ones of "env" and "trainer", by option name.
     """
-    if settings.model is None:
+    if settings.model is None and method.learns != "own":
         raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
     if method.name not in trainer.methods:
@@ -153,6 +153,8 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         )
     if settings.selection.curriculum is not None and train.env is None:
         raise UsageError("--curriculum chooses among the tasks of an environment", hint="train grpo --env NAME")
+    if method.learns == "own":
+        return
     if method.learns == "groups":
         given = [("--env", train.env), ("--data", train.data), ("--from", train.source)]
         named = [name for name, value in given if value]

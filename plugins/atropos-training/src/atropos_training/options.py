@@ -35,12 +35,18 @@ from atropos_training.settings import TRAIN, TrainSettings, train_bucket, traine
 if TYPE_CHECKING:
     from atropos_cli.sdk.engine import GenSettings
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
+    from atropos_cli.sdk.training import Learns
 
 _LIVE_ONLY = frozenset(
     {"roles", "tools", "group_size", "limit", "split", "rewards", "advantage", "writer", "logprobs", "selection"}
     | {"prompt"}
 )
 """Settings of rollouts that mean nothing to methods that learn from rows."""
+_ROWS = frozenset({"env", "source", "off_policy"})
+"""Settings of a training that methods without live groups have no use for."""
+_OWN = _ROWS | {"data", "evals", "eval_every", "prompts_per_step"}
+"""And those of a training that reads data of its own, of which settings of rollouts only two mean something."""
+_OWN_SETTINGS = frozenset({"model", "seed"})
 _STORED_ONLY = frozenset({"num-generations"})
 _SINGULAR = {"evals": "eval", "trackers": "track", "tags": "tag", "source": "from"}
 OUTPUT = "Output"
@@ -118,8 +124,7 @@ def build_train_command(session: Session, method: Method, args: Sequence[str], a
     trainer = None if "trainer" in said else _other_trainer(session, method)
     buckets = _buckets(session, args, train, said if trainer is None else {**said, "trainer": trainer})
     extra = signature_of(action)
-    live = method.learns == "groups"
-    flags = _flags(buckets, extra, live=live, stored="data" in said or not live)
+    flags = _flags(buckets, extra, method.learns, stored="data" in said or method.learns != "groups")
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
@@ -196,15 +201,18 @@ def _glanced(args: Sequence[str], train: Bucket, preset: Path | None = None) -> 
     return named(args, [settings_bucket(), train], _OWNERS, preset)
 
 
-def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, live: bool, stored: bool) -> list[Flag]:
+def _flags(
+    buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], learns: Learns, *, stored: bool
+) -> list[Flag]:
     """Flat names for run options and hyperparameters, whichever comes first; the rest by their long names.
 
-    live: the method learns from groups. stored: prompts are stored ones. For live groups TRL's names of their numbers
-    are names of ours.
+    stored: prompts are stored ones. For live groups TRL's names of their numbers are names of ours.
     """
     from atropos_cli.sdk.engine import Tracking
     from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
 
+    live, own = learns == "groups", learns == "own"
+    useless = frozenset() if live else _OWN if own else _ROWS
     by_name = {bucket.name: bucket for bucket in buckets}
     taken = taken_names(extra)
     flags: list[Flag] = []
@@ -218,7 +226,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, li
             flags.append(replace(flag, names=names))
 
     for number, setting in enumerate(by_name["train"].options):
-        if not live and setting.path[0] in ("env", "source", "off_policy"):
+        if setting.path[0] in useless:
             continue
         panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
@@ -226,7 +234,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, li
     for flag in settings_flags(by_name["settings"]):
         if flag.option.path[0] in ("tracking", "delivery"):
             continue  # the trackers are those of [train], and rollouts of a training stay with it
-        if live or flag.option.path[0] not in _LIVE_ONLY:
+        if flag.option.path[0] in _OWN_SETTINGS if own else live or flag.option.path[0] not in _LIVE_ONLY:
             add(flag)
     trainer = by_name.get("trainer")
     for number, setting in enumerate(trainer.options if trainer is not None else ()):
@@ -234,7 +242,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, li
             long = f"trainer.{setting.flag}"
             short = () if setting.flag in _STORED_ONLY and not stored else (setting.flag,)
             add(Flag("trainer", setting, short, f"Options of {trainer.label}", f"trainer_{number}"), long)
-    for flag in backend_flags(by_name["backend"]):
+    for flag in () if own else backend_flags(by_name["backend"]):
         add(flag)
     for flag in [*reward_flags(buckets), *role_flags(buckets)] if live else ():
         add(flag)

@@ -54,7 +54,7 @@ class TrainSettings(Tracking):
     )
     keep_checkpoints: int = Field(default=2, ge=1, description="Newest checkpoints to keep; the best one stays too.")
     accept_changed_data: bool = Field(
-        default=False, description="Resume although the rows of --data are others than before; it is recorded."
+        default=False, description="Resume although the training data have changed; it is recorded."
     )
     health: HealthRules = Field(default_factory=HealthRules)
 
