@@ -28,6 +28,8 @@ def read_environment_text(text: str, option: str) -> EnvironmentText:
     if head.endswith(".py"):  # ./file.py:Name
         attribute, _, tail = tail.partition(":")
         head = f"{head}:{attribute}"
+    while tail and "=" not in (rest := tail.partition(":"))[0] and "," not in rest[0]:  # of a family: gymnasium:ID
+        head, tail = f"{head}:{rest[0]}", rest[2]
     label, _, name = head.rpartition("=")
     if not name.strip():
         raise UsageError(f"{option} {text!r} names no environment", hint=f"{option} [LABEL=]ENV[:option=value,...]")

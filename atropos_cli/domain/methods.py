@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Learns = Literal["groups", "demonstrations", "pairs", "labelled"]
-"""What a method learns from: scored groups, or rows as sft-gen, dpo-gen and dpo-gen --kto write them."""
+Learns = Literal["groups", "steps", "demonstrations", "pairs", "labelled"]
+"""What a method learns from: scored groups, steps of an environment that a policy of its trainer plays, or rows as
+sft-gen, dpo-gen and dpo-gen --kto write them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,17 @@ from atropos_cli.domain.methods import Learns
 from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.domain.training import EvalSuite, HealthRules, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
-from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
+from atropos_cli.ports.trainer import Play, TrainContext, Trainer, TrainResult
+from atropos_cli.rollout.advantages import KINDS as ADVANTAGES
+from atropos_cli.rollout.advantages import decided
 from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
+    "ADVANTAGES",
     "EvalSuite",
     "HealthRules",
     "Learns",
+    "Play",
     "Rule",
     "TrainContext",
     "TrainPlan",
@@ -22,6 +26,7 @@ __all__ = [
     "TrainerError",
     "TrainingProfile",
     "cpu_profile",
+    "decided",
     "finish_in",
     "gpu_profile",
     "is_binary",

@@ -115,10 +115,10 @@ def build_train_command(session: Session, method: Method, args: Sequence[str], a
     preset = _preset(method.name, args, said)
     if preset is not None:
         said = _glanced(args, train, preset)
-    trainer = None if "trainer" in said else _other_trainer(session, method)
+    trainer = None if "trainer" in said else _other_trainer(session, method, said)
     buckets = _buckets(session, args, train, said if trainer is None else {**said, "trainer": trainer})
     extra = signature_of(action)
-    live = method.learns == "groups"
+    live = method.learns in ("groups", "steps")
     flags = _flags(buckets, extra, live=live, stored="data" in said or not live)
 
     def call(**given: Any) -> int | None:
@@ -140,8 +140,17 @@ def build_train_command(session: Session, method: Method, args: Sequence[str], a
     )
 
 
-def _other_trainer(session: Session, method: Method) -> str | None:
-    """A trainer that names the method in its manifest, where the default one does not; None: the default."""
+def _other_trainer(session: Session, method: Method, said: Mapping[str, str]) -> str | None:
+    """A trainer that names the method in its manifest, where the default one does not; None: the default.
+
+    Where no model is named, the environment may have a trainer for its own policies.
+    """
+    registry = session.registry
+    if "env" in said and "model" not in said:
+        own = registry.find("environment", said["env"]).load().trainer
+        found = [item for item in registry.registrations("trainer") if own in (item.name, item.qualified)]
+        if found and method.name in (one.name for one in found[0].spec.methods):
+            return found[0].qualified
     offers = [
         item
         for item in session.registry.registrations("trainer")
@@ -175,15 +184,19 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
             backend = known[0]
         elif (picked := pick_backend(registry, args, lenient=True)) is not None:
             backend = picked.backend
-    buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
+    installed = {item.name for item in registry.registrations("trainer")}
+    trainer = None
+    if installed or not lenient:  # help is there before a trainer is
+        trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+        if (own := trainer.load().own_backend) is not None:
+            backend = registry.find("backend", own)
+    buckets = gen_buckets(registry, registration, environment, backend)
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
     buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
     buckets += tools_buckets(registry, args, lenient=lenient)
-    installed = {item.name for item in registry.registrations("trainer")}
-    if not installed and lenient:
-        return [*buckets, train]  # help is there before a trainer is
-    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+    if trainer is None:
+        return [*buckets, train]
     names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
