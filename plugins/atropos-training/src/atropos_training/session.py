@@ -189,10 +189,10 @@ class TrainSession:
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
             failures = Failures(player.plan.group_size)
-            if play is None:
-                found = self._sample(player, tasks, failures, step, unless=lambda: self.stopping)
+            if play is not None:
+                found = self._played(play, name, step)
             else:
-                found = self._played(play, name, player.plan, step)
+                found = self._sample(player, tasks, failures, step, unless=self._stop.is_set)
             if found is None:
                 self.warn(f"step {step}: evaluation {name!r} is broken off, --resume makes it again")
                 return {}
@@ -203,12 +203,11 @@ class TrainSession:
             self.recording.videos(step, videos_of(name, found, self.folder))
         self.results.settle(step, values)
         self.recording.evaluation(step, values)
-        self._evaluated[step] = values
-        return values
+        return self._evaluated.setdefault(step, values)
 
-    def _played(self, play: Play, suite: str, plan: Plan, step: int) -> dict[int, list[ScoredGroup]] | None:
+    def _played(self, play: Play, suite: str, step: int) -> dict[int, list[ScoredGroup]] | None:
         """The groups of a trainer that plays by itself; the run's groups file keeps them. None: asked to stop."""
-        found = play(plan, self.results.tasks_of(suite, self._suites[suite]))
+        found = play(self._suites[suite].plan, self.results.tasks_of(suite, self._suites[suite]))
         if self.stopping or self.plan.rollouts is None:
             return None
         for place, groups in self.results.numbered(suite, step, found, self.plan.rollouts.digest).items():
@@ -350,20 +349,18 @@ class TrainSession:
         self._frozen.renew(self._model, step, self._loop)
         with evaluating(self._model):
             told = 0.0
+            suite = next((name for name, one in self._suites.items() if one is player), None)
 
             def tick() -> None:
                 nonlocal told
                 if (moment := time.monotonic()) - told >= _TELL_EVERY:
                     told = moment
-                    self.recording.rolling(player.progress(step, self._suite_of(player), len(tasks)))
+                    self.recording.rolling(player.progress(step, suite, len(tasks)))
 
             found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))
         return found
-
-    def _suite_of(self, player: Player) -> str | None:
-        return next((name for name, one in self._suites.items() if one is player), None)
 
     def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
         """Give a server the weights, in two folders in turn: it may still be reading the last one.
