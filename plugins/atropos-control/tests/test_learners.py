@@ -22,6 +22,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(method: str, name: str, **options: Any) -> Job:
     sizes = {"groups": options.pop("groups", 1), "group_size": options.pop("group_size", 1)}
+    options.setdefault("subprocesses", False)
     values = resolved(ControlConfig(**options), method, "")
     return Job(method, Recipe(name), values, seed=3, steps=30, stop=lambda: False, **sizes)
 

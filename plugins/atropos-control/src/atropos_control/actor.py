@@ -54,7 +54,7 @@ def Actor(seen: Any, done: Any, layers: Sequence[int]) -> Any:  # noqa: N802 - a
         raise ConfigError(f"GRPO chooses Discrete and Box actions, not {done}", hint="train ppo has more kinds")
     size = int(done.n) if kind == "Discrete" else math.prod(done.shape)
 
-    class _Actor(nn.Module):
+    class _Actor(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             inputs = width(seen)

@@ -72,6 +72,6 @@ def _images(frames: Sequence[Any], side: int) -> list[Any]:
     for frame in chosen:
         image = Image.fromarray(frame)
         scale = min(1.0, side / max(image.size))
-        size = tuple(max(2, int(length * scale) // 2 * 2) for length in image.size)
-        images.append(image.resize(size))
+        wide, high = (max(2, int(length * scale) // 2 * 2) for length in image.size)
+        images.append(image.resize((wide, high)))
     return images

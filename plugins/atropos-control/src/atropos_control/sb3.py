@@ -24,7 +24,7 @@ def Sb3Learner(job: Job) -> Learner:  # noqa: N802 - a class that needs stable-b
     from stable_baselines3 import SAC
     from stable_baselines3.common.callbacks import BaseCallback
 
-    class Ended(BaseCallback):
+    class Ended(BaseCallback):  # type: ignore[misc]
         """Counts the episodes that end; breaks the playing off when the run is asked to stop."""
 
         def __init__(self) -> None:
