@@ -51,11 +51,19 @@ def test_a_run_has_policy_evaluations_films_and_records(
     picture = with_film[0]["rollouts"][0]["messages"][0]["content"][1]["image_url"]["url"]
     assert picture.startswith("data:image/gif;base64,")
     metrics = lines(run / "metrics.jsonl")
-    assert [(row["step"], row["kind"]) for row in metrics] == [(0, "eval"), (1, "train"), (1, "eval"), (2, "train"), (2, "eval")]
+    assert [(row["step"], row["kind"]) for row in metrics] == [
+        (0, "eval"),
+        (1, "train"),
+        (1, "eval"),
+        (2, "train"),
+        (2, "eval"),
+    ]
     assert metrics[3]["env_steps"] == 64
     assert "eval/gymnasium:CartPole-v1/accuracy_low" in metrics[-1]
 
-    found = cli("eval", "gymnasium:CartPole-v1", "--policy", str(run / "model"), "--limit", "3", "-o", str(tmp_path / "e"))
+    found = cli(
+        "eval", "gymnasium:CartPole-v1", "--policy", str(run / "model"), "--limit", "3", "-o", str(tmp_path / "e")
+    )
     assert found.code == 0, found.stderr
     again = {group["task"]["id"]: group["rollouts"][0]["reward"] for group in lines(tmp_path / "e" / "groups.jsonl")}
     last = {group["task"]["id"]: group["rollouts"][0]["reward"] for group in groups[-3:]}

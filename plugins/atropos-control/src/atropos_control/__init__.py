@@ -75,8 +75,8 @@ def atropos_doctor() -> Iterable[tuple[str, str, str]]:
             yield (f"control: {name}", "warn", f"not installed: pip install 'atropos-control[{extra}]'")
             continue
         late = name == "mujoco" and tuple(int(part) for part in found.split(".")[:2]) > (3, 3)
-        told = f"{found}: Fetch and Hand environments fail with it; pip install 'mujoco==3.3.7'" if late else found
-        yield (f"control: {name}", "warn" if late else "ok", told)
+        shown = f"{found}: Fetch and Hand environments fail with it; pip install 'mujoco==3.3.7'" if late else found
+        yield (f"control: {name}", "warn" if late else "ok", shown)
     found = renderer() or ""
     missing = "neither EGL nor OSMesa: no videos without a screen (apt-get install libegl1 libosmesa6)"
     yield ("control: videos", "ok" if found else "warn", f"MUJOCO_GL={found}" if found else missing)

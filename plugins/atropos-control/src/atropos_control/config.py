@@ -28,7 +28,9 @@ class ControlConfig(Config):
     learning_rate: float | None = Field(default=None, gt=0, description="Of the optimiser.")
     anneal: bool | None = Field(default=None, description="ppo, grpo: the rate falls linearly to 0 at the last step.")
     batch_size: int | None = Field(default=None, ge=2, description="Environment steps of one gradient step.")
-    epochs: int | None = Field(default=None, ge=1, description="ppo, grpo: passes over the data of a training step.")
+    epochs: int | None = Field(
+        default=None, ge=1, description="ppo, grpo: how often a training step goes through its data."
+    )
     gamma: float | None = Field(default=None, ge=0, le=1, description="ppo, sac: discount of a reward per step.")
     gae_lambda: float | None = Field(default=None, ge=0, le=1, description="ppo: of its advantage estimator.")
     clip_range: float | None = Field(default=None, gt=0, lt=1, description="ppo, grpo: bound of the ratio's change.")
@@ -57,7 +59,7 @@ def _table() -> dict[str, Any]:
 
 
 def preset(config: ControlConfig, method: str, name: str) -> dict[str, Any]:
-    """All values for a method on an environment, by its id without version, before what was given."""
+    """All values for a method on an environment, by its id without version, before given ones."""
     table = _table()
     own = table[method].get(name, {}) if config.preset == "auto" else {}
     return {**table[method]["default"], **own}

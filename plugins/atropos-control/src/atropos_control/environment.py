@@ -65,7 +65,7 @@ class GymnasiumConfig(Config):
         default=None, description="Play by a policy instead of a language model: random, RUN/model or a checkpoint."
     )
     stochastic: bool = Field(default=False, description="With --policy: draw actions instead of taking the likeliest.")
-    videos: int = Field(default=1, ge=0, description="With --policy: film the first episode of so many tasks.")
+    videos: int = Field(default=1, ge=0, description="With --policy: film the first episode of the first N tasks.")
     video_dir: Path | None = Field(default=None, description="With --policy: keep the films in this folder as well.")
 
     @field_validator("policy")

@@ -116,7 +116,7 @@ class GrpoLearner(Learner):
                     following[place] = self._queue(place, waiting)
 
     def _queue(self, place: int, waiting: list[_Episode]) -> _Episode | None:
-        """The episode that an environment will play next; it is told of its start before it gets there."""
+        """The episode that an environment will play next; it knows its start before it gets there."""
         if not waiting:
             return None
         one = waiting.pop()

@@ -45,7 +45,7 @@ class Table:
         self._free: dict[bool, list[Any]] = {False: [], True: []}
 
     def take(self, *, pictures: bool = False) -> Any:
-        """One that nobody uses."""
+        """One that is free."""
         free = self._free[pictures]
         return free.pop() if free else self.recipe.make(pictures=pictures)
 
@@ -68,7 +68,7 @@ def play(
     sample: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Played]:
-    """An episode for each seed, in their order; those that were begun when stop() became true are left unended."""
+    """An episode for each seed, in their order; those under way when stop() becomes true are left unended."""
     found: list[Played] = []
     for start in range(0, len(seeds), _AT_ONCE):
         part = [Played(seed) for seed in seeds[start : start + _AT_ONCE]]

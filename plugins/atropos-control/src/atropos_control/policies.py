@@ -91,7 +91,7 @@ def stacked(seen: Sequence[Any]) -> Any:
 
 
 def sb3_class(method: str, space: Any) -> tuple[str, Any]:
-    """(name, class) of the policy for observations of a space. Raises ConfigError for what it cannot read."""
+    """(name, class) of the policy for observations of a space. Raises ConfigError for others."""
     from stable_baselines3 import PPO, SAC
     from stable_baselines3.common.preprocessing import is_image_space
 
@@ -126,6 +126,25 @@ def read_weights(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DataError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def weights_for(name: str, method: str, layers: Sequence[int]) -> Any:
+    """The weights in a folder, for a policy of a method to begin from. Raises DataError and ConfigError."""
+    folder = Path(name)
+    try:
+        about = read_object(folder / ABOUT)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"--model {name} holds no policy to begin from: {error}",
+            hint="RUN/model of a policy, or --model new for random weights",
+        ) from error
+    if about.get("method") != method or about.get("layers") != list(layers):
+        of = f"{about.get('method')} with layers {about.get('layers')}"
+        raise ConfigError(
+            f"the policy in {name} is of {of}, not of {method} with {list(layers)}",
+            hint="train it with its own method and --layers",
+        )
+    return read_weights(folder / WEIGHTS)
 
 
 def load_policy(name: str, env: Any) -> Policy:

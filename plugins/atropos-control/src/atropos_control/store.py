@@ -23,7 +23,7 @@ def newest(run: Path) -> Path:
     """The newest checkpoint of a run. Raises DataError."""
     names = checkpoints(run)
     if not names:
-        raise DataError(f"{run} has no checkpoint to resume from", hint="--overwrite starts anew")
+        raise DataError(f"{run} has no checkpoint to resume from", hint="--overwrite replaces the run")
     return run / "checkpoints" / names[-1]
 
 

@@ -23,7 +23,7 @@ from atropos_control.learner import Job, Learner
 from atropos_control.making import Recipe
 from atropos_control.pictures import write_film
 from atropos_control.playing import Played, Table, film, play, rollout_of
-from atropos_control.policies import WEIGHTS, read_weights, write_policy
+from atropos_control.policies import weights_for, write_policy
 
 _NEW = "new"
 VIDEOS = "videos"
@@ -50,6 +50,8 @@ class ControlTrainer(Trainer):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError("trainer 'control' has no --processes", hint="--num-envs N plays in N processes")
         job = _job(self.config, plan, lambda: False)
+        if plan.model != _NEW:
+            weights_for(plan.model, plan.method, job.options["layers"])
         env = job.recipe.make()
         try:
             seen, done = env.observation_space, env.action_space
@@ -154,7 +156,14 @@ class _Run:
             evaluated = (folder / store.EVALUATED).exists()
             context.warn(f"resumed from step {learner.step} (weights, optimiser, replay buffer, random state)")
         elif self.plan.model != _NEW:
-            learner.begin_from(read_weights(Path(self.plan.model) / WEIGHTS))
+            weights = weights_for(self.plan.model, self.job.method, self.job.options["layers"])
+            try:
+                learner.begin_from(weights)
+            except RuntimeError as error:
+                raise ConfigError(
+                    f"the policy in {self.plan.model} does not fit {self.job.recipe.id}: {str(error)[:300]}",
+                    hint="--model new begins from random weights",
+                ) from error
         if not evaluated and (learner.step == 0 or context.should_evaluate(learner.step)) and not context.stopping:
             self._save()
             self._evaluate()
@@ -237,7 +246,7 @@ class _Run:
                 break
             try:
                 found[seed] = film(table, policy, seed, sample=sample)
-            except Exception as error:  # noqa: BLE001 - whatever a renderer raises, the training goes on
+            except Exception as error:  # noqa: BLE001 - a renderer may raise anything, the training continues
                 self._videos = 0
                 self.context.warn(f"no videos: {type(error).__name__}: {str(error)[:200]} (atropos doctor)")
                 break

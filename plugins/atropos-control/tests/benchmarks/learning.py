@@ -48,7 +48,9 @@ def spent() -> float:
 
 def main() -> None:
     """Run those that are named."""
-    print("| method | environment | success | return | steps | steps until 0.95 | CPU s |\n|---|---|---|---|---|---|---|")
+    print(
+        "| method | environment | success | return | steps | steps until 0.95 | CPU s |\n|---|---|---|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:] or RUNS:
             print(measured(*RUNS[name], Path(folder) / name), flush=True)

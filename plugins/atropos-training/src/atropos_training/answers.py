@@ -101,7 +101,7 @@ class Failures:
         ((kind, count),) = self.counts.most_common(1)
         return f"{kind} ({count}): {self._first[kind]:.300}"
 
-    def told(self, suite: str, step: int, rollouts: int) -> str | None:
+    def summary(self, suite: str, step: int, rollouts: int) -> str | None:
         """What to say of a suite's evaluation; None: nothing failed. Raises ConfigError when all did before step 1."""
         if not self.total:
             return None

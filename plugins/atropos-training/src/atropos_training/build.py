@@ -117,7 +117,7 @@ def _proposed(
     """Values derived from a trainer's options (a preset, say) unless another was given; its own options too.
 
     A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
-    given: what was given of group_size, prompts_per_step, steps, eval_every and the sampling parameters, and `env` to a
+    given: the given ones of group_size, prompts_per_step, steps, eval_every and the sampling parameters, and `env` to a
     trainer that plays it. run: values for some of those
     that were not; options: values for options of its own.
     """

@@ -216,10 +216,10 @@ class TrainSession:
 
     def _judge_failures(self, suite: str, step: int, failures: Failures, rollouts: int) -> None:
         """Say once why rollouts of a suite fail. Raises ConfigError when all do before anything was learnt."""
-        what = failures.told(suite, step, rollouts)
-        if what is not None and suite not in self._warned_suites:
+        found = failures.summary(suite, step, rollouts)
+        if found is not None and suite not in self._warned_suites:
             self._warned_suites.add(suite)
-            self.warn(what)
+            self.warn(found)
 
     def should_evaluate(self, step: int) -> bool:
         """See TrainContext."""
