@@ -45,7 +45,6 @@ def flattened(space: Any, seen: Any, count: int) -> Any:
 
 def Actor(seen: Any, done: Any, layers: Sequence[int]) -> Any:  # noqa: N802 - a class that needs torch
     """A new actor for the spaces of observations and actions. Raises ConfigError for actions it cannot choose."""
-    import numpy as np
     import torch
     from torch import nn
 
@@ -95,13 +94,18 @@ def Actor(seen: Any, done: Any, layers: Sequence[int]) -> Any:  # noqa: N802 - a
             return actions, found.log_prob(actions)
 
         def played(self, actions: Any) -> Any:
-            """Actions as the environment takes them: 0 and 1 of ours are the middle and the upper bound of a Box."""
-            values = actions.numpy()
-            if kind == "Discrete":
-                return values + int(done.start)
-            finite = np.isfinite(done.low) & np.isfinite(done.high)
-            low, high = np.where(finite, done.low, -1.0), np.where(finite, done.high, 1.0)
-            values = (low + high) / 2 + values.reshape(-1, *done.shape) * (high - low) / 2
-            return np.clip(values, done.low, done.high).astype(done.dtype)
+            return in_bounds(done, actions.numpy())
 
     return _Actor()
+
+
+def in_bounds(space: Any, values: Any) -> Any:
+    """Actions as the environment takes them: 0 and 1 of ours are the middle and the upper bound of a Box."""
+    import numpy as np
+
+    if type(space).__name__ == "Discrete":
+        return values + int(space.start)
+    finite = np.isfinite(space.low) & np.isfinite(space.high)
+    low, high = np.where(finite, space.low, -1.0), np.where(finite, space.high, 1.0)
+    values = (low + high) / 2 + values.reshape(-1, *space.shape) * (high - low) / 2
+    return np.clip(values, space.low, space.high).astype(space.dtype)

@@ -6,8 +6,13 @@ PPO: arXiv 1707.06347. SAC: arXiv 1801.01290. HER: arXiv 1707.01495, reached goa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.her import HerReplayBuffer
 
 from atropos_cli.sdk import ConfigError
 from atropos_control.learner import Job, Learner, played_numbers
@@ -19,118 +24,120 @@ _SAC = ("learning_rate", "batch_size", "gamma", "tau", "buffer_size", "learning_
 _GOALS = frozenset({"observation", "achieved_goal", "desired_goal"})
 
 
-def Sb3Learner(job: Job) -> Learner:  # noqa: N802 - a class that needs stable-baselines3
+class _Ended(BaseCallback):  # type: ignore[misc]
+    """Counts the episodes that end; breaks the playing off when the run is asked to stop."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        super().__init__()
+        self._stopping = stop
+        self.episodes: list[tuple[float, int, bool | None]] = []
+
+    def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            if (episode := info.get("episode")) is not None:
+                success = info.get("is_success")
+                self.episodes.append((episode["r"], int(episode["l"]), None if success is None else bool(success)))
+        return not self._stopping()
+
+
+class Sb3Learner(Learner):
     """A learner of ppo or sac. Raises ConfigError for spaces that it cannot handle."""
-    from stable_baselines3 import SAC
-    from stable_baselines3.common.callbacks import BaseCallback
 
-    class Ended(BaseCallback):  # type: ignore[misc]
-        """Counts the episodes that end; breaks the playing off when the run is asked to stop."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.episodes: list[tuple[float, int, bool | None]] = []
-
-        def _on_step(self) -> bool:
-            for info in self.locals["infos"]:
-                if (episode := info.get("episode")) is not None:
-                    success = info.get("is_success")
-                    self.episodes.append((episode["r"], int(episode["l"]), None if success is None else bool(success)))
-            return not job.stop()
-
-    class _Learner(Learner):
-        def __init__(self) -> None:
-            self._envs = vector(job.recipe, job.options["num_envs"], processes=job.processes)
-            try:
-                self._model = _model(job, self._envs)
-            except Exception:
-                self._envs.close()
-                raise
-            self._ended = Ended()
-            self._callback: Any = None
-
-        def update(self) -> dict[str, float]:
-            model, ended = self._model, self._ended
-            if self._callback is None:
-                total = job.steps * job.options["num_envs"] * job.options["rollout_steps"]
-                done = self.env_steps
-                if done:  # new episodes, other ones than those of the start
-                    self._envs.seed(job.seed + done)
-                    model.action_space.seed(job.seed + done)
-                _, self._callback = model._setup_learn(total, ended, reset_num_timesteps=True)
-                model.num_timesteps = done
-            ended.episodes.clear()
-            updates = model._n_updates
-            if isinstance(model, SAC):
-                self._sac()
-            else:
-                went_on = model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
-                if went_on:
-                    model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
-                    model.train()
-            if job.stop():
-                return {}
-            self.step += 1
-            self.env_steps = model.num_timesteps
-            returns, lengths, successes = zip(*ended.episodes, strict=True) if ended.episodes else ((), (), ())
-            known = [value for value in successes if value is not None]
-            numbers = {"env_steps": float(self.env_steps), **played_numbers(returns, lengths, known)}
-            learnt = model.logger.name_to_value if model._n_updates > updates else {}
-            return numbers | {_NAMES[name]: float(value) for name, value in learnt.items() if name in _NAMES}
-
-        def _sac(self) -> None:
-            model = self._model
-            before = model.num_timesteps
-            model.collect_rollouts(
-                model.env,
-                train_freq=model.train_freq,
-                action_noise=None,
-                callback=self._callback,
-                learning_starts=model.learning_starts,
-                replay_buffer=model.replay_buffer,
-            )
-            if model.num_timesteps > model.learning_starts and not job.stop():
-                model.train(job.options.get("gradient_steps") or model.num_timesteps - before, model.batch_size)
-
-        @property
-        def policy(self) -> Policy:
-            return Sb3Policy(self._model.policy)
-
-        @property
-        def weights(self) -> Any:
-            return self._model.policy.state_dict()
-
-        def begin_from(self, weights: Any) -> None:
-            self._model.policy.load_state_dict(weights)
-
-        def state(self) -> dict[str, Any]:
-            model = self._model
-            names, variables = model._get_torch_save_params()
-            found = {name: _attribute(model, name).state_dict() for name in names if name != "policy"}
-            found |= {name: _attribute(model, name).detach().clone() for name in variables}
-            counts = {"updates": model._n_updates, "sb3_episodes": model._episode_num}
-            buffer = _buffer_state(model.replay_buffer) if isinstance(model, SAC) else {}
-            return {"optimisers": found, "counts": counts, "buffer": buffer}
-
-        def restore(self, state: Mapping[str, Any]) -> None:
-            import torch
-
-            model = self._model
-            model.policy.load_state_dict(state["weights"])
-            for name, value in state["optimisers"].items():
-                if isinstance(value, torch.Tensor):
-                    with torch.no_grad():
-                        _attribute(model, name).copy_(value)
-                else:
-                    _attribute(model, name).load_state_dict(value)
-            model._n_updates = state["counts"]["updates"]
-            if isinstance(model, SAC):
-                _restore_buffer(model.replay_buffer, state["buffer"])
-
-        def close(self) -> None:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._envs = vector(job.recipe, job.options["num_envs"], processes=job.processes)
+        try:
+            self._model = _model(job, self._envs)
+        except Exception:
             self._envs.close()
+            raise
+        self._ended = _Ended(job.stop)
+        self._callback: Any = None
 
-    return _Learner()
+    def update(self) -> dict[str, float]:
+        model, ended = self._model, self._ended
+        if self._callback is None:
+            total = self._job.steps * self._job.options["num_envs"] * self._job.options["rollout_steps"]
+            done = self.env_steps
+            if done:  # new episodes, other ones than those of the start
+                self._envs.seed(self._job.seed + done)
+                model.action_space.seed(self._job.seed + done)
+            _, self._callback = model._setup_learn(total, ended, reset_num_timesteps=True)
+            model.num_timesteps = done
+        ended.episodes.clear()
+        updates = model._n_updates
+        if not (self._sac() if isinstance(model, SAC) else self._ppo()):
+            return {}
+        self.step += 1
+        self.env_steps = model.num_timesteps
+        returns, lengths, successes = zip(*ended.episodes, strict=True) if ended.episodes else ((), (), ())
+        known = [value for value in successes if value is not None]
+        numbers = {"env_steps": float(self.env_steps), **played_numbers(returns, lengths, known)}
+        learnt = model.logger.name_to_value if model._n_updates > updates else {}
+        return numbers | {_NAMES[name]: float(value) for name, value in learnt.items() if name in _NAMES}
+
+    def _ppo(self) -> bool:
+        """Play and learn; False: broken off while it played."""
+        model = self._model
+        if not model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps):
+            return False
+        model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
+        model.train()
+        return True
+
+    def _sac(self) -> bool:
+        """See _ppo."""
+        model = self._model
+        before = model.num_timesteps
+        played = model.collect_rollouts(
+            model.env,
+            train_freq=model.train_freq,
+            action_noise=None,
+            callback=self._callback,
+            learning_starts=model.learning_starts,
+            replay_buffer=model.replay_buffer,
+        )
+        if played.continue_training and model.num_timesteps > model.learning_starts:
+            model.train(self._job.options.get("gradient_steps") or model.num_timesteps - before, model.batch_size)
+        return bool(played.continue_training)
+
+    @property
+    def policy(self) -> Policy:
+        return Sb3Policy(self._model.policy)
+
+    @property
+    def weights(self) -> Any:
+        return self._model.policy.state_dict()
+
+    def begin_from(self, weights: Any) -> None:
+        self._model.policy.load_state_dict(weights)
+
+    def state(self) -> dict[str, Any]:
+        model = self._model
+        names, variables = model._get_torch_save_params()
+        found = {name: _attribute(model, name).state_dict() for name in names if name != "policy"}
+        found |= {name: _attribute(model, name).detach().clone() for name in variables}
+        counts = {"updates": model._n_updates, "sb3_episodes": model._episode_num}
+        buffer = _buffer_state(model.replay_buffer) if isinstance(model, SAC) else {}
+        return {"optimisers": found, "counts": counts, "buffer": buffer}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        import torch
+
+        model = self._model
+        model.policy.load_state_dict(state["weights"])
+        for name, value in state["optimisers"].items():
+            if isinstance(value, torch.Tensor):
+                with torch.no_grad():
+                    _attribute(model, name).copy_(value)
+            else:
+                _attribute(model, name).load_state_dict(value)
+        model._n_updates = state["counts"]["updates"]
+        if isinstance(model, SAC):
+            _restore_buffer(model.replay_buffer, state["buffer"])
+
+    def close(self) -> None:
+        self._envs.close()
 
 
 _NAMES = {
@@ -149,10 +156,6 @@ _NAMES = {
 
 
 def _model(job: Job, envs: Any) -> Any:
-    from stable_baselines3 import PPO, SAC
-    from stable_baselines3.common.logger import Logger
-    from stable_baselines3.her import HerReplayBuffer
-
     options = job.options
     name, _ = sb3_class(job.method, envs.observation_space)
     layers = {"net_arch": list(options["layers"])}
