@@ -263,13 +263,15 @@ def gen_buckets(registry: Registry, registration: Registration | None, environme
 def without_model(registry: Registry, environment: Any, args: Sequence[str]) -> Unnamed | None:
     """The backend of an environment that is played without a language model, where an option says by whom."""
     from atropos_cli.cli.backends import Unnamed
-    from atropos_cli.config.buckets import SETTINGS, environment_bucket
+    from atropos_cli.config.buckets import SETTINGS, environment_bucket, settings_bucket
     from atropos_cli.config.problems import Origin
     from atropos_cli.config.sources import Entry
 
-    bucket = environment_bucket(environment.Config, ())
+    if not environment.without_model:
+        return None
+    bucket = environment_bucket(environment.Config)
     spelt = [f"--{word[6:]}" if word.startswith("--env.") else word for word in args]
-    said = named(spelt, [bucket], dict.fromkeys(environment.without_model, bucket.name))
+    said = named(spelt, [settings_bucket(), bucket], dict.fromkeys(environment.without_model, bucket.name))
     for option, value in said.items():
         backend = registry.find("backend", environment.without_model[option])
         origin = Origin("flag", f"--{option}")

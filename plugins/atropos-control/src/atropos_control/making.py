@@ -50,7 +50,7 @@ class Recipe:
         limit = self.max_steps or spec.max_episode_steps or _STEPS
         if pictures:
             headless()
-        mode = {"render_mode": "rgb_array"} if pictures else {}
+        mode: dict[str, Any] = {"render_mode": "rgb_array"} if pictures else {}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

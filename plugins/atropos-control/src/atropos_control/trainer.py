@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 
 from atropos_cli.sdk import ConfigError, JsonDict, ScoredGroup, Task
 from atropos_cli.sdk.engine import make_group_id
+from atropos_cli.sdk.records import checkpoints
 from atropos_cli.sdk.runs import Plan
 from atropos_cli.sdk.training import ADVANTAGES, TrainContext, Trainer, TrainPlan, TrainResult
 from atropos_control import config, store
 from atropos_control.config import ControlConfig
 from atropos_control.environment import PREFIX, recipe_of, short_name
-from atropos_control.learner import Job, Learner
+from atropos_control.learner import Job, Learner, random_state, set_random_state
 from atropos_control.making import Recipe
 from atropos_control.pictures import write_film
 from atropos_control.playing import Played, Table, film, play, rollout_of
@@ -164,26 +165,26 @@ class _Run:
                     f"the policy in {self.plan.model} does not fit {self.job.recipe.id}: {str(error)[:300]}",
                     hint="--model new begins from random weights",
                 ) from error
-        if not evaluated and (learner.step == 0 or context.should_evaluate(learner.step)) and not context.stopping:
+        if not evaluated and (learner.step == 0 or context.should_evaluate(learner.step)) and not self.job.stop():
             self._save()
             self._evaluate()
         while learner.step < self.job.steps:
-            if context.stopping:
+            if self.job.stop():
                 return self._interrupted()
             began = time.perf_counter()
             numbers = learner.update()
-            if context.stopping and not numbers:
+            if self.job.stop() and not numbers:
                 return self._interrupted()
             self._metrics = {**numbers, "step_time": time.perf_counter() - began}
             context.report(learner.step, self._metrics)
             last = learner.step == self.job.steps
-            due = context.should_evaluate(learner.step) and not last and not context.stopping
+            due = context.should_evaluate(learner.step) and not last and not self.job.stop()
             if due or learner.step % self._save_every == 0:
                 self._save()
             if due:
                 self._evaluate()
         self._save()
-        if context.stopping or not self._evaluate(final=True):
+        if self.job.stop() or not self._evaluate(final=True):
             return self._interrupted()
         store.save(context.folder / "model", self._write_policy)
         return TrainResult(output=str(context.folder / "model"), steps=learner.step, metrics=self._metrics)
@@ -198,18 +199,16 @@ class _Run:
     def _evaluate(self, *, final: bool = False) -> bool:
         """False: it was broken off."""
         step = self.learner.step
-        from atropos_control.learner import random_state, set_random_state
-
         before = random_state()
         found = self.context.evaluate(step, final=final, play=functools.partial(self._play, step))
         set_random_state(before)
         self._metrics |= found
-        if self.context.stopping and not found:
+        if self.job.stop() and not found:
             return False
         place = self.context.folder / "checkpoints" / f"step-{step}"
         if place.is_dir():
             (place / store.EVALUATED).touch()
-        names = [name for name in store.checkpoints(self.context.folder) if self.context.is_best(_step_of(name))]
+        names = [name for name in checkpoints(self.context.folder) if self.context.is_best(_step_of(name))]
         store.prune(self.context.folder, keep=self.plan.keep_checkpoints, best=names[0] if names else None)
         return True
 
@@ -242,7 +241,7 @@ class _Run:
     def _films(self, table: Table, policy: Any, seeds: Sequence[int], *, sample: bool) -> dict[int, Played]:
         found: dict[int, Played] = {}
         for seed in seeds:
-            if self.context.stopping:
+            if self.job.stop():
                 break
             try:
                 found[seed] = film(table, policy, seed, sample=sample)
@@ -272,7 +271,7 @@ class _Run:
 
         store.save(self.context.folder / "checkpoints" / f"step-{step}", write)
         self._saved = step
-        best = [name for name in store.checkpoints(self.context.folder) if self.context.is_best(_step_of(name))]
+        best = [name for name in checkpoints(self.context.folder) if self.context.is_best(_step_of(name))]
         store.prune(self.context.folder, keep=self.plan.keep_checkpoints, best=best[0] if best else None)
 
     def _write_policy(self, folder: Path) -> None:
