@@ -285,4 +285,5 @@ def _arguments(spec: Any) -> dict[str, Any]:
 def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
     """How the environment of an id is made under the options that a plan has. Raises ConfigError."""
     cls = environment_class(name)
-    return cls(cls.Config.model_validate(options)).recipe
+    config: Any = cls.Config.model_validate(options)
+    return cls(config).recipe

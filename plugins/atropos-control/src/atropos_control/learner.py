@@ -93,7 +93,8 @@ def random_state() -> dict[str, Any]:
     import numpy as np
     import torch
 
-    _, keys, position, gauss, cached = np.random.get_state()
+    numbers: Any = np.random.get_state()
+    _, keys, position, gauss, cached = numbers
     return {
         "torch": torch.get_rng_state(),
         "numpy": [torch.from_numpy(keys.astype("int64")), int(position), int(gauss), float(cached)],
