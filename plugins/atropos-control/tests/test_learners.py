@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_a_saved_state_is_the_whole_of_it(method: str, name: str, options: dict[
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     if isinstance(value, dict):
         return {key: one for name, part in value.items() for key, one in flat(part, f"{path}{name}/").items()}
-    return {path: value}
+    return {path: value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)}
 
 
 def same(one: Any, other: Any) -> bool:

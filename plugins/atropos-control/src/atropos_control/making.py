@@ -82,7 +82,10 @@ def find_spec(name: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return gymnasium.spec(name)
+            module, colon, rest = name.rpartition(":")
+            if colon:
+                importlib.import_module(module)
+            return gymnasium.spec(rest)
     except (gymnasium.error.Error, ImportError, ValueError) as error:
         hint = "python -c 'import gymnasium; gymnasium.pprint_registry()' lists those that are installed"
         if name.startswith(_ROBOTS) and importlib.util.find_spec(_REGISTERING[0]) is None:
