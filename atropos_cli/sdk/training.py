@@ -8,12 +8,10 @@ from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.domain.training import EvalSuite, HealthRules, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
 from atropos_cli.ports.trainer import Play, TrainContext, Trainer, TrainResult
-from atropos_cli.rollout.advantages import KINDS as ADVANTAGES
-from atropos_cli.rollout.advantages import decided
+from atropos_cli.rollout.advantages import advantages, decided
 from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
-    "ADVANTAGES",
     "EvalSuite",
     "HealthRules",
     "Learns",
@@ -25,6 +23,7 @@ __all__ = [
     "Trainer",
     "TrainerError",
     "TrainingProfile",
+    "advantages",
     "cpu_profile",
     "decided",
     "finish_in",

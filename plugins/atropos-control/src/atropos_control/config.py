@@ -15,7 +15,7 @@ class ControlConfig(Config):
     """None: as the preset of the environment has it, else the default of the method, both in presets.toml."""
 
     preset: Literal["auto", "none"] = Field(
-        default="auto", description="auto: values that are known to work on the environment; none: the method's own."
+        default="auto", description="auto: values for this environment; none: the method's own."
     )
     num_envs: int | None = Field(default=None, ge=1, le=1024, description="Environments that step together.")
     subprocesses: bool | None = Field(

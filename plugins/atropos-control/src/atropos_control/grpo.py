@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.sdk.training import ADVANTAGES, decided
+from atropos_cli.sdk.training import advantages, decided
 from atropos_control.actor import Actor
 from atropos_control.learner import Job, Learner, played_numbers
 from atropos_control.making import vector
@@ -69,13 +69,13 @@ class GrpoLearner(Learner):
         if job.stop():
             return {}
         groups = [[one.reward for one in episodes if one.group == group] for group in range(job.groups)]
-        judged = [value or 0.0 for rewards in groups for value in ADVANTAGES[job.advantage](rewards)]
-        advantages = [value for value, one in zip(judged, episodes, strict=True) for _ in one.actions]
+        judged = [value or 0.0 for rewards in groups for value in advantages(job.advantage, rewards) or ()]
+        by_step = [value for value, one in zip(judged, episodes, strict=True) for _ in one.actions]
         seen = torch.stack([row for one in episodes for row in one.seen])
         actions = torch.stack([row for one in episodes for row in one.actions])
         logps = torch.stack([row for one in episodes for row in one.logps])
         self.env_steps += len(seen)
-        learnt = self._learn(seen, actions, logps, torch.tensor(advantages))
+        learnt = self._learn(seen, actions, logps, torch.tensor(by_step))
         self._actor.learn_scale(seen)  # after the update: the old log-probabilities were of the old scale
         self.step += 1
         successes = [one.success for one in episodes if one.success is not None]

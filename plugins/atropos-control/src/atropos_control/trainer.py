@@ -16,7 +16,7 @@ from atropos_cli.sdk import ConfigError, JsonDict, ScoredGroup, Task
 from atropos_cli.sdk.engine import make_group_id
 from atropos_cli.sdk.records import checkpoints
 from atropos_cli.sdk.runs import Plan
-from atropos_cli.sdk.training import ADVANTAGES, TrainContext, Trainer, TrainPlan, TrainResult
+from atropos_cli.sdk.training import TrainContext, Trainer, TrainPlan, TrainResult
 from atropos_control import config, store
 from atropos_control.config import ControlConfig
 from atropos_control.environment import PREFIX, recipe_of, short_name
@@ -27,6 +27,7 @@ from atropos_control.playing import Played, Table, film, play, rollout_of
 from atropos_control.policies import weights_for, write_policy
 
 _NEW = "new"
+_ADVANTAGES = ("grpo", "dr_grpo", "rloo")
 VIDEOS = "videos"
 
 
@@ -64,8 +65,8 @@ class ControlTrainer(Trainer):
                 from atropos_control.actor import Actor
 
                 Actor(seen, done, ())
-                if plan.rollouts is not None and plan.rollouts.advantage not in ADVANTAGES:
-                    known = ", ".join(ADVANTAGES)
+                if plan.rollouts is not None and plan.rollouts.advantage not in _ADVANTAGES:
+                    known = ", ".join(_ADVANTAGES)
                     raise ConfigError(
                         f"--advantage {plan.rollouts.advantage} is not for control", hint=f"one of: {known}"
                     )
