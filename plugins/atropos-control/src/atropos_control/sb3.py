@@ -117,7 +117,7 @@ class Sb3Learner(Learner):
         names, variables = model._get_torch_save_params()
         found = {name: _attribute(model, name).state_dict() for name in names if name != "policy"}
         found |= {name: _attribute(model, name).detach().clone() for name in variables}
-        counts = {"updates": model._n_updates, "sb3_episodes": model._episode_num}
+        counts = {"updates": model._n_updates}
         buffer = _buffer_state(model.replay_buffer) if isinstance(model, SAC) else {}
         return {"optimisers": found, "counts": counts, "buffer": buffer}
 

@@ -52,6 +52,8 @@ class ControlTrainer(Trainer):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError("trainer 'control' has no --processes", hint="--num-envs N plays in N processes")
         job = _job(self.config, plan, lambda: False)
+        if plan.rollouts is not None and plan.rollouts.environment.config.get("policy") is not None:
+            raise ConfigError("--env.policy is for gen and eval", hint="--model RUN/model: the policy to begin from")
         if plan.model != _NEW:
             weights_for(plan.model, plan.method, job.options["layers"])
         env = job.recipe.make()
