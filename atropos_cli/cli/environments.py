@@ -144,7 +144,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
     environment = registration.load()
     lenient = not use.full or not _HELP_WORDS.isdisjoint(args)
     try:
-        picked = pick_backend(registry, args, lenient=lenient)
+        picked = without_model(registry, environment, args) or pick_backend(registry, args, lenient=lenient)
     except UsageError:
         if not use.looks:
             raise
@@ -258,6 +258,26 @@ def gen_buckets(registry: Registry, registration: Registration | None, environme
             None if backend is None else backend.load().Config, _names(backend), _installed(registry, "backend")
         ),
     ]
+
+
+def without_model(registry: Registry, environment: Any, args: Sequence[str]) -> Unnamed | None:
+    """The backend of an environment that is played without a language model, where an option says by whom."""
+    from atropos_cli.cli.backends import Unnamed
+    from atropos_cli.config.buckets import SETTINGS, environment_bucket, settings_bucket
+    from atropos_cli.config.problems import Origin
+    from atropos_cli.config.sources import Entry
+
+    if not environment.without_model:
+        return None
+    bucket = environment_bucket(environment.Config)
+    spelt = [f"--{word[6:]}" if word.startswith("--env.") else word for word in args]
+    said = named(spelt, [settings_bucket(), bucket], dict.fromkeys(environment.without_model, bucket.name))
+    for option, value in said.items():
+        backend = registry.find("backend", environment.without_model[option])
+        origin = Origin("flag", f"--{option}")
+        values = {"backend": backend.name, "model": value}
+        return Unnamed(backend, tuple(Entry(SETTINGS, (key,), one, origin) for key, one in values.items()))
+    return None
 
 
 def pick_backend(registry: Registry, args: Sequence[str], *, lenient: bool) -> Unnamed | None:

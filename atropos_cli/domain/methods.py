@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Learns = Literal["groups", "demonstrations", "pairs", "labelled", "own"]
-"""What a method learns from: scored groups, rows as sft-gen, dpo-gen and dpo-gen --kto write them, or data of its own.
+Learns = Literal["groups", "steps", "demonstrations", "pairs", "labelled", "own"]
+"""What a method learns from: scored groups, steps of an environment that a policy of its trainer plays, rows as
+sft-gen, dpo-gen and dpo-gen --kto write them, or data of its own.
 
 own: the trainer reads them, by its own options; no language model is sampled from.
 """

@@ -102,7 +102,7 @@ class Evaluation(Frozen):
     per_task: tuple[TaskResult, ...]
 
     def headline(self) -> dict[str, float]:
-        """The numbers to follow over time: accuracy with its interval, errors, reward, pass@k for k above 1."""
+        """The numbers to follow over time: accuracy and reward with their intervals, errors, pass@k above 1."""
         values = {"errors": float(self.errors)}
         if self.accuracy is not None:
             values = {"accuracy": self.accuracy.value, **values}
@@ -110,6 +110,8 @@ class Evaluation(Frozen):
                 values |= {"accuracy_low": self.accuracy.low, "accuracy_high": self.accuracy.high}
         if self.reward is not None:
             values["reward"] = self.reward.value
+            if self.reward.low is not None and self.reward.high is not None:
+                values |= {"reward_low": self.reward.low, "reward_high": self.reward.high}
         values |= {f"accuracy/{name}": found.value for name, found in self.environments.items()}
         return values | {f"pass@{k}": value.value for k, value in self.pass_at.items() if k != "1"}
 

@@ -71,6 +71,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-verify[schema]": ("json_schema",),
     },
     "backend": {
+        "atropos-control": ("policy",),
         "atropos-litellm[litellm]": ("litellm",),
         "atropos-local[torch]": ("local",),
         "atropos-textworld": ("textworld-admissible-random", "textworld-oracle", "textworld-random"),
@@ -79,6 +80,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "toolset": {"atropos-mcp": ("mcp",)},
     "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
     "trainer": {"atropos-lerobot": ("lerobot",), "atropos-trl[train]": ("native", "trl")},
+    "trainer": {"atropos-control[train]": ("control",), "atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }

@@ -276,6 +276,10 @@ class Environment(ABC):
     """Is each rollout played from its reset to its end, whatever the others of its group do? For episodes that hold
     something of which there may be fewer than rollouts, such as a session of a server. First requests are not shared.
     """
+    without_model: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Options that name who plays instead of a language model, each with the backend that the plan then has."""
+    trainer: ClassVar[str | None] = None
+    """The trainer that `train` takes for it where neither a model nor a trainer is named."""
     prompt: Prompt = Prompt()
     """The texts of its messages, `sdk.prompts.packaged_prompt(__file__)`; --prompt FILE replaces them."""
 

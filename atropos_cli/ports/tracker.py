@@ -58,6 +58,9 @@ class Tracker(ABC):
     def metrics(self, step: int, values: Values) -> None:
         """Numbers of one step. Steps grow, but a run that was killed may come to some of them again."""
 
+    def videos(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """Videos of episodes: path of the file, suite, task, return, steps, success (None: not known)."""
+
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         """Some rollouts, with the keys SAMPLE_COLUMNS, and `suite` for those of an evaluation."""
 

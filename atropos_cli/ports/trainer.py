@@ -7,7 +7,7 @@ hands them to a trainer as a TrainContext; the trainer owns model, loss, optimis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -15,8 +15,13 @@ from pydantic import BaseModel, Field
 
 from atropos_cli.domain.base import Frozen, JsonDict
 from atropos_cli.domain.group import ScoredGroup
+from atropos_cli.domain.plan import Plan
+from atropos_cli.domain.task import Task
 from atropos_cli.domain.training import TrainPlan
 from atropos_cli.ports.backend import NoOptions
+
+Play = Callable[[Plan, Mapping[int, Task]], dict[int, list[ScoredGroup]]]
+"""play(plan of a suite, tasks by place) -> the groups of each task."""
 
 
 class TrainResult(Frozen):
@@ -85,8 +90,11 @@ class TrainContext(Protocol):
     def samples(self, step: int, rows: Sequence[JsonDict]) -> None:
         """Record some completions of a step: keys prompt, completion, extracted, expected, reward, correct."""
 
-    def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
+    def evaluate(self, step: int, *, final: bool = False, play: Play | None = None) -> dict[str, float]:
         """Run every suite with the weights as they are now; returns and records eval/<suite>/<metric> values.
+
+        play: plays the tasks of a suite, for a trainer that has a policy of its own; its groups are kept in the run.
+        A rollout whose info has a "video", a path below the run folder, is shown by trackers.
 
         A step is evaluated once: asked again, the same values come back. final: this is the last one.
         When the run is asked to stop meanwhile, the evaluation is broken off: {} comes back and the step counts as
@@ -115,6 +123,11 @@ class Trainer(ABC):
     Config: ClassVar[type[BaseModel]] = NoOptions
     equal_groups: ClassVar[bool] = False
     """Groups have the plan's group_size exactly; those of a trajectory server that differ are left out."""
+    own_backend: ClassVar[str | None] = None
+    """For a trainer that plays the environment itself, by a policy of its own and no language model: the backend that
+    its plans name. Its evaluations are played by the function that it gives to TrainContext.evaluate()."""
+    default_suite: ClassVar[str] = ""
+    """Options of the suite on the training's environment that such a trainer has where no --eval is given."""
 
     epochs: ClassVar[bool] = False
     """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""

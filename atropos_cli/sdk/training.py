@@ -7,13 +7,15 @@ from atropos_cli.domain.methods import Learns
 from atropos_cli.domain.tokendata import is_binary
 from atropos_cli.domain.training import EvalSuite, HealthRules, Rule, TrainPlan
 from atropos_cli.errors import TrainerError
-from atropos_cli.ports.trainer import TrainContext, Trainer, TrainResult
+from atropos_cli.ports.trainer import Play, TrainContext, Trainer, TrainResult
+from atropos_cli.rollout.advantages import advantages, decided
 from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
     "EvalSuite",
     "HealthRules",
     "Learns",
+    "Play",
     "Rule",
     "TrainContext",
     "TrainPlan",
@@ -21,7 +23,9 @@ __all__ = [
     "Trainer",
     "TrainerError",
     "TrainingProfile",
+    "advantages",
     "cpu_profile",
+    "decided",
     "finish_in",
     "gpu_profile",
     "is_binary",

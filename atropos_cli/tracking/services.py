@@ -153,6 +153,11 @@ class Trackers:
             shown = redacted_json(rows)
             self._each(lambda tracker: tracker.samples(step, shown))
 
+    def videos(self, step: int, rows: Sequence[JsonDict]) -> None:
+        if rows:
+            shown = redacted_json(rows)
+            self._each(lambda tracker: tracker.videos(step, shown))
+
     def summary(self, step: int, values: Mapping[str, float | str]) -> None:
         shown = {
             clean_text(name): clean_text(redacted(value)) if isinstance(value, str) else value

@@ -1,13 +1,15 @@
-"""The environment `gymnasium:ID`: an environment of Gymnasium, played in words."""
+"""The environment `gymnasium:ID`: an environment of Gymnasium, played in words, or by a policy with --policy."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import warnings
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, create_model, field_validator
 
 from atropos_cli.sdk import (
     Config,
@@ -15,14 +17,23 @@ from atropos_cli.sdk import (
     Environment,
     Episode,
     Field,
+    GroupContext,
     JsonDict,
     Message,
+    ScoredGroup,
     Task,
     TaskStream,
     user,
 )
+from atropos_cli.sdk.data import home
 from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_control.describing import Actions, check_observations, known, observed
+from atropos_control.making import Recipe, find_spec
+from atropos_control.pictures import write_film
+from atropos_control.playing import Played, Table, film, play, rollout_of
+from atropos_control.policies import RANDOM, Policy, load_policy
+
+PREFIX = "gymnasium"
 
 _SIMPLE = (bool, int, float, str)
 _HIDDEN = frozenset({"self", "render_mode"})
@@ -42,6 +53,25 @@ class GymnasiumConfig(Config):
         description="Replies without a valid action in a row after which the episode ends; its return is then at most "
         "that of random play from there.",
     )
+    wrappers: tuple[str, ...] = Field(
+        default=(),
+        description="Wrapper around the environment, repeatable, the inner ones first: a name in gymnasium.wrappers or "
+        'MODULE:NAME, with arguments as NAME{"key": value}.',
+    )
+    threshold: float | None = Field(
+        default=None, description="Return from which an episode of a policy is a success; default: the environment's."
+    )
+    policy: str | None = Field(
+        default=None, description="Play by a policy instead of a language model: random, RUN/model or a checkpoint."
+    )
+    stochastic: bool = Field(default=False, description="With --policy: draw actions instead of taking the likeliest.")
+    videos: int = Field(default=1, ge=0, description="With --policy: film the first episode of the first N tasks.")
+    video_dir: Path | None = Field(default=None, description="With --policy: keep the films in this folder as well.")
+
+    @field_validator("policy")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        return value if value in (None, RANDOM) else str(Path(home(value)).absolute())
 
 
 class GymnasiumEnvironment(Environment):
@@ -51,6 +81,8 @@ class GymnasiumEnvironment(Environment):
     Config: ClassVar[type[BaseModel]] = GymnasiumConfig
     rewards = ("gymnasium_return",)
     splits = ("train", "test")
+    without_model: ClassVar[Mapping[str, str]] = {"policy": "policy"}
+    trainer: ClassVar[str | None] = "control"
     prompt = packaged_prompt(__file__)
     id: ClassVar[str] = ""
     arguments: ClassVar[Sequence[str]] = ()
@@ -58,12 +90,21 @@ class GymnasiumEnvironment(Environment):
 
     def __init__(self, config: GymnasiumConfig) -> None:
         super().__init__(config)
+        given = {name: getattr(config, name) for name in self.arguments if name in config.model_fields_set}
+        self.recipe = Recipe(self.id, tuple(given.items()), config.max_steps, config.wrappers, config.threshold)
         self._free: list[Any] = []
+        self._table = Table(self.recipe)
+        self._policy: Policy | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        """Where policies play: a renderer is used by the thread that made it."""
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Make one environment: what cannot work is said before the first task."""
         if not self.id:
             raise ConfigError("gymnasium is a prefix", hint="atropos gen gymnasium:FrozenLake-v1")
+        if self.config.policy is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._load, self.config.policy)
+            return
         env = self.take()
         check_observations(env.observation_space)
         Actions(env.action_space)
@@ -72,24 +113,14 @@ class GymnasiumEnvironment(Environment):
     async def close(self) -> None:
         while self._free:
             self._free.pop().close()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._table.close)
+        self._thread.shutdown(wait=False)
 
     def take(self) -> Any:
         """An environment that no other episode uses."""
         if self._free:
             return self._free.pop()
-        import gymnasium
-
-        given: dict[str, Any] = {
-            name: getattr(self.config, name) for name in self.arguments if name in self.config.model_fields_set
-        }
-        steps = self.config.max_steps
-        given |= {} if steps is None else {"max_episode_steps": steps}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return gymnasium.make(self.id, **given)
-        except Exception as error:
-            raise ConfigError(f"cannot make {self.id}: {type(error).__name__}: {error}") from error
+        return self.recipe.make()
 
     def give_back(self, env: Any) -> None:
         """The environment is free again."""
@@ -105,6 +136,34 @@ class GymnasiumEnvironment(Environment):
 
     def episode(self, task: Task) -> Episode:
         return GymnasiumEpisode(self, task)
+
+    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        """By a language model as any environment; by a policy in whole episodes."""
+        return context.roll_independent(self, task) if self.config.policy is None else self._by_policy(task, context)
+
+    async def _by_policy(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
+        loop = asyncio.get_running_loop()
+        played = await loop.run_in_executor(self._thread, self._play, task, context.group_size)
+        rollouts = []
+        for number, one in enumerate(played):
+            video = None
+            if one.frames and self.config.video_dir is not None:
+                video = str(write_film(one.frames, self.config.video_dir / f"{task.id}-{number}"))
+            rollouts.append(rollout_of(task, one, f"{context.group_id}.{number}", video))
+        yield context.group(task, await context.score(task, rollouts))
+
+    def _load(self, name: str) -> None:
+        env = self._table.take()
+        self._policy = load_policy(name, env)
+        self._table.give_back(env)
+
+    def _play(self, task: Task, count: int) -> list[Played]:
+        assert self._policy is not None, "open() loads it"
+        seed, sample = int(str(task.info["seed"])), self.config.stochastic
+        found = []
+        if seed % _TEST_SEEDS < self.config.videos:
+            found.append(film(self._table, self._policy, seed, sample=sample))
+        return found + play(self._table, self._policy, [seed] * (count - len(found)), sample=sample)
 
 
 class GymnasiumEpisode(Episode):
@@ -124,7 +183,6 @@ class GymnasiumEpisode(Episode):
         facts = known(self._name)
         self._labels = facts.get("observation", ())
         self._actions = Actions(self._env.action_space, facts.get("actions", ()))
-        self._limit = None if self._env.spec.max_episode_steps else self._environment.config.max_steps or 200
         seen, _ = self._env.reset(seed=self._seed)
         about = facts.get("about", f"You control the environment {self._environment.id} of Gymnasium.").strip()
         texts = self._environment.prompt
@@ -150,7 +208,7 @@ class GymnasiumEpisode(Episode):
         if terminated:
             self._ended = "terminated"
             return None
-        if truncated or self._steps == self._limit:
+        if truncated:
             self._ended = "truncated"
             self.stop_reason = "step_limit"
             return None
@@ -158,14 +216,13 @@ class GymnasiumEpisode(Episode):
 
     def _at_random(self) -> float:
         """The return when the rest is played at random. Where each step costs something, to stop must not pay."""
-        actions, total, steps = self._env.action_space, self._return, self._steps
+        actions, total = self._env.action_space, self._return
         actions.seed(self._seed)
         ended = False
         while not ended:
             _, reward, terminated, truncated, _ = self._env.step(actions.sample())
             total += float(reward)
-            steps += 1
-            ended = terminated or truncated or steps == self._limit
+            ended = terminated or truncated
         return total
 
     def _words(self, seen: Any) -> str:
@@ -192,7 +249,7 @@ def environment_class(rest: str) -> type[GymnasiumEnvironment]:
     """The class for an id of Gymnasium, with the environment's arguments as options. Raises ConfigError."""
     if not rest:
         return GymnasiumEnvironment
-    spec = _spec(rest)
+    spec = find_spec(rest)
     fields = _arguments(spec)
     body = {
         "name": f"gymnasium:{rest}",
@@ -203,20 +260,6 @@ def environment_class(rest: str) -> type[GymnasiumEnvironment]:
         "__module__": __name__,
     }
     return type(short_name(rest) or "Gymnasium", (GymnasiumEnvironment,), body)
-
-
-def _spec(name: str) -> Any:
-    import gymnasium
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return gymnasium.spec(name)
-    except (gymnasium.error.Error, ImportError, ValueError) as error:
-        raise ConfigError(
-            f"Gymnasium has no environment {name!r} here: {error}",
-            hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists those that are installed",
-        ) from error
 
 
 def _arguments(spec: Any) -> dict[str, Any]:
@@ -237,3 +280,10 @@ def _arguments(spec: Any) -> dict[str, Any]:
             about = Field(default=default, description=f"Argument {item.name} of the environment.")
             fields[item.name] = (type(default), about)
     return fields
+
+
+def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
+    """How the environment of an id is made under the options that a plan has. Raises ConfigError."""
+    cls = environment_class(name)
+    config: Any = cls.Config.model_validate(options)
+    return cls(config).recipe

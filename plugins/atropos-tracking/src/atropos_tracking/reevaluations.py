@@ -82,12 +82,18 @@ def read_reevaluations(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _local(plan: Plan, checkpoint: Path, registry: Registry) -> Plan:
-    """The suite's plan, with the checkpoint as its model in this process."""
+    """The suite's plan, with the checkpoint as its model in this process, or as the policy that plays without one."""
+    environment = registry.find("environment", plan.environment.name, dist=plan.environment.dist).load()
+    for option, backend in environment.without_model.items():
+        if plan.backend.name == backend:
+            own = {**plan.environment.config, option: str(checkpoint.absolute())}
+            found = plan.environment.model_copy(update={"config": own})
+            return plan.model_copy(update={"model": str(checkpoint), "environment": found})
     if plan.backend.name == LOCAL_BACKEND:
         return plan.model_copy(update={"model": str(checkpoint)})
-    backend = registry.find("backend", LOCAL_BACKEND)
+    local = registry.find("backend", LOCAL_BACKEND)
     reference = ComponentRef(
-        name=backend.name, dist=backend.dist, version=backend.version, config=public_options(backend.load().Config())
+        name=local.name, dist=local.dist, version=local.version, config=public_options(local.load().Config())
     )
     return plan.model_copy(update={"model": str(checkpoint), "backend": reference})
 

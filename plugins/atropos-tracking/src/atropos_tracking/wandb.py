@@ -15,6 +15,7 @@ from atropos_cli.sdk.outputs import SAMPLE_COLUMNS, TrackedRun, Tracker
 _PROJECT = "atropos"
 _LONGEST_TAG = 64
 _LONGEST_SUITE = 80  # a table is an artifact, whose name may have 128 characters
+_VIDEO_COLUMNS = ("task", "return", "steps", "success")
 _FINISH_SECONDS = 100.0  # less than the run waits for all its trackers
 _using: set[int] = set()
 _using_lock = threading.Lock()
@@ -64,6 +65,21 @@ class WandbTracker(Tracker):
                 if _suite(row, self._told) == suite:
                     table.add_data(step, *(_cell(row.get(name)) for name in SAMPLE_COLUMNS))
             self._run.log({self._step: step, key: table})
+
+    def videos(self, step: int, rows: Sequence[JsonDict]) -> None:
+        for row in rows:
+            key = f"videos/{_suite(row, self._told)[:_LONGEST_SUITE]}".replace("\0", "")
+            table = self._tables.get(key)
+            if table is None:
+                table = self._tables[key] = self._wandb.Table(
+                    columns=["step", *_VIDEO_COLUMNS, "video"], log_mode="MUTABLE", allow_mixed_types=True
+                )
+            path = str(row["path"])
+            video = self._wandb.Video(path, format=path.rpartition(".")[2])
+            # A table alone does not bring its files into the run's folder: the video is logged by itself first.
+            self._run.log({self._step: step, f"{key}/{row['task']}".replace("\0", ""): video})
+            table.add_data(step, *(_cell(row.get(name)) for name in _VIDEO_COLUMNS), video)
+            self._run.log({self._step: step, f"{key}/table": table})
 
     def summary(self, step: int, values: Mapping[str, float | str]) -> None:
         self._run.summary.update(dict(values))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from atropos_cli.sdk import DataError, JsonDict, Message, Reward, Rollout, RolloutFailure, Task
+from atropos_cli.sdk import ConfigError, DataError, JsonDict, Message, Reward, Rollout, RolloutFailure, Task
 from atropos_cli.sdk.engine import Execution, FailureWatch, Scorer, close_part, make_group_id
 from atropos_cli.sdk.training import TrainPlan
 
@@ -100,6 +100,18 @@ class Failures:
         """The most frequent kind, how often, and what its first message was."""
         ((kind, count),) = self.counts.most_common(1)
         return f"{kind} ({count}): {self._first[kind]:.300}"
+
+    def summary(self, suite: str, step: int, rollouts: int) -> str | None:
+        """What to say of a suite's evaluation; None: nothing failed. Raises ConfigError when all did before step 1."""
+        if not self.total:
+            return None
+        what = f"evaluation {suite!r}: {self.total} of {rollouts} rollouts failed"
+        if self.total >= rollouts and step == 0:
+            raise ConfigError(
+                f"{what} before training: {self.commonest}",
+                hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",
+            )
+        return f"{what} at step {step}; they count as wrong. Most often: {self.commonest}"
 
 
 def task_of(row: JsonDict, number: int) -> Task:

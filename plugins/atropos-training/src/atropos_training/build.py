@@ -31,6 +31,8 @@ from atropos_cli.sdk.training import EvalSuite, Trainer, TrainPlan
 from atropos_cli.sdk.trajectories import Pull
 from atropos_training.settings import TrainSettings
 
+NEW_POLICY = "new"
+"""The model of a plan whose trainer makes a policy by itself, and is given none to begin with."""
 _SUITE_SETTINGS = ("split", "limit", "samples", "temperature", "max_tokens", "seed")
 
 
@@ -45,29 +47,35 @@ def build_train_plan(
 
     options: the given ones of "env" and "trainer", by option name.
     """
-    if settings.model is None and method.learns != "own":
-        raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
+    if settings.model is None and method.learns != "own" and trainer.own_backend is None:
+        raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
     if method.name not in trainer.methods:
         raise UsageError(
             f"trainer {trainer_ref.name!r} does not do {method.name}", hint=f"it does: {', '.join(trainer.methods)}"
         )
-    _check_sources(method, settings, train)
+    _check_sources(method, settings, train, trainer.default_suite)
     _check_epochs(trainer, trainer_ref.name, train)
+    if trainer.own_backend is not None and (train.data or train.source):
+        raise UsageError(
+            f"trainer {trainer_ref.name!r} plays an environment: it takes no --data or --from", hint="--env NAME"
+        )
     settings, train, own = _proposed(trainer, method, settings, train)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
     tracking = train.over(settings.tracking)
     for name in tracking.trackers:
         registry.find("tracker", name)
-    settings = _in_process(settings)
+    settings = _in_process(settings) if trainer.own_backend is None else _own(settings, trainer.own_backend)
+    if trainer.own_backend is not None and not train.evals and trainer.default_suite:
+        train = train.model_copy(update={"evals": (f"{train.env}:{trainer.default_suite}",)})
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
         atropos_version=core_version,
         method=method.name,
         learns=method.learns,
         trainer=trainer_ref,
-        model=settings.model or "",
+        model=settings.model or NEW_POLICY,
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
         pull=None if train.source is None else _pull(train.source, train.off_policy),
@@ -111,7 +119,8 @@ def _proposed(
     """Values derived from a trainer's options (a preset, say) unless another was given; its own options too.
 
     A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
-    given: what was given of group_size, prompts_per_step and the sampling parameters. run: values for some of those
+    given: the given ones of group_size, prompts_per_step, steps, eval_every and the sampling parameters, and `env` to a
+    trainer that plays it. run: values for some of those
     that were not; options: values for options of its own.
     """
     propose = getattr(trainer, "propose", None)
@@ -119,19 +128,22 @@ def _proposed(
         return settings, train, {}
     sampling = settings.sampling
     places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
-    places |= {"group_size": settings, "prompts_per_step": train}
+    places |= {"group_size": settings, "prompts_per_step": train, "steps": train, "eval_every": train}
     given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
+    if trainer.own_backend is not None:
+        given["env"] = train.env
     run, options = propose(method.name, given, live=train.env is not None or train.source is not None)
     run = {name: value for name, value in run.items() if name not in given}
-    if "prompts_per_step" in run:
-        train = train.model_copy(update={"prompts_per_step": run.pop("prompts_per_step")})
+    own = {name: run.pop(name) for name in ("prompts_per_step", "steps", "eval_every") if name in run}
+    if own:
+        train = train.model_copy(update=own)
     size = {"group_size": run.pop("group_size")} if "group_size" in run else {}
     if run or size:
         settings = settings.model_copy(update={**size, "sampling": sampling.model_copy(update=run)})
     return settings, train, options
 
 
-def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) -> None:
+def _check_sources(method: Method, settings: GenSettings, train: TrainSettings, suite: str) -> None:
     how = settings.execution
     if how.cache or how.cache_dir is not None:
         raise UsageError(
@@ -142,7 +154,7 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
         raise UsageError(
             "train has no --max-cost: it samples from the weights it trains", hint="bound the run with --steps"
         )
-    if train.eval_every is not None and not train.evals:
+    if train.eval_every is not None and not train.evals and not suite:
         raise UsageError(
             f"--eval-every {train.eval_every}: there is no suite to evaluate on", hint="--eval ENV, or leave it out"
         )
@@ -167,6 +179,10 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings) 
             raise UsageError(f"{named[0]} and {named[1]} exclude each other", hint="train on one of them")
         if train.source is not None:
             _check_pulled(train)
+        return
+    if method.learns == "steps":
+        if train.env is None:
+            raise UsageError(f"train {method.name} needs an environment", hint="--env gymnasium:CartPole-v1")
         return
     if train.env is not None:
         raise UsageError(
@@ -212,6 +228,12 @@ def _in_process(settings: GenSettings) -> GenSettings:
         given.setdefault("logprobs", "tempered")
     alone = {"tracking": RolloutTracking()}  # the rollouts are the training run's
     return settings.model_copy(update={"backend": backend, "backend_options": given, **alone})
+
+
+def _own(settings: GenSettings, backend: str) -> GenSettings:
+    """For a trainer that plays the environment by a policy of its own."""
+    alone = {"tracking": RolloutTracking(), "backend_options": {}, "logprobs": "off"}
+    return settings.model_copy(update={"backend": backend, **alone})
 
 
 def _rollouts(

@@ -42,6 +42,8 @@ _LIVE_ONLY = frozenset(
     | {"prompt"}
 )
 """Settings of rollouts that mean nothing to methods that learn from rows."""
+_LIVE = ("groups", "steps")
+"""What methods learn from that play an environment."""
 _ROWS = frozenset({"env", "source", "off_policy"})
 """Settings of a training that methods without live groups have no use for."""
 _OWN = _ROWS | {"data", "evals", "eval_every", "prompts_per_step"}
@@ -121,10 +123,10 @@ def build_train_command(session: Session, method: Method, args: Sequence[str], a
     preset = _preset(method.name, args, said)
     if preset is not None:
         said = _glanced(args, train, preset)
-    trainer = None if "trainer" in said else _other_trainer(session, method)
+    trainer = None if "trainer" in said else _other_trainer(session, method, said)
     buckets = _buckets(session, args, train, said if trainer is None else {**said, "trainer": trainer})
     extra = signature_of(action)
-    flags = _flags(buckets, extra, method.learns, stored="data" in said or method.learns != "groups")
+    flags = _flags(buckets, extra, method.learns, stored="data" in said or method.learns not in _LIVE)
 
     def call(**given: Any) -> int | None:
         own = {key: given[key] for key in extra}
@@ -145,8 +147,17 @@ def build_train_command(session: Session, method: Method, args: Sequence[str], a
     )
 
 
-def _other_trainer(session: Session, method: Method) -> str | None:
-    """A trainer that names the method in its manifest, where the default one does not; None: the default."""
+def _other_trainer(session: Session, method: Method, said: Mapping[str, str]) -> str | None:
+    """A trainer that names the method in its manifest, where the default one does not; None: the default.
+
+    Where no model is named, the environment may have a trainer for its own policies.
+    """
+    registry = session.registry
+    if "env" in said and "model" not in said:
+        own = registry.find("environment", said["env"]).load().trainer
+        found = [item for item in registry.registrations("trainer") if own in (item.name, item.qualified)]
+        if found and method.name in (one.name for one in found[0].spec.methods):
+            return found[0].qualified
     offers = [
         item
         for item in session.registry.registrations("trainer")
@@ -180,15 +191,19 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
             backend = known[0]
         elif (picked := pick_backend(registry, args, lenient=True)) is not None:
             backend = picked.backend
-    buckets = gen_buckets(registry, registration, environment, backend)
     lenient = bool({"--help", "-h"} & set(args))
+    installed = {item.name for item in registry.registrations("trainer")}
+    trainer = None
+    if installed or not lenient:  # help is there before a trainer is
+        trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+        if (own := trainer.load().own_backend) is not None:
+            backend = registry.find("backend", own)
+    buckets = gen_buckets(registry, registration, environment, backend)
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
     buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
     buckets += tools_buckets(registry, args, lenient=lenient)
-    installed = {item.name for item in registry.registrations("trainer")}
-    if not installed and lenient:
-        return [*buckets, train]  # help is there before a trainer is
-    trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
+    if trainer is None:
+        return [*buckets, train]
     names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
 
@@ -211,7 +226,7 @@ def _flags(
     from atropos_cli.sdk.engine import Tracking
     from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
 
-    live, own = learns == "groups", learns == "own"
+    live, own = learns in _LIVE, learns == "own"
     useless = frozenset() if live else _OWN if own else _ROWS
     by_name = {bucket.name: bucket for bucket in buckets}
     taken = taken_names(extra)

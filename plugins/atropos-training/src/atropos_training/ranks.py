@@ -70,6 +70,9 @@ class RankRecording:
     def samples(self, step: int, rows: Sequence[JsonDict], *, suite: str | None = None) -> None:
         """See Recording: those of rank 0 are shown."""
 
+    def videos(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """See Recording: rank 0 evaluates."""
+
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """See Recording: rank 0 evaluates."""
 

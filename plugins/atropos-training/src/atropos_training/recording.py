@@ -104,6 +104,10 @@ class Recording:
         """Some completions of a step or of an evaluation."""
         self._trackers.samples(step, self._samples.write(step, rows, suite=suite))
 
+    def videos(self, step: int, rows: Sequence[JsonDict]) -> None:
+        """Videos of an evaluation, for the trackers."""
+        self._trackers.videos(step, rows)
+
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """What the suites found after a step."""
         self._trackers.metrics(step, self._metrics.evaluation(step, values))

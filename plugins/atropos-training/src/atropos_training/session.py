@@ -28,7 +28,7 @@ from atropos_cli.sdk.engine import (
 from atropos_cli.sdk.outputs import Writer
 from atropos_cli.sdk.records import PER_STEP, check_data, prompt_rows, sample_row, spaced, stored_groups, stored_rows
 from atropos_cli.sdk.runs import Plan, RunDir
-from atropos_cli.sdk.training import TrainerError, TrainPlan
+from atropos_cli.sdk.training import Play, TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
 from atropos_training.frozen import FrozenCopies
@@ -38,7 +38,7 @@ from atropos_training.orders import Order, order_of
 from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_training.recording import Recording
-from atropos_training.suites import SuiteResults
+from atropos_training.suites import SuiteResults, videos_of
 
 _TELL_EVERY = 0.5
 
@@ -178,9 +178,9 @@ class TrainSession:
         """See TrainContext."""
         self.recording.samples(step, rows)
 
-    def evaluate(self, step: int, *, final: bool = False) -> dict[str, float]:
+    def evaluate(self, step: int, *, final: bool = False, play: Play | None = None) -> dict[str, float]:
         """See TrainContext. Another rank than 0 has nothing to do."""
-        if not self._suites or self._backend is None or self._helps:
+        if not self._suites or (self._backend is None and play is None) or self._helps:
             return {}
         if step in self._evaluated:  # the last step may be one that was due anyway
             return self._evaluated[step]
@@ -189,7 +189,10 @@ class TrainSession:
         for name, player in self._suites.items():
             tasks = self.results.tasks_of(name, player)
             failures = Failures(player.plan.group_size)
-            found = self._sample(player, tasks, failures, step, unless=lambda: self.stopping)
+            if play is not None:
+                found = self._played(play, name, step)
+            else:
+                found = self._sample(player, tasks, failures, step, unless=self._stop.is_set)
             if found is None:
                 self.warn(f"step {step}: evaluation {name!r} is broken off, --resume makes it again")
                 return {}
@@ -197,24 +200,26 @@ class TrainSession:
             evaluation, rows = self.results.count(name, step, player.plan, tasks, found, failures.by_place)
             values |= {f"eval/{name}/{key}": value for key, value in evaluation.items()}
             self.recording.samples(step, rows, suite=name)
+            self.recording.videos(step, videos_of(name, found, self.folder))
         self.results.settle(step, values)
         self.recording.evaluation(step, values)
-        self._evaluated[step] = values
-        return values
+        return self._evaluated.setdefault(step, values)
+
+    def _played(self, play: Play, suite: str, step: int) -> dict[int, list[ScoredGroup]] | None:
+        """The groups of a trainer that plays by itself; the run's groups file keeps them. None: asked to stop."""
+        found = play(self._suites[suite].plan, self.results.tasks_of(suite, self._suites[suite]))
+        if self.stopping or self.plan.rollouts is None:
+            return None
+        for place, groups in self.results.numbered(suite, step, found, self.plan.rollouts.digest).items():
+            self._write(place, groups)
+        return found
 
     def _judge_failures(self, suite: str, step: int, failures: Failures, rollouts: int) -> None:
         """Say once why rollouts of a suite fail. Raises ConfigError when all do before anything was learnt."""
-        if not failures.total:
-            return
-        what = f"evaluation {suite!r}: {failures.total} of {rollouts} rollouts failed"
-        if failures.total >= rollouts and step == 0:
-            raise ConfigError(
-                f"{what} before training: {failures.commonest}",
-                hint=f"mend the environment or its options: atropos env check; or leave out --eval {suite}",
-            )
-        if suite not in self._warned_suites:
+        found = failures.summary(suite, step, rollouts)
+        if found is not None and suite not in self._warned_suites:
             self._warned_suites.add(suite)
-            self.warn(f"{what} at step {step}; they count as wrong. Most often: {failures.commonest}")
+            self.warn(found)
 
     def should_evaluate(self, step: int) -> bool:
         """See TrainContext."""
@@ -344,20 +349,18 @@ class TrainSession:
         self._frozen.renew(self._model, step, self._loop)
         with evaluating(self._model):
             told = 0.0
+            suite = next((name for name, one in self._suites.items() if one is player), None)
 
             def tick() -> None:
                 nonlocal told
                 if (moment := time.monotonic()) - told >= _TELL_EVERY:
                     told = moment
-                    self.recording.rolling(player.progress(step, self._suite_of(player), len(tasks)))
+                    self.recording.rolling(player.progress(step, suite, len(tasks)))
 
             found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))
         return found
-
-    def _suite_of(self, player: Player) -> str | None:
-        return next((name for name, one in self._suites.items() if one is player), None)
 
     def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
         """Give a server the weights, in two folders in turn: it may still be reading the last one.

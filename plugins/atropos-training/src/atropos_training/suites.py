@@ -1,18 +1,20 @@
 """Evaluations during training: the suites' tasks, their results, and the best step.
 
 Each evaluation is kept as evals/SUITE-step-N.json, in the form that `atropos eval` writes. The best step is
-the one with the highest accuracy on the first suite, the earliest of equals.
+the one with the highest accuracy on the first suite, of equals that with the highest mean reward, then the earliest.
+Where nothing says what a success is, it is the one with the highest mean reward.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from atropos_cli.sdk import JsonDict, Reward, ScoredGroup, Task
 from atropos_cli.sdk.analysis import Evaluation, Evidence, LostTask, evaluate
 from atropos_cli.sdk.data import atomic_write, read_object
-from atropos_cli.sdk.engine import Player, TaskReader
+from atropos_cli.sdk.engine import Player, TaskReader, make_group_id
 from atropos_cli.sdk.records import EVALUATIONS, PER_STEP, sample_row, spaced, suite_file
 from atropos_cli.sdk.runs import Plan
 
@@ -27,7 +29,7 @@ class SuiteResults:
         self._rewards: dict[str, Callable[[Task], Sequence[Reward]]] = {}
         self._first = names[0] if names else None
         self.best_step: int | None = None
-        self.best_value = float("-inf")
+        self.best_value = (-math.inf, -math.inf)
         self.history: dict[int, dict[str, float]] = {}
 
     def tasks_of(self, name: str, player: Player) -> dict[int, Task]:
@@ -72,11 +74,25 @@ class SuiteResults:
         shown = [sample_row(task, rollout, of(task)) for task, rollout in spaced(first, PER_STEP)]
         return _metrics(result), shown
 
+    def numbered(
+        self, name: str, step: int, found: Mapping[int, Sequence[ScoredGroup]], digest: str
+    ) -> dict[int, list[ScoredGroup]]:
+        """The groups of an evaluation by the places that they have among those of all evaluations of the run."""
+        before = list(self._tasks)[: list(self._tasks).index(name)]
+        first = step * sum(map(len, self._tasks.values())) + sum(len(self._tasks[other]) for other in before)
+        return {
+            first + place: [group.replace(group_id=make_group_id(digest, first + place)) for group in groups]
+            for place, groups in found.items()
+        }
+
     def settle(self, step: int, values: Mapping[str, float]) -> None:
         """Remember the values of a step's evaluations and see whether it is the best so far."""
         self.history[step] = dict(values)
-        value = values.get(f"eval/{self._first}/accuracy")
-        if value is not None and value > self.best_value:
+        accuracy, reward = (values.get(f"eval/{self._first}/{name}") for name in ("accuracy", "reward"))
+        if accuracy is None and reward is None:
+            return
+        value = (-math.inf if accuracy is None else accuracy, -math.inf if reward is None else reward)
+        if self.best_step is None or value > self.best_value:
             self.best_step, self.best_value = step, value
 
     def recover(self, upto: int) -> None:
@@ -92,6 +108,23 @@ class SuiteResults:
             steps.setdefault(int(number), {}).update(values)
         for step in sorted(steps):
             self.settle(step, steps[step])
+
+
+def videos_of(suite: str, found: Mapping[int, Sequence[ScoredGroup]], folder: Path) -> list[JsonDict]:
+    """The videos of an evaluation's rollouts, as trackers are given them."""
+    rollouts = [rollout for groups in found.values() for group in groups for rollout in group.rollouts]
+    return [
+        {
+            "path": str(folder / str(rollout.info["video"])),
+            "suite": suite,
+            "task": rollout.task_id,
+            "return": rollout.reward,
+            "steps": rollout.info.get("steps"),
+            "success": rollout.info.get("success"),
+        }
+        for rollout in rollouts
+        if rollout.info.get("video")
+    ]
 
 
 def _lost(place: int, task: Task, kinds: Sequence[str]) -> LostTask:

@@ -1,0 +1,88 @@
+"""Options of the trainer `control`: given ones, else those of a preset for the environment, else the method's."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from atropos_cli.sdk import Config, ConfigError, Field
+
+
+class ControlConfig(Config):
+    """None: as the preset of the environment has it, else the default of the method, both in presets.toml."""
+
+    preset: Literal["auto", "none"] = Field(
+        default="auto", description="auto: values for this environment; none: the method's own."
+    )
+    num_envs: int | None = Field(default=None, ge=1, le=1024, description="Environments that step together.")
+    subprocesses: bool | None = Field(
+        default=None, description="Each environment in a process of its own; default: unless its steps are cheap."
+    )
+    rollout_steps: int | None = Field(
+        default=None, ge=1, description="ppo, sac: steps of each environment that make one training step."
+    )
+    layers: tuple[int, ...] | None = Field(default=None, description="Sizes of the hidden layers, repeatable.")
+    learning_rate: float | None = Field(default=None, gt=0, description="Of the optimiser.")
+    anneal: bool | None = Field(default=None, description="ppo, grpo: the rate falls linearly to 0 at the last step.")
+    batch_size: int | None = Field(default=None, ge=2, description="Environment steps of one gradient step.")
+    epochs: int | None = Field(
+        default=None, ge=1, description="ppo, grpo: how often a training step goes through its data."
+    )
+    gamma: float | None = Field(default=None, ge=0, le=1, description="ppo, sac: discount of a reward per step.")
+    gae_lambda: float | None = Field(default=None, ge=0, le=1, description="ppo: of its advantage estimator.")
+    clip_range: float | None = Field(default=None, gt=0, lt=1, description="ppo, grpo: bound of the ratio's change.")
+    ent_coef: float | None = Field(default=None, ge=0, description="ppo, grpo: weight of the entropy; sac learns it.")
+    max_grad_norm: float | None = Field(default=None, gt=0, description="ppo, grpo: gradients are cut to this norm.")
+    her: bool | None = Field(
+        default=None, description="sac: learn from reached goals too (HER); default: where observations have goals."
+    )
+    her_goals: int | None = Field(default=None, ge=1, description="sac: reached goals for each one that was set.")
+    buffer_size: int | None = Field(default=None, ge=100, description="sac: steps that are kept to learn from.")
+    learning_starts: int | None = Field(default=None, ge=1, description="sac: random steps before it learns.")
+    gradient_steps: int | None = Field(
+        default=None, ge=1, description="sac: per training step; default: as many as environment steps."
+    )
+    tau: float | None = Field(default=None, gt=0, le=1, description="sac: how fast the target network follows.")
+    videos: int = Field(default=1, ge=0, le=16, description="Episodes of each evaluation that are filmed.")
+
+
+RUN = ("steps", "eval_every", "group_size", "prompts_per_step")
+"""Values of a preset that are settings of the run."""
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("presets.toml").read_text("utf-8"))
+
+
+def preset(config: ControlConfig, method: str, name: str) -> dict[str, Any]:
+    """All values for a method on an environment, by its id without version, before given ones."""
+    table = _table()
+    own = table[method].get(name, {}) if config.preset == "auto" else {}
+    return {**table[method]["default"], **own}
+
+
+def resolved(config: ControlConfig, method: str, name: str) -> dict[str, Any]:
+    """Every option decided. Raises ConfigError for one that was given and means nothing to the method."""
+    values = preset(config, method, name)
+    given = {key: getattr(config, key) for key in config.model_fields_set}
+    for key, value in given.items():
+        about = type(config).model_fields[key].description or ""
+        methods, colon, _ = about.partition(":")
+        if value is not None and colon and method not in methods.split(", ") and set(methods.split(", ")) & _METHODS:
+            raise ConfigError(f"--{key.replace('_', '-')} is for {methods}, not for {method}", hint="leave it out")
+    options = {key: value for key, value in values.items() if key not in RUN}
+    return {**options, **{key: value for key, value in given.items() if value is not None}}
+
+
+_METHODS = frozenset({"ppo", "sac", "grpo"})
+
+
+def run_values(config: ControlConfig, method: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the run that the preset has, and an evaluation every tenth of the steps."""
+    values = {key: value for key, value in preset(config, method, name).items() if key in RUN}
+    steps = given.get("steps") or values["steps"]
+    return {"eval_every": max(1, int(steps) // 10), **values}

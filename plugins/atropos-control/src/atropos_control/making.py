@@ -1,0 +1,183 @@
+"""Environments of Gymnasium, made by id with arguments, a limit of steps and wrappers; alone, or many in processes.
+
+MuJoCo renders without a screen by EGL or OSMesa; `headless` chooses one before the first environment is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import importlib
+import importlib.util
+import io
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atropos_cli.sdk import ConfigError
+
+_REGISTERING = ("gymnasium_robotics",)
+"""Modules that register environments when they are imported; Gymnasium finds none of them by itself."""
+_ROBOTS = ("Fetch", "Hand", "Adroit", "FrankaKitchen", "PointMaze", "AntMaze")
+_STEPS = 200
+_CHEAP = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that makes one environment. max_steps None: the environment's own limit, or 200.
+
+    wrappers: names in gymnasium.wrappers, or MODULE:NAME, each with its arguments behind it as JSON: NAME{"x": 1}.
+    """
+
+    id: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+    max_steps: int | None = None
+    wrappers: tuple[str, ...] = ()
+    threshold: float | None = None
+    """Return from which an episode is a success, where the environment does not say so itself."""
+
+    def make(self, *, pictures: bool = False) -> Any:
+        """The environment. pictures: its render() gives frames. Raises ConfigError."""
+        import gymnasium
+
+        spec = find_spec(self.id)
+        limit = self.max_steps or spec.max_episode_steps or _STEPS
+        if pictures:
+            headless()
+        mode: dict[str, Any] = {"render_mode": "rgb_array"} if pictures else {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                env = gymnasium.make(self.id, max_episode_steps=limit, **mode, **dict(self.arguments))
+        except Exception as error:
+            raise ConfigError(
+                f"cannot make {self.id}: {type(error).__name__}: {error}", hint=_missing(error)
+            ) from error
+        for text in self.wrappers:
+            env = _wrapped(env, text)
+        return env
+
+    @property
+    def cheap(self) -> bool:
+        """Are its steps cheaper than asking another process for one?"""
+        entry = find_spec(self.id).entry_point
+        return isinstance(entry, str) and entry.startswith(_CHEAP)
+
+
+def find_spec(name: str) -> Any:
+    """Gymnasium's entry for an id. Raises ConfigError."""
+    import gymnasium
+
+    for module in _REGISTERING:
+        if module not in sys.modules and importlib.util.find_spec(module) is not None:
+            with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # it greets with remarks
+                warnings.simplefilter("ignore")
+                importlib.import_module(module)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module, colon, rest = name.rpartition(":")
+            if colon:
+                importlib.import_module(module)
+            return gymnasium.spec(rest)
+    except (gymnasium.error.Error, ImportError, ValueError) as error:
+        hint = "python -c 'import gymnasium; gymnasium.pprint_registry()' lists those that are installed"
+        if name.startswith(_ROBOTS) and importlib.util.find_spec(_REGISTERING[0]) is None:
+            hint = "pip install 'atropos-control[robotics]'"
+        raise ConfigError(f"Gymnasium has no environment {name!r} here: {error}", hint=hint) from error
+
+
+def _missing(error: Exception) -> str | None:
+    text = str(error)
+    if "mujoco" in text.casefold() or isinstance(error, AssertionError):
+        return (
+            "pip install 'atropos-control[robotics]' (MuJoCo is capped at 3.3.7: newer ones break Gymnasium-Robotics)"
+        )
+    return "pip install 'atropos-control[train]'" if "pygame" in text.casefold() else None
+
+
+def _wrapped(env: Any, text: str) -> Any:
+    name, brace, rest = text.partition("{")
+    module, _, attribute = name.strip().rpartition(":")
+    try:
+        arguments = json.loads(brace + rest) if brace else {}
+        wrapper = getattr(importlib.import_module(module or "gymnasium.wrappers"), attribute)
+        return wrapper(env, **arguments)
+    except Exception as error:
+        raise ConfigError(
+            f"wrapper {text!r} cannot be used: {type(error).__name__}: {error}",
+            hint='a name in gymnasium.wrappers or MODULE:NAME, with arguments as NAME{"key": value}',
+        ) from error
+
+
+class _Maker:
+    """Makes one environment in the process of its own, which leaves signals to the one that trains."""
+
+    def __init__(self, recipe: Recipe, *, seeded: bool, apart: bool) -> None:
+        self._recipe, self._seeded, self._apart = recipe, seeded, apart
+
+    def __call__(self) -> Any:
+        from stable_baselines3.common.monitor import Monitor
+
+        if self._apart:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+        env = self._recipe.make()
+        return seeded(env) if self._seeded else Monitor(env)
+
+
+def vector(recipe: Recipe, count: int, *, processes: bool, starts: bool = False) -> Any:
+    """`count` environments that step together, each in a process of its own or all in this one.
+
+    starts: each begins its next episode from the seed that its method next_start() was given.
+    """
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    makers = [_Maker(recipe, seeded=starts, apart=processes) for _ in range(count)]
+    if not processes:
+        return DummyVecEnv(makers)
+    import multiprocessing
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        modules = ["stable_baselines3.common.vec_env.subproc_vec_env", "atropos_control.making", *_REGISTERING]
+        multiprocessing.set_forkserver_preload([one for one in modules if importlib.util.find_spec(one)])
+        return SubprocVecEnv(makers, start_method="forkserver")
+
+
+def seeded(env: Any) -> Any:
+    """The environment with a method next_start(seed): its next reset begins from that seed's start state."""
+    import gymnasium
+
+    class Starts(gymnasium.Wrapper):  # type: ignore[misc]
+        _seed: int | None = None
+
+        def next_start(self, seed: int) -> None:
+            self._seed = seed
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return self.env.reset(seed=self._seed if seed is None else seed, options=options)
+
+    return Starts(env)
+
+
+def headless() -> None:
+    """Choose how MuJoCo renders where there is no screen, unless MUJOCO_GL says so. Before it is imported."""
+    if os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or not sys.platform.startswith("linux"):
+        return
+    if (found := renderer()) is not None:
+        os.environ["MUJOCO_GL"] = found
+        os.environ.setdefault("PYOPENGL_PLATFORM", found)
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def renderer() -> str | None:
+    """egl or osmesa, whose library is installed; None: neither."""
+    libraries: Sequence[tuple[str, str]] = (("egl", "EGL"), ("osmesa", "OSMesa"))
+    return next((name for name, library in libraries if ctypes.util.find_library(library)), None)
