@@ -46,8 +46,8 @@ class TrainContext(Protocol):
     def adopt(self, model: Any, tokenizer: Any) -> None:
         """Name the weights that roll() and evaluate() sample from. Call it once, before either.
 
-        model: a torch module in this process. The engine never changes it; it is put into eval mode while
-        rollouts run and back into its mode afterwards.
+        model: a torch module in this process, or what the trainer's own `backend` takes. The engine never changes it;
+        a module is put into eval mode while rollouts run and back into its mode afterwards.
         """
 
     def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
@@ -115,6 +115,10 @@ class Trainer(ABC):
     Config: ClassVar[type[BaseModel]] = NoOptions
     equal_groups: ClassVar[bool] = False
     """Groups have the plan's group_size exactly; those of a trajectory server that differ are left out."""
+    backend: ClassVar[str | None] = None
+    """The only backend that samples from its weights; None: `local`, or a server that takes new weights."""
+    access: ClassVar[frozenset[str]] = frozenset()
+    """Options that only say how the weights are reached, such as a server's address: a resumed run may change them."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

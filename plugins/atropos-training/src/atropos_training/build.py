@@ -59,13 +59,14 @@ def build_train_plan(
     tracking = train.over(settings.tracking)
     for name in tracking.trackers:
         registry.find("tracker", name)
-    settings = _in_process(settings)
+    settings = _sampling(settings, trainer)
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
         atropos_version=core_version,
         method=method.name,
         learns=method.learns,
-        trainer=trainer_ref,
+        trainer=trainer_ref.replace(config=_without(trainer_ref.config, trainer.access)),
+        access={name: value for name, value in trainer_ref.config.items() if name in trainer.access},
         model=settings.model or "",
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
@@ -187,9 +188,23 @@ def _check_pulled(train: TrainSettings) -> None:
         raise UsageError("--from trains in one process", hint="leave out --processes")
 
 
-def _in_process(settings: GenSettings) -> GenSettings:
-    """Sample from the weights in this process, unless a server is named; log-probabilities as trainers compute them."""
+def _without(config: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in names}
+
+
+def _sampling(settings: GenSettings, trainer: Trainer) -> GenSettings:
+    """Sample from the weights in this process, unless a server is named, or by the trainer's own backend.
+
+    Log-probabilities are as trainers compute them.
+    """
     backend = settings.backend
+    if trainer.backend is not None and backend not in ("auto", trainer.backend):
+        raise UsageError(
+            f"--trainer {trainer.name} samples by the backend {trainer.backend!r} only",
+            hint=f"leave out --backend {backend}",
+        )
+    if backend == "auto" and trainer.backend is not None:
+        backend = trainer.backend
     if backend == "auto":
         backend = SERVER_BACKEND if "base_url" in settings.backend_options else LOCAL_BACKEND
     given = dict(settings.backend_options)
