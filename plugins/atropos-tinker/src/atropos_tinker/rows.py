@@ -113,7 +113,9 @@ def summary(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     }
 
 
-def learnt(data: Sequence[Datum], logprobs: Iterable[Sequence[float]], clip: Mapping[str, float] | None) -> dict[str, float]:
+def learnt(
+    data: Sequence[Datum], logprobs: Iterable[Sequence[float]], clip: Mapping[str, float] | None
+) -> dict[str, float]:
     """The numbers of a step, from the log-probabilities before it. Means over trained tokens, whatever the server's are.
 
     clip: of ppo and cispo.

@@ -46,7 +46,9 @@ def newest(run: Path) -> tuple[Path, dict[str, Any]]:
         assert all(isinstance(state[name], kind) for name, kind in _KINDS.items())
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         older = f"then --resume continues from {found[-2].name}" if len(found) > 1 else "and start with --overwrite"
-        raise DataError(f"checkpoint {folder} is damaged: no {STATE} that can be read", hint=f"remove it; {older}") from error
+        raise DataError(
+            f"checkpoint {folder} is damaged: no {STATE} that can be read", hint=f"remove it; {older}"
+        ) from error
     return folder, state
 
 
@@ -74,7 +76,9 @@ def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[
             writing.rename(folder)
     except OSError as error:
         shutil.rmtree(writing, ignore_errors=True)
-        raise TrainerError(f"{folder} cannot be written: {error}", hint="mend it, then continue with --resume") from error
+        raise TrainerError(
+            f"{folder} cannot be written: {error}", hint="mend it, then continue with --resume"
+        ) from error
 
 
 def copy(source: Path, folder: Path) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeVar
 
 from atropos_cli.sdk import AtroposError, ConfigError, JsonDict
@@ -74,7 +75,7 @@ class Service:
         """The server's name of a model. Raises ConfigError where it has another one."""
         if wanted in self.contexts:
             return wanted
-        same = [name for name in self.contexts if os.path.exists(name) and _same_file(name, wanted)]
+        same = [name for name in self.contexts if _same_file(name, wanted)]
         if same:
             return same[0]
         known = ", ".join(sorted(self.contexts)) or "none"
@@ -166,6 +167,6 @@ class Service:
 
 def _same_file(one: str, other: str) -> bool:
     try:
-        return os.path.samefile(one, other)
+        return Path(one).samefile(other)
     except OSError:
         return False

@@ -102,9 +102,7 @@ class _Loop:
             if self.context.stopping:
                 return self._interrupted()
             batch = self._next()
-            if batch is None:
-                if self.context.stopping:
-                    return self._interrupted()
+            if batch is None:  # the end of a pass, or asked to stop while it waited for a batch
                 break
             empty = 0 if batch else empty + 1
             if empty == _EMPTY_STEPS:

@@ -33,7 +33,8 @@ from atropos_cli.sdk.planning import (
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
 if TYPE_CHECKING:
-    from atropos_cli.sdk.engine import GenSettings
+    from atropos_cli.sdk.authoring import Registration
+    from atropos_cli.sdk.engine import GenSettings, Registry
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
 
 _LIVE_ONLY = frozenset(
