@@ -74,11 +74,12 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-litellm[litellm]": ("litellm",),
         "atropos-local[torch]": ("local",),
         "atropos-textworld": ("textworld-admissible-random", "textworld-oracle", "textworld-random"),
+        "atropos-tinker[tinker]": ("tinker",),
         "atropos-vllm[vllm]": ("vllm",),
     },
     "toolset": {"atropos-mcp": ("mcp",)},
     "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
-    "trainer": {"atropos-trl[train]": ("native", "trl")},
+    "trainer": {"atropos-tinker[tinker]": ("tinker",), "atropos-trl[train]": ("native", "trl")},
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }
