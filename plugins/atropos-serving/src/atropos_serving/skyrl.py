@@ -7,6 +7,7 @@ on it, the server continues from every checkpoint that a training has made.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,7 @@ _OURS = {
     "--host": "--host",
     "--port": "--port",
 }
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
 _LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('skyrl') is None)"
 _INSTALL = "pip install 'skyrl[tinker,jax]' in an environment of its own, and name it: --engine-python PYTHON"
 
@@ -123,8 +125,8 @@ def engine_options(options: SkyrlOptions) -> Mapping[str, Any]:
 
 
 def environment(options: SkyrlOptions, data: Path) -> dict[str, str]:
-    """JAX keeps what it has compiled: a server that starts again need not compile it again."""
-    if options.engine_backend != "jax":
+    """JAX keeps what it has compiled, for the next start; where the user has a folder for it, there."""
+    if options.engine_backend != "jax" or _CACHE in os.environ:
         return {}
     kept = escape_placeholders(str(data / "compiled"))
-    return {"JAX_COMPILATION_CACHE_DIR": kept, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    return {_CACHE: kept, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
 from atropos_cli.sdk.backends import (
@@ -32,7 +32,7 @@ from .policy import Policy
 from .service import Service
 from .tokens import Words, load_words
 
-T = TypeVar("T")
+_LOOK_EVERY = 5.0
 
 
 class TinkerBackendConfig(Config):
@@ -67,7 +67,7 @@ class TinkerBackend(InferenceBackend):
     def __init__(self, config: TinkerBackendConfig, *, model: str | None = None) -> None:
         super().__init__(config, model=model)
         self.capabilities = Capabilities(
-            logprobs=True, prompt_logprobs=True, token_ids=True, tools=True, n=True, weight_sync=True, prefill=True
+            logprobs=True, prompt_logprobs=True, token_ids=True, tools=True, n=True, prefill=True
         )
         self._policy: Policy | None = None
         self._service: Service | None = None
@@ -169,10 +169,18 @@ class TinkerBackend(InferenceBackend):
     async def _ask(self, ask: Callable[[], Any]) -> Any:
         service = self._service
         assert service is not None
+        answer = asyncio.wrap_future(service.submit(lambda: ask().result()))
+        while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY))[0]:
+            await asyncio.to_thread(service.watch)
         try:
-            return await asyncio.to_thread(service.wait, lambda: ask().result())
-        except TrainerError as error:
-            raise TransientBackendError(error.message, hint=error.hint) from error
+            return answer.result()
+        except Exception as problem:
+            error = service.error(problem)
+            if isinstance(error, ConfigError):
+                raise FatalBackendError(error.message, hint=error.hint) from problem
+            if isinstance(error, TrainerError):
+                raise TransientBackendError(error.message, hint=error.hint) from problem
+            raise error from problem
 
     def _sampling(self) -> Any:
         sampler = self._policy.sampler if self._policy is not None else self._sampler

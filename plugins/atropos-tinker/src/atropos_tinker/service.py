@@ -52,7 +52,12 @@ class Service:
                 f"the hosted service wants a key, and {key_env} is not set",
                 hint=f"export {key_env}=..., or name a server of your own: --base-url http://HOST:PORT",
             )
-        learn_secret(self._key)
+        if self._key:
+            learn_secret(self._key)
+        self._looking = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        self._looked = self._seen = time.monotonic()
 
     def connect(self) -> None:
         """Open a session and ask what the server has. Raises ServerUnavailable, ConfigError."""
@@ -86,16 +91,7 @@ class Service:
 
     def wait(self, work: Callable[[], T]) -> T:
         """The result of work that blocks. Raises ServerUnavailable when the server is gone meanwhile for too long."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="tinker", daemon=True).start()
-        seen = looked = time.monotonic()
+        future = self.submit(work)
         while True:
             try:
                 return future.result(timeout=0.5)
@@ -104,12 +100,47 @@ class Service:
                     raise self.error(TimeoutError("the client gave up waiting")) from None
             except Exception as error:
                 raise self.error(error) from error
-            if (now := time.monotonic()) - looked >= _LOOK_EVERY:
-                looked = now
-                if self.answers():
-                    seen = now
-                elif now - seen > self._max_wait:
-                    raise self._gone(f"does not answer for {now - seen:.0f} s")
+            self.watch()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have work done in a thread that the end of the process does not wait for."""
+        future: Future[T] = Future()
+        with self._counting:
+            if not self._waiting:
+                self._looked = self._seen = time.monotonic()
+            self._waiting += 1
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            finally:
+                with self._counting:
+                    self._waiting -= 1
+
+        threading.Thread(target=run, name="tinker", daemon=True).start()
+        return future
+
+    def watch(self) -> None:
+        """To be called while an answer is awaited: look at the server now and then, whoever waits for it.
+
+        Raises ServerUnavailable when it has been gone for too long.
+        """
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            if time.monotonic() - self._looked < _LOOK_EVERY:
+                return
+            if self.answers():
+                self._seen = time.monotonic()
+            self._looked = time.monotonic()
+        finally:
+            self._looking.release()
+        if (gone := time.monotonic() - self._seen) > self._max_wait:
+            raise self._gone(f"does not answer for {gone:.0f} s")
 
     def answers(self) -> bool:
         """Is a server there? Any answer counts."""
