@@ -1,4 +1,4 @@
-"""launch-skyrl: the command line, what is refused, and how the engine is started without `uv`, on a stand-in package."""
+"""launch-skyrl: the command line, refused options, and how the engine is started without `uv`, on a stand-in."""
 
 from __future__ import annotations
 

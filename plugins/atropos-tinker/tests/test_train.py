@@ -106,7 +106,7 @@ def _train(small: Path, url: str, env: str, folder: Path, *, resume: bool = Fals
 def test_broken_off_and_resumed(
     server: TinkerServer, small: Path, env_file: str, tmp_path: Path, number: str, after: int, stopped_at: int
 ) -> None:
-    """Killed while a step rolls, resumed on a server that was started again elsewhere: the numbers are those of one go."""
+    """Killed while a step rolls, resumed on a server that was started again: the numbers are those of one go."""
     from tinker_server import TinkerServer
 
     env = f"{env_file}:Letters"
@@ -152,7 +152,9 @@ def test_sft_passes_over_the_data_once(server: TinkerServer, small: Path, tmp_pa
     assert targets == [2, 13, 14, 15, 16, 17, 18]
 
 
-def test_stored_groups_and_ppo(learnt: tuple[Path, Any, Any], server: TinkerServer, small: Path, tmp_path: Path) -> None:
+def test_stored_groups_and_ppo(
+    learnt: tuple[Path, Any, Any], server: TinkerServer, small: Path, tmp_path: Path
+) -> None:
     """Two steps on each batch: the second one is off-policy, and the server clips by the numbers that were given."""
     data = str(learnt[0])
     options = {"loss": "ppo", "epsilon": 0.1, "epsilon_high": 0.3, "num_iterations": 2}
@@ -194,7 +196,7 @@ def test_a_server_that_stops_answering(server: TinkerServer, small: Path, env_fi
         return post(path, body)
 
     server.post = stopping  # type: ignore[method-assign]
-    with pytest.raises(AtroposError, match="does not answer|cannot be reached"):
+    with pytest.raises(AtroposError, match=r"does not answer|cannot be reached"):
         run(plan, tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "step-2" / "tinker.json").exists()
     server.start()

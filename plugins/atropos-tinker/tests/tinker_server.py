@@ -114,7 +114,8 @@ class TinkerServer:
 
     def _forward_backward(self, body: dict[str, Any]) -> Any:
         given = body["forward_backward_input"]
-        outputs = self._adapters[body["model_id"]].backward(given["data"], given["loss_fn"], given.get("loss_fn_config"))
+        adapter, numbers = self._adapters[body["model_id"]], given.get("loss_fn_config")
+        outputs = adapter.backward(given["data"], given["loss_fn"], numbers)
         return {"loss_fn_output_type": "ArrayRecord", "loss_fn_outputs": outputs, "metrics": {}}
 
     def _optim_step(self, body: dict[str, Any]) -> Any:
@@ -235,7 +236,8 @@ class _Adapter:
             for _ in range(given["max_tokens"]):
                 logits = self.logits(ids)[-1]
                 if given["temperature"]:
-                    token = int(torch.multinomial(torch.softmax(logits / given["temperature"], -1), 1, generator=chance))
+                    chances = torch.softmax(logits / given["temperature"], -1)
+                    token = int(torch.multinomial(chances, 1, generator=chance))
                 else:
                     token = int(logits.argmax())
                 ids.append(token)

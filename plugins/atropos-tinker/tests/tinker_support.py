@@ -162,4 +162,5 @@ def local_logprobs(model: Path, prompt: list[int], reply: list[int]) -> list[flo
             return list(await backend.score(prompt, reply))
         finally:
             await backend.close()
+
     return asyncio.run(score())

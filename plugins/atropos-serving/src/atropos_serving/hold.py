@@ -18,7 +18,16 @@ from typing import Any
 
 from atropos_cli.sdk.jobs import LocalPlacer, read_job, read_record, run_job
 from atropos_cli.sdk.launchers import JobPlan, LaunchError
-from atropos_cli.sdk.serving import TINKER, ServerRecord, addresses, all_ready, base_url, held, read_server, write_record
+from atropos_cli.sdk.serving import (
+    TINKER,
+    ServerRecord,
+    addresses,
+    all_ready,
+    base_url,
+    held,
+    read_server,
+    write_record,
+)
 from atropos_serving.probe import probe, tinker_models
 
 _EVERY = 0.3

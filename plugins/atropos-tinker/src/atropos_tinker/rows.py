@@ -116,7 +116,7 @@ def summary(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 def learnt(
     data: Sequence[Datum], logprobs: Iterable[Sequence[float]], clip: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """The numbers of a step, from the log-probabilities before it. Means over trained tokens, whatever the server's are.
+    """The numbers of a step, from the log-probabilities before it: means over trained tokens, with any server.
 
     clip: of ppo and cispo.
     """
