@@ -203,6 +203,14 @@ def test_a_server_that_stops_answering(server: TinkerServer, small: Path, env_fi
     server.silent.clear()
 
 
+def test_another_client(small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another protocol: said before a server is asked."""
+    monkeypatch.setattr("atropos_tinker.service.version", lambda name: "0.38.0")
+    with pytest.raises(ConfigError, match=r"tinker 0\.38\.0 is installed") as caught:
+        run(make_plan(small, "http://127.0.0.1:9", environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert "tinker==0.24" in str(caught.value.hint)
+
+
 def test_another_model(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
     options = {"base_model": "Qwen/Qwen3-8B"}
     plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2, config=options)

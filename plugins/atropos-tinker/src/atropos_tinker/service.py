@@ -32,8 +32,9 @@ _NO_KEY = "tml-none"
 """The client wants a key of this form, also for servers that ask for none."""
 _TIMEOUT = 10.0
 _LOOK_EVERY = 5.0
-_JSON_ONLY = "0.24.1"
-"""The last client that reads samples in JSON. Later ones read protobuf alone, which older servers do not write."""
+CLIENT = "0.24"
+"""The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
+and have no call that fetches an adapter."""
 
 
 class Service:
@@ -63,6 +64,11 @@ class Service:
         """Open a session and ask what the server has. Raises ServerUnavailable, ConfigError."""
         if self.client is not None:
             return
+        if not (found := version("tinker")).startswith(f"{CLIENT}."):
+            raise ConfigError(
+                f"the client tinker {found} is installed: its protocol is another than the servers' and ours",
+                hint=f"pip install 'tinker=={CLIENT}.*'",
+            )
         self._look()
         # The client would report errors, with pieces of our code, to the server.
         os.environ.setdefault("TINKER_TELEMETRY", "0")
@@ -72,9 +78,8 @@ class Service:
             client = tinker.ServiceClient(base_url=self.url, api_key=self._key or _NO_KEY)
             return client, client.get_server_capabilities()
 
-        client, found = self.wait(open_session)
-        names = {item.model_name: item.max_context_length for item in found.supported_models if item.model_name}
-        self.client, self.contexts = client, names
+        self.client, has = self.wait(open_session)
+        self.contexts = {one.model_name: one.max_context_length for one in has.supported_models if one.model_name}
 
     def model(self, wanted: str) -> str:
         """The server's name of a model. Raises ConfigError where it has another one."""
@@ -158,11 +163,6 @@ class Service:
             return error
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         place = place_of(self.url)
-        if "predates proto" in str(error):
-            return ConfigError(
-                f"the server at {place} answers in JSON, which tinker {version('tinker')} does not read",
-                hint=f"pip install 'tinker=={_JSON_ONLY}', or start a newer server",
-            )
         if isinstance(error, tinker.AuthenticationError | tinker.PermissionDeniedError) or "api_key" in text:
             return ConfigError(f"the server at {place} refuses the key: {text}", hint="check the key's variable")
         if isinstance(error, tinker.APIConnectionError):
