@@ -50,7 +50,11 @@ def _tensor(values: Sequence[float], dtype: Any) -> Any:
 
 
 def data_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: int) -> list[Datum]:
-    """The data of a step: sequences that have an advantage. Raises TrainerError where tokens or numbers are missing."""
+    """The data of a step, those without an advantage too. Raises TrainerError where tokens or numbers are missing.
+
+    They keep the number of rows the same from step to step: SkyRL's server compiles each other number first, and divides
+    by it.
+    """
     found = []
     for group in groups:
         if group.advantages is None:
@@ -58,7 +62,7 @@ def data_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: 
                 f"group {group.group_id!r} carries no advantages", hint="roll with --advantage grpo (the default)"
             )
         for rollout, advantage in zip(group.rollouts, group.advantages, strict=True):
-            if rollout.reward is None or rollout.completion is None or not advantage:
+            if rollout.reward is None or rollout.completion is None or advantage is None:
                 continue
             if not (mask_truncated and rollout.truncated):
                 found += _of_rollout(rollout, advantage, vocabulary)

@@ -154,7 +154,7 @@ class _Loop:
                 break
             rate = config.rate(self.options, self.plan.steps, self.step)
             found = {**known, "learning_rate": rate, "rows": float(len(data))}
-            if data:
+            if any(datum.advantage or datum.logprobs is None for datum in data):
                 outcome = self.policy.step(data, loss, numbers, adam_params(self.options, rate))
                 found |= {**learnt(data, outcome.logprobs, numbers), **_norm(outcome.metrics)}
             else:  # no group has an advantage: nothing would change
