@@ -46,6 +46,7 @@ class TrainPlan(RunPlan):
     """A resolved training run.
 
     method: its name; learns: the kind of data it needs.
+    access: options of the trainer that do not decide the weights, such as a server's address.
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
     rewards: what scores completions of stored prompts (grpo on data).
@@ -61,6 +62,7 @@ class TrainPlan(RunPlan):
     method: str
     learns: Learns
     trainer: ComponentRef
+    access: JsonDict = Field(default_factory=dict)
     model: str
     data: tuple[str, ...] = ()
     rollouts: Plan | None = None
@@ -99,7 +101,7 @@ class TrainPlan(RunPlan):
 
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
-        beside = {"atropos_version", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
+        beside = {"atropos_version", "access", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}
         beside |= {
             "learns",
             "steps",

@@ -9,6 +9,8 @@ from atropos_cli.domain.job import Component
 
 Engine = Literal["sglang", "vllm"]
 ENGINES: tuple[Engine, ...] = ("sglang", "vllm")
+TINKER = "skyrl"
+"""The engine of a server that speaks the Tinker API, and samples and trains at the same time."""
 TRAJECTORIES = "trajectories"
 """`atropos serve`, which serves no model."""
 

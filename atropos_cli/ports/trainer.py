@@ -51,8 +51,8 @@ class TrainContext(Protocol):
     def adopt(self, model: Any, tokenizer: Any) -> None:
         """Name the weights that roll() and evaluate() sample from. Call it once, before either.
 
-        model: a torch module in this process. The engine never changes it; it is put into eval mode while
-        rollouts run and back into its mode afterwards.
+        model: a torch module in this process, or what the trainer's own `backend` takes. The engine never changes it;
+        a module is put into eval mode while rollouts run and back into its mode afterwards.
         """
 
     def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
@@ -123,12 +123,15 @@ class Trainer(ABC):
     Config: ClassVar[type[BaseModel]] = NoOptions
     equal_groups: ClassVar[bool] = False
     """Groups have the plan's group_size exactly; those of a trajectory server that differ are left out."""
-    own_backend: ClassVar[str | None] = None
-    """For a trainer that plays the environment itself, by a policy of its own and no language model: the backend that
-    its plans name. Its evaluations are played by the function that it gives to TrainContext.evaluate()."""
+    backend: ClassVar[str | None] = None
+    """The only backend that samples from its weights; None: `local`, or a server that takes new weights."""
+    plays: ClassVar[bool] = False
+    """Does it play the environment itself, by a policy of its own and no language model? Its plans name its `backend`;
+    its evaluations are played by the function that it gives to TrainContext.evaluate()."""
     default_suite: ClassVar[str] = ""
     """Options of the suite on the training's environment that such a trainer has where no --eval is given."""
-
+    access: ClassVar[frozenset[str]] = frozenset()
+    """Options that only say how the weights are reached, such as a server's address: a resumed run may change them."""
     epochs: ClassVar[bool] = False
     """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""
 

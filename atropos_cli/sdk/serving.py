@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atropos_cli.network import get
-from atropos_cli.ports.serving import ENGINES, Engine, Serve, Served
+from atropos_cli.ports.serving import ENGINES, TINKER, Engine, Serve, Served
 from atropos_cli.serving.defaults import Defaults, cpu_cache_gib, defaults_for
 from atropos_cli.serving.endpoints import addresses, all_ready, base_url, fronts
 from atropos_cli.serving.platforms import Gpu, Platform
@@ -22,6 +22,7 @@ from atropos_cli.serving.state import (
 
 __all__ = [
     "ENGINES",
+    "TINKER",
     "Defaults",
     "Engine",
     "Gpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atropos_cli.datasets.demonstrations import IGNORED, Demonstrations, demonstrations, is_cut, render_dialogue
 from atropos_cli.domain.finish import finish_in
 from atropos_cli.domain.methods import Learns
 from atropos_cli.domain.tokendata import is_binary
@@ -12,6 +13,8 @@ from atropos_cli.rollout.advantages import advantages, decided
 from atropos_cli.serving.trainprofiles import TrainingProfile, cpu_profile, gpu_profile, training_profile
 
 __all__ = [
+    "IGNORED",
+    "Demonstrations",
     "EvalSuite",
     "HealthRules",
     "Learns",
@@ -26,8 +29,11 @@ __all__ = [
     "advantages",
     "cpu_profile",
     "decided",
+    "demonstrations",
     "finish_in",
     "gpu_profile",
     "is_binary",
+    "is_cut",
+    "render_dialogue",
     "training_profile",
 ]

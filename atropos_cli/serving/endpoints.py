@@ -11,6 +11,7 @@ from atropos_cli.domain.job import Component, JobPlan
 from atropos_cli.errors import AtroposError
 from atropos_cli.jobs.folder import newest_attempt, read_end, read_job, read_record
 from atropos_cli.jobs.store import read_submitted
+from atropos_cli.ports.serving import TINKER
 from atropos_cli.serving.record import ServerRecord
 
 
@@ -56,9 +57,10 @@ def addresses(plan: JobPlan, folder: Path) -> list[tuple[str, int]]:
     return found
 
 
-def base_url(host: str, port: int) -> str:
-    """The base URL of a server for clients."""
-    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+def base_url(host: str, port: int, engine: str) -> str:
+    """The base URL of a server for clients: that of the OpenAI API, or of the Tinker API."""
+    root = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return root if engine == TINKER else f"{root}/v1"
 
 
 def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
@@ -80,5 +82,5 @@ def batch_state(folder: Path, record: ServerRecord) -> ServerRecord:
         return record
     if end is not None or newest_attempt(folder) <= before or not all_ready(plan, folder, after=before):
         return record
-    urls = tuple(base_url(host, port) for host, port in addresses(plan, folder))
+    urls = tuple(base_url(host, port, record.engine) for host, port in addresses(plan, folder))
     return record.replace(state="ready", urls=urls)

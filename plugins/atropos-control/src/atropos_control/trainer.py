@@ -37,7 +37,8 @@ class ControlTrainer(Trainer):
     name = "control"
     methods = ("ppo", "sac", "grpo")
     Config = ControlConfig
-    own_backend: ClassVar[str | None] = "policy"
+    backend: ClassVar[str | None] = "policy"
+    plays: ClassVar[bool] = True
     default_suite: ClassVar[str] = "limit=20"
     config: ControlConfig
 

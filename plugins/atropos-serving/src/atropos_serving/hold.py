@@ -18,8 +18,17 @@ from typing import Any
 
 from atropos_cli.sdk.jobs import LocalPlacer, read_job, read_record, run_job
 from atropos_cli.sdk.launchers import JobPlan, LaunchError
-from atropos_cli.sdk.serving import ServerRecord, addresses, all_ready, base_url, held, read_server, write_record
-from atropos_serving.probe import probe
+from atropos_cli.sdk.serving import (
+    TINKER,
+    ServerRecord,
+    addresses,
+    all_ready,
+    base_url,
+    held,
+    read_server,
+    write_record,
+)
+from atropos_serving.probe import probe, tinker_models
 
 _EVERY = 0.3
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP)
@@ -74,7 +83,7 @@ class _Watcher(threading.Thread):
         while not all_ready(self._plan, self._folder, skip=self._skip):
             if self._over.wait(_EVERY):
                 return
-        urls = [base_url(host, port) for host, port in addresses(self._plan, self._folder)]
+        urls = [base_url(host, port, self.record.engine) for host, port in addresses(self._plan, self._folder)]
         found = capabilities(self._plan, self._folder, self.record)
         with self._lock:
             if self._over.is_set():
@@ -97,6 +106,8 @@ def capabilities(plan: JobPlan, folder: Path, record: ServerRecord) -> dict[str,
     if not places:
         return {}
     head = next(item for item in plan.services if item.health is not None)
+    if record.engine == TINKER:
+        return tinker_models(*places[0])
     engine: Any = record.engine
     return probe(engine, *places[0], _after(head.argv, "--tool-call-parser"))
 

@@ -72,6 +72,13 @@ def probe(engine: Engine, host: str, port: int, tool_parser: str | None) -> dict
     return found
 
 
+def tinker_models(host: str, port: int) -> dict[str, Any]:
+    """The models of a server of the Tinker API."""
+    status, data = _ask(_Server(host, port, ""), "GET", "/api/v1/get_server_capabilities")
+    items = data.get("supported_models") if status == 200 and isinstance(data, dict) else None
+    return {"models": [str(item.get("model_name")) for item in items or () if isinstance(item, dict)]}
+
+
 def _prompt_logprobs(engine: Engine, server: _Server, name: str | None) -> bool | None:
     if engine == "vllm":
         body = {"model": name, "prompt": _PROMPT, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}

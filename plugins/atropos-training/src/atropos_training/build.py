@@ -48,7 +48,7 @@ def build_train_plan(
     options: the given ones of "env" and "trainer", by option name.
     """
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
-    if settings.model is None and method.learns != "own" and trainer.own_backend is None:
+    if settings.model is None and method.learns != "own" and not trainer.plays:
         raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
     if method.name not in trainer.methods:
         raise UsageError(
@@ -56,7 +56,7 @@ def build_train_plan(
         )
     _check_sources(method, settings, train, trainer.default_suite)
     _check_epochs(trainer, trainer_ref.name, train)
-    if trainer.own_backend is not None and (train.data or train.source):
+    if trainer.plays and (train.data or train.source):
         raise UsageError(
             f"trainer {trainer_ref.name!r} plays an environment: it takes no --data or --from", hint="--env NAME"
         )
@@ -66,15 +66,16 @@ def build_train_plan(
     tracking = train.over(settings.tracking)
     for name in tracking.trackers:
         registry.find("tracker", name)
-    settings = _in_process(settings) if trainer.own_backend is None else _own(settings, trainer.own_backend)
-    if trainer.own_backend is not None and not train.evals and trainer.default_suite:
+    settings = _sampling(settings, trainer)
+    if trainer.plays and not train.evals and trainer.default_suite:
         train = train.model_copy(update={"evals": (f"{train.env}:{trainer.default_suite}",)})
     rollouts = _rollouts(settings, train, options.get("env", {}), registry)
     plan = TrainPlan(
         atropos_version=core_version,
         method=method.name,
         learns=method.learns,
-        trainer=trainer_ref,
+        trainer=trainer_ref.replace(config=_without(trainer_ref.config, trainer.access)),
+        access={name: value for name, value in trainer_ref.config.items() if name in trainer.access},
         model=settings.model or NEW_POLICY,
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
@@ -130,7 +131,7 @@ def _proposed(
     places: dict[str, BaseModel] = dict.fromkeys(type(sampling).model_fields, sampling)
     places |= {"group_size": settings, "prompts_per_step": train, "steps": train, "eval_every": train}
     given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
-    if trainer.own_backend is not None:
+    if trainer.plays:
         given["env"] = train.env
     run, options = propose(method.name, given, live=train.env is not None or train.source is not None)
     run = {name: value for name, value in run.items() if name not in given}
@@ -218,9 +219,26 @@ def _check_pulled(train: TrainSettings) -> None:
         raise UsageError("--from trains in one process", hint="leave out --processes")
 
 
-def _in_process(settings: GenSettings) -> GenSettings:
-    """Sample from the weights in this process, unless a server is named; log-probabilities as trainers compute them."""
+def _without(config: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in names}
+
+
+def _sampling(settings: GenSettings, trainer: Trainer) -> GenSettings:
+    """Sample from the weights in this process, unless a server is named, or by the trainer's own backend.
+
+    Log-probabilities are as trainers compute them; the policy of a trainer that plays has none.
+    """
+    if trainer.plays:
+        alone = {"tracking": RolloutTracking(), "backend_options": {}, "logprobs": "off"}
+        return settings.model_copy(update={"backend": trainer.backend, **alone})
     backend = settings.backend
+    if trainer.backend is not None and backend not in ("auto", trainer.backend):
+        raise UsageError(
+            f"--trainer {trainer.name} samples by the backend {trainer.backend!r} only",
+            hint=f"leave out --backend {backend}",
+        )
+    if backend == "auto" and trainer.backend is not None:
+        backend = trainer.backend
     if backend == "auto":
         backend = SERVER_BACKEND if "base_url" in settings.backend_options else LOCAL_BACKEND
     given = dict(settings.backend_options)
@@ -228,12 +246,6 @@ def _in_process(settings: GenSettings) -> GenSettings:
         given.setdefault("logprobs", "tempered")
     alone = {"tracking": RolloutTracking()}  # the rollouts are the training run's
     return settings.model_copy(update={"backend": backend, "backend_options": given, **alone})
-
-
-def _own(settings: GenSettings, backend: str) -> GenSettings:
-    """For a trainer that plays the environment by a policy of its own."""
-    alone = {"tracking": RolloutTracking(), "backend_options": {}, "logprobs": "off"}
-    return settings.model_copy(update={"backend": backend, **alone})
 
 
 def _rollouts(

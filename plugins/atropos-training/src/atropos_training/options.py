@@ -33,7 +33,8 @@ from atropos_cli.sdk.planning import (
 from atropos_training.settings import TRAIN, TrainSettings, train_bucket, trainer_bucket
 
 if TYPE_CHECKING:
-    from atropos_cli.sdk.engine import GenSettings
+    from atropos_cli.sdk.authoring import Registration
+    from atropos_cli.sdk.engine import GenSettings, Registry
     from atropos_cli.sdk.planning import Bucket, Flag, Resolved
     from atropos_cli.sdk.training import Learns
 
@@ -182,22 +183,12 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
     name = said.get("env")
     registration = registry.find("environment", name) if name else None
     environment = registration.load() if registration is not None else None
-    given_backend = any(word.startswith(("--base-url", "--backend")) for word in args)
-    picked = pick_backend(registry, args, lenient=True) if given_backend else None
-    backend = None if picked is None else picked.backend
-    if backend is None:
-        known = [item for item in registry.registrations("backend") if item.name == "local"]
-        if known:
-            backend = known[0]
-        elif (picked := pick_backend(registry, args, lenient=True)) is not None:
-            backend = picked.backend
-    lenient = bool({"--help", "-h"} & set(args))
     installed = {item.name for item in registry.registrations("trainer")}
+    lenient = bool({"--help", "-h"} & set(args))
     trainer = None
     if installed or not lenient:  # help is there before a trainer is
         trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
-        if (own := trainer.load().own_backend) is not None:
-            backend = registry.find("backend", own)
+    backend = _backend(registry, args, None if trainer is None else trainer.load().backend)
     buckets = gen_buckets(registry, registration, environment, backend)
     buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
     buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
@@ -206,6 +197,21 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
         return [*buckets, train]
     names = tuple(dict.fromkeys((trainer.name, trainer.qualified)))
     return [*buckets, train, trainer_bucket(trainer.load().Config, names, installed)]
+
+
+def _backend(registry: Registry, args: Sequence[str], own: str | None) -> Registration | None:
+    """The backend whose options apply: the trainer's own, the one that the arguments name, or `local`."""
+    if own is not None:
+        return registry.find("backend", own)
+    given = any(word.startswith(("--base-url", "--backend")) for word in args)
+    picked = pick_backend(registry, args, lenient=True) if given else None
+    if picked is not None:
+        return picked.backend
+    known = [item for item in registry.registrations("backend") if item.name == "local"]
+    if known:
+        return known[0]
+    picked = pick_backend(registry, args, lenient=True)
+    return None if picked is None else picked.backend
 
 
 _OWNERS = {"env": TRAIN, "data": TRAIN, "source": TRAIN, "model": SETTINGS, "trainer": TRAIN}

@@ -21,7 +21,7 @@ class StoredTraining(PlanRunner):
         plan = _served(read_train_plan(stored.path), stored.urls)
         if plan.pull is not None and stored.trajectories is not None:
             plan = plan.replace(pull=plan.pull.replace(url=stored.trajectories))
-        _, trainer = make_trainer(plan.trainer.name, plan.trainer.config, session.registry)
+        _, trainer = make_trainer(plan.trainer.name, {**plan.trainer.config, **plan.access}, session.registry)
         if stored.dry_run:
             print_train_plan(plan, derived(trainer, plan), session, as_json=stored.as_json)
             return 0

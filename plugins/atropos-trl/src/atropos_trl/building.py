@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from atropos_cli.sdk import ConfigError, DataError, JsonDict
+from atropos_cli.sdk.training import Demonstrations, demonstrations
 
 from .checks import check_constant
 from .common.lora import lora_config
 from .common.models import as_ids
-from .demonstrations import Demonstrations, demonstrations
 from .grpo import GrpoMixin, Live, environment, everywhere
 from .job import Job
 from .labelled import labelled

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
+from atropos_cli.sdk.training import is_cut
 
-from .demonstrations import is_cut
 from .preferences import as_texts, calls, check_side, length_of
 
 _WANTED = "rows need prompt, completion and label: atropos dpo-gen --kto makes them from rollouts"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atropos_cli.sdk import DataError, JsonDict
-from atropos_trl.demonstrations import is_cut, render_dialogue
+from atropos_cli.sdk.training import is_cut, render_dialogue
 
 _WANTED = "rows need prompt, chosen and rejected: atropos dpo-gen makes them from rollouts"
 _SIDES = ("chosen", "rejected")

@@ -89,7 +89,8 @@ def test_another_model_is_not_called_finished(tokenizer: Any, tmp_path: Path, mo
 )
 def test_the_mark_that_all_rows_end_with(ends: tuple[int, int], mark: int | None, tokenizer: Any) -> None:
     from atropos_trl.building import learnt_end
-    from atropos_trl.demonstrations import demonstrations
+
+    from atropos_cli.sdk.training import demonstrations
 
     rows = [{"input_ids": [4, 6, end], "labels": [-100, 6, end]} for end in ends]
     assert learnt_end(demonstrations(rows, tokenizer, max_length=None), tokenizer) == mark

@@ -8,10 +8,10 @@ from typing import Any
 
 import case_tables
 import pytest
-from atropos_trl.demonstrations import IGNORED, demonstrations, ids_and_labels
 from atropos_trl.preferences import preferences
 from trl_support import make_plan, metrics, run
 
+from atropos_cli.datasets.demonstrations import IGNORED, demonstrations, ids_and_labels
 from atropos_cli.sdk import DataError
 
 pytest.importorskip("torch")

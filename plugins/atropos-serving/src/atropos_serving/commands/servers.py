@@ -19,7 +19,7 @@ from atropos_cli.sdk import AtroposError, ConfigError, UsageError
 from atropos_cli.sdk.backends import BackendError
 from atropos_cli.sdk.commands import ExitCode, Session, counted, data_stream, end, shell
 from atropos_cli.sdk.launchers import LaunchError
-from atropos_cli.sdk.serving import get
+from atropos_cli.sdk.serving import TINKER, get
 
 if TYPE_CHECKING:
     from atropos_cli.sdk.serving import ServerRecord
@@ -104,6 +104,10 @@ def announce(session: Session, record: ServerRecord, *, as_json: bool, how: str)
 def _generate(record: ServerRecord) -> str:
     """The command that generates against the servers."""
     urls = [word for url in record.urls for word in ("--base-url", url)]
+    if record.engine == TINKER:
+        model = Path(record.model)
+        name = str(model.resolve()) if model.is_dir() else record.model
+        return shell("train", "grpo", "--env", "ENV", "--trainer", "tinker", "--model", name, *urls)
     key = ["--api-key-env", record.key_env] if record.key_env else []
     return shell("gen", "ENV", *urls, *key)
 
@@ -111,6 +115,8 @@ def _generate(record: ServerRecord) -> str:
 def abilities(record: ServerRecord) -> str:
     """What the server gives, in words."""
     found = record.capabilities
+    if record.engine == TINKER:
+        return f"it trains and samples {', '.join(found.get('models', ())) or record.model}"
     if found.get("refused"):
         return f"its abilities are not known, {found['refused']}"
     words = [
@@ -214,7 +220,8 @@ def answers(record: ServerRecord) -> bool | None:
     for url in record.urls:
         root = url.removesuffix("/").removesuffix("/v1")
         try:
-            status = get(f"{root}/{'health' if record.engine == 'vllm' else 'ready'}", timeout=5).status_code
+            path = {"vllm": "health", TINKER: "api/v1/healthz"}.get(record.engine, "ready")
+            status = get(f"{root}/{path}", timeout=5).status_code
         except (OSError, ConfigError):
             return False
         # Older ones of SGLang have no /ready: 404, or 401 where they want a key.

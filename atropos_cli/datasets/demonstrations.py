@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atropos_cli.sdk import DataError, JsonDict, cut_by
-from atropos_cli.sdk.backends import ids_fault
-from atropos_cli.sdk.training import finish_in, is_binary
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.finish import cut_by, finish_in
+from atropos_cli.domain.tokendata import ids_fault, is_binary
+from atropos_cli.errors import DataError
 
 IGNORED = -100
 _WANTED = "rows need messages, prompt and completion, text, or input_ids and labels (see sft-gen)"

@@ -1,0 +1,208 @@
+"""Checkpoints `checkpoints/step-N` and the folder `model`: an adapter in PEFT's form, and where the server keeps it.
+
+A folder is written beside its place, forced to disk and renamed: it is whole, or absent. transformers and the backend
+`local` load it, with the base model that it names. `tinker.json` in it says from what the server continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from atropos_cli.sdk import DataError
+from atropos_cli.sdk.backends import proxy_for, tls_context
+from atropos_cli.sdk.training import TrainerError
+
+from .policy import Policy, Saved
+from .tokens import Words
+
+STATE = "tinker.json"
+_EVALUATED = "evaluated"
+_WRITING = ".writing-"
+_WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_MODULE = re.compile(r"(?:^|\.)(\w+)\.lora_(?:A|embedding_A)(?:\.weight)?$")
+_TIMEOUT = 60.0
+_PIECE = 1 << 20
+
+
+def newest(run: Path) -> tuple[Path, dict[str, Any]]:
+    """The newest whole checkpoint and its state. Raises DataError when there is none, or when it is damaged."""
+    found = sorted((run / "checkpoints").glob("step-*"), key=_step)
+    if not found:
+        raise DataError(
+            f"there is no complete checkpoint below {run / 'checkpoints'}: nothing to resume from",
+            hint="start again with --overwrite, or name the folder of a run that has saved one",
+        )
+    folder = found[-1]
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        assert all(isinstance(state[name], kind) for name, kind in _KINDS.items())
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        older = f"then --resume continues from {found[-2].name}" if len(found) > 1 else "and start with --overwrite"
+        raise DataError(
+            f"checkpoint {folder} is damaged: no {STATE} that can be read", hint=f"remove it; {older}"
+        ) from error
+    return folder, state
+
+
+_KINDS = {"step": int, "taken": int, "state": str, "base_model": str}
+
+
+def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[str, Any]) -> None:
+    """Download an adapter and put a folder of it in place. Raises TrainerError; what was there stays then."""
+    writing = folder.with_name(f"{_WRITING}{folder.name}")
+    shutil.rmtree(writing, ignore_errors=True)
+    try:
+        writing.mkdir(parents=True)
+        _download(policy, saved.sampler, writing)
+        _complete(writing, words.location)
+        words.tokenizer.save_pretrained(str(writing))
+        (writing / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        _force_to_disk(writing)
+        if folder.exists():
+            old = folder.with_name(f"{_WRITING}old-{folder.name}")
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+            writing.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            writing.rename(folder)
+    except OSError as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise TrainerError(
+            f"{folder} cannot be written: {error}", hint="mend it, then continue with --resume"
+        ) from error
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Put a copy of a checkpoint in place as another folder."""
+    writing = folder.with_name(f"{_WRITING}{folder.name}")
+    shutil.rmtree(writing, ignore_errors=True)
+    shutil.copytree(source, writing, ignore=shutil.ignore_patterns(_EVALUATED))
+    _force_to_disk(writing)
+    shutil.rmtree(folder, ignore_errors=True)
+    writing.rename(folder)
+
+
+def is_evaluated(folder: Path) -> bool:
+    """Is the evaluation of this checkpoint's step done?"""
+    return (folder / _EVALUATED).exists()
+
+
+def note_evaluated(folder: Path) -> None:
+    """The evaluation is done: a run that continues from here need not make it."""
+    if folder.is_dir():
+        with contextlib.suppress(OSError):
+            (folder / _EVALUATED).touch()
+
+
+def prune(run: Path, *, keep: int, best: Callable[[int], bool]) -> list[str]:
+    """Remove all but the newest checkpoints and the best one; the server's names of those removed."""
+    found = sorted((run / "checkpoints").glob("step-*"), key=_step)
+    gone = []
+    for folder in found[: max(0, len(found) - keep)]:
+        if not best(_step(folder)):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+                gone += [str(state["state"]), str(state["sampler"])]
+            shutil.rmtree(folder, ignore_errors=True)
+    return gone
+
+
+def _step(folder: Path) -> int:
+    match = re.fullmatch(r"step-(\d+)", folder.name)
+    return int(match[1]) if match else -1
+
+
+def _download(policy: Policy, path: str, folder: Path) -> None:
+    """The adapter's two files out of the server's archive. Nothing else of it is touched."""
+    import httpx
+
+    service = policy.service
+    rest = service.client.create_rest_client()
+    url = service.wait(lambda: rest.get_checkpoint_archive_url_from_tinker_path(path).result()).url
+    own = url.startswith(service.url)
+    archive = folder / "archive"
+    try:
+        with (
+            httpx.stream(
+                "GET",
+                url,
+                headers=service.headers() if own else None,
+                timeout=_TIMEOUT,
+                follow_redirects=True,
+                proxy=proxy_for(url),
+                verify=tls_context() if url.startswith("https:") else True,
+                trust_env=False,
+            ) as answer,
+            archive.open("wb") as file,
+        ):
+            answer.raise_for_status()
+            for piece in answer.iter_bytes(_PIECE):
+                file.write(piece)
+        with tarfile.open(archive) as packed:
+            _unpack(packed, folder)
+    except (httpx.HTTPError, tarfile.TarError, EOFError) as error:
+        raise TrainerError(
+            f"the adapter {path} cannot be fetched from the server: {str(error) or type(error).__name__}",
+            hint="continue with --resume",
+        ) from error
+    archive.unlink()
+
+
+def _unpack(packed: tarfile.TarFile, folder: Path) -> None:
+    missing = {_WEIGHTS, _CONFIG}
+    for member in packed:
+        name = Path(member.name).name
+        if member.isreg() and name in missing and (source := packed.extractfile(member)) is not None:
+            missing.remove(name)
+            with (folder / name).open("wb") as file:
+                shutil.copyfileobj(source, file, _PIECE)
+    if missing:
+        raise TrainerError(f"the server's archive has no {' and no '.join(sorted(missing))}")
+
+
+def _complete(folder: Path, base: str) -> None:
+    """Name the base model and the layers in the adapter's configuration.
+
+    Servers leave out the layers, and PEFT would take a default for them and drop the weights of all others in silence.
+    """
+    try:
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        names = _tensors(folder / _WEIGHTS)
+        config = {**config, "peft_type": "LORA", "task_type": "CAUSAL_LM", "inference_mode": True}
+    except (ValueError, TypeError, KeyError) as error:
+        raise TrainerError(f"the server's adapter cannot be read: {error}") from error
+    modules = {found[1] for name in names if (found := _MODULE.search(name)) is not None}
+    if not modules:
+        raise TrainerError("the server's adapter has no LoRA weights", hint="--lora-r, and the log of the server")
+    config |= {"base_model_name_or_path": base, "target_modules": sorted(modules)}
+    (folder / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
+def _tensors(path: Path) -> list[str]:
+    """The names in a safetensors file. Raises ValueError for one that is cut off."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if length <= size else {}
+    names = [name for name in header if name != "__metadata__"]
+    if not names or 8 + length + max(header[name]["data_offsets"][1] for name in names) > size:
+        raise ValueError(f"{path.name} is cut off")
+    return names
+
+
+def _force_to_disk(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)

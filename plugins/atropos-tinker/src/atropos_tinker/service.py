@@ -1,0 +1,203 @@
+"""A server of the Tinker API: reached, asked, and waited for.
+
+    service = Service(url, "TINKER_API_KEY"); service.connect(); service.wait(lambda: service.client....)
+
+The client of the API repeats a request for minutes, or for ever, where there is no server. So the server is looked at
+before it is used and while an answer is awaited, and what the client raises becomes an error that says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from atropos_cli.sdk import AtroposError, ConfigError, JsonDict
+from atropos_cli.sdk.backends import ServerUnavailable, place_of
+from atropos_cli.sdk.secrets import learn_secret
+from atropos_cli.sdk.serving import get
+from atropos_cli.sdk.training import TrainerError
+
+from .config import URL_VARIABLE
+
+T = TypeVar("T")
+
+HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+_NO_KEY = "tml-none"
+"""The client wants a key of this form, also for servers that ask for none."""
+_TIMEOUT = 10.0
+_LOOK_EVERY = 5.0
+CLIENT = "0.24"
+"""The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
+and have no call that fetches an adapter."""
+
+
+class Service:
+    """One server, and the client's session there."""
+
+    def __init__(self, url: str | None, key_env: str, *, max_wait: float = 60.0) -> None:
+        given = url or os.environ.get(URL_VARIABLE, "").strip()
+        self.url = (given or HOSTED).rstrip("/")
+        self.client: Any = None
+        self.contexts: dict[str, int | None] = {}
+        """The models that it has, and their longest sequence where it says so."""
+        self._max_wait = max_wait
+        self._key = os.environ.get(key_env, "").strip()
+        if not self._key and self.url == HOSTED:
+            raise ConfigError(
+                f"the hosted service wants a key, and {key_env} is not set",
+                hint=f"export {key_env}=..., or name a server of your own: --base-url http://HOST:PORT",
+            )
+        if self._key:
+            learn_secret(self._key)
+        self._looking = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        self._looked = self._seen = time.monotonic()
+
+    def connect(self) -> None:
+        """Open a session and ask what the server has. Raises ServerUnavailable, ConfigError."""
+        if self.client is not None:
+            return
+        if not (found := version("tinker")).startswith(f"{CLIENT}."):
+            raise ConfigError(
+                f"the client tinker {found} is installed: its protocol is another than the servers' and ours",
+                hint=f"pip install 'tinker=={CLIENT}.*'",
+            )
+        self._look()
+        # The client would report errors, with pieces of our code, to the server.
+        os.environ.setdefault("TINKER_TELEMETRY", "0")
+        import tinker
+
+        def open_session() -> tuple[Any, Any]:
+            client = tinker.ServiceClient(base_url=self.url, api_key=self._key or _NO_KEY)
+            return client, client.get_server_capabilities()
+
+        self.client, has = self.wait(open_session)
+        self.contexts = {one.model_name: one.max_context_length for one in has.supported_models if one.model_name}
+
+    def model(self, wanted: str) -> str:
+        """The server's name of a model. Raises ConfigError where it has another one."""
+        if wanted in self.contexts:
+            return wanted
+        same = [name for name in self.contexts if _same_file(name, wanted)]
+        if same:
+            return same[0]
+        known = ", ".join(sorted(self.contexts)) or "none"
+        raise ConfigError(
+            f"the server at {place_of(self.url)} does not have the model {wanted!r}; it has: {known}",
+            hint=f"--base-model {min(self.contexts, default='NAME')}, if --model is the same model under another name",
+        )
+
+    def wait(self, work: Callable[[], T]) -> T:
+        """The result of work that blocks. Raises ServerUnavailable when the server is gone meanwhile for too long."""
+        future = self.submit(work)
+        while True:
+            try:
+                return future.result(timeout=0.5)
+            except TimeoutError:
+                if future.done():
+                    raise self.error(TimeoutError("the client gave up waiting")) from None
+            except Exception as error:
+                raise self.error(error) from error
+            self.watch()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have work done in a thread that the end of the process does not wait for."""
+        future: Future[T] = Future()
+        with self._counting:
+            if not self._waiting:
+                self._looked = self._seen = time.monotonic()
+            self._waiting += 1
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            finally:
+                with self._counting:
+                    self._waiting -= 1
+
+        threading.Thread(target=run, name="tinker", daemon=True).start()
+        return future
+
+    def watch(self) -> None:
+        """To be called while an answer is awaited: look at the server now and then, whoever waits for it.
+
+        Raises ServerUnavailable when it has been gone for too long.
+        """
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            if time.monotonic() - self._looked < _LOOK_EVERY:
+                return
+            if self.answers():
+                self._seen = time.monotonic()
+            self._looked = time.monotonic()
+        finally:
+            self._looking.release()
+        if (gone := time.monotonic() - self._seen) > self._max_wait:
+            raise self._gone(f"does not answer for {gone:.0f} s")
+
+    def answers(self) -> bool:
+        """Is a server there? Any answer counts."""
+        try:
+            get(f"{self.url}/api/v1/healthz", timeout=_TIMEOUT)
+        except OSError:
+            return False
+        return True
+
+    def error(self, error: Exception) -> AtroposError:
+        """What a failure of the client means, and what to do."""
+        import tinker
+
+        if isinstance(error, AtroposError):
+            return error
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
+        place = place_of(self.url)
+        if isinstance(error, tinker.AuthenticationError | tinker.PermissionDeniedError) or "api_key" in text:
+            return ConfigError(f"the server at {place} refuses the key: {text}", hint="check the key's variable")
+        if isinstance(error, tinker.APIConnectionError):
+            return self._gone(f"cannot be reached ({text})")
+        return TrainerError(f"the server at {place} refuses a request: {text}", hint="its log says more")
+
+    def describe(self) -> JsonDict:
+        """For the record of a run."""
+        return {"server": place_of(self.url), "tinker": version("tinker")}
+
+    def headers(self) -> dict[str, str]:
+        """What a download needs where it is the server itself that sends it."""
+        return {"X-API-Key": self._key} if self._key else {}
+
+    def _look(self) -> None:
+        try:
+            answer = get(f"{self.url}/api/v1/healthz", timeout=_TIMEOUT)
+        except OSError as error:
+            raise self._gone(f"cannot be reached ({error})") from error
+        if answer.status_code in (404, 405):
+            raise ConfigError(
+                f"the server at {place_of(self.url)} does not speak the Tinker API (no /api/v1/healthz)",
+                hint="--base-url takes the address without /v1: atropos launch-skyrl starts such a server",
+            )
+
+    def _gone(self, what: str) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"the server at {place_of(self.url)} {what}",
+            hint="start it: atropos launch-skyrl MODEL; a run that has a checkpoint continues with --resume",
+            address=self.url,
+        )
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except OSError:
+        return False

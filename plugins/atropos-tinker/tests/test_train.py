@@ -1,0 +1,274 @@
+"""GRPO and SFT on a server of the Tinker API that computes: learning, resuming, evaluations, weights, plain errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tinker_support import groups, local_logprobs, make_plan, metrics, run
+
+from atropos_cli.sdk import AtroposError, ConfigError, DataError
+from atropos_cli.sdk.backends import ServerUnavailable
+from atropos_cli.sdk.training import TrainerError
+
+if TYPE_CHECKING:
+    from tinker_server import TinkerServer
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def learnt(small: Path, env_file: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """(run folder, result, server) of one training."""
+    from tinker_server import TinkerServer
+
+    folder = tmp_path_factory.mktemp("learnt")
+    server = TinkerServer(small, folder / "server").start()
+    plan = make_plan(
+        small, server.url, environment=f"{env_file}:Letters", steps=10, eval_every=5, save_every=4, evaluated=True
+    )
+    result = run(plan, folder / "run")
+    return folder / "run", result, server
+
+
+def test_grpo_learns_and_reports(learnt: tuple[Path, Any, Any]) -> None:
+    folder, result, _ = learnt
+    rows = metrics(folder)
+    rewards = [row["reward"] for row in rows]
+    assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.5, rewards
+    assert (result.steps, result.output, result.stopped) == (10, str(folder / "model"), None)
+    for row in rows:
+        assert {"loss", "grad_norm", "entropy", "learning_rate", "num_tokens", "step_time", "rows"} <= row.keys()
+        # The server computes what the sampler said, so nothing is off-policy: ids and log-probabilities are in place.
+        assert row["sampling/sampling_logp_difference/mean"] < 1e-4
+        assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
+    evaluations = metrics(folder, "eval")
+    assert [row["step"] for row in evaluations] == [0, 5, 10]
+    assert evaluations[-1]["eval/letters/reward"] > evaluations[0]["eval/letters/reward"]
+
+
+def test_the_checkpoints_sample_in_local(learnt: tuple[Path, Any, Any], small: Path) -> None:
+    """The final adapter gives in `local` what the server sampled with: the log-probabilities of new samples agree."""
+    import tinker
+
+    folder, _, server = learnt
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-10", "step-8"]
+    state = json.loads((folder / "model" / "tinker.json").read_text())
+    config = json.loads((folder / "model" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(small.resolve())
+    assert "q_proj" in config["target_modules"]
+    assert "down_proj" in config["target_modules"]
+    client = tinker.ServiceClient(base_url=server.url, api_key="tml-none").create_sampling_client(
+        model_path=state["sampler"]
+    )
+    prompt = [12, 12]
+    asked = tinker.SamplingParams(max_tokens=4, seed=1, stop=[1])
+    (found,) = client.sample(tinker.ModelInput.from_ints(prompt), 1, asked).result().sequences
+    assert local_logprobs(folder / "model", prompt, found.tokens) == pytest.approx(found.logprobs, abs=1e-4)
+    base = local_logprobs(small, prompt, found.tokens)
+    assert max(abs(a - b) for a, b in zip(base, found.logprobs, strict=True)) > 0.1
+
+
+def test_a_finished_run_and_more_steps(learnt: tuple[Path, Any, Any], small: Path, env_file: str) -> None:
+    folder, _, server = learnt
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=12)
+    said: list[str] = []
+    assert run(plan, folder, resume=True, said=said).steps == 12
+    assert any("resumed from step 10" in text for text in said)
+    assert len({group["group_id"] for group in groups(folder)}) == len(groups(folder)) == 4 * 12
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from tinker_support import make_plan, run
+plan = make_plan(Path({small!r}), {url!r}, environment={env!r}, steps=5, save_every=2)
+print(run(plan, Path({folder!r}), resume={resume}).stopped)
+"""
+
+
+def _train(small: Path, url: str, env: str, folder: Path, *, resume: bool = False, **more: str) -> int:
+    """Train five steps in a process of its own."""
+    words = {"tests": str(Path(__file__).parent), "small": str(small), "url": url, "env": env, "folder": str(folder)}
+    code = PROGRAM.format(**words, resume=resume)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, check=False, capture_output=True)
+    return done.returncode
+
+
+@pytest.mark.parametrize(("number", "after", "stopped_at"), [("SIGKILL", 55, 2), ("SIGTERM", 20, 2)])
+def test_broken_off_and_resumed(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, number: str, after: int, stopped_at: int
+) -> None:
+    """Killed while a step rolls, resumed on a server that was started again: the numbers are those of one go."""
+    from tinker_server import TinkerServer
+
+    env = f"{env_file}:Letters"
+    run(make_plan(small, server.url, environment=env, steps=5, save_every=2), tmp_path / "whole")
+    folder = tmp_path / "broken"
+    code = _train(small, server.url, env, folder, LETTERS_SIGNAL=number, LETTERS_SIGNAL_AFTER=str(after))
+    assert code == (-signal.SIGKILL if number == "SIGKILL" else 0)
+    again = TinkerServer(small, server.data).start()
+    said: list[str] = []
+    result = run(make_plan(small, again.url, environment=env, steps=5, save_every=2), folder, resume=True, said=said)
+    again.stop()
+    assert result.steps == 5
+    assert any(f"resumed from step {stopped_at}" in text for text in said)
+    whole, broken = metrics(tmp_path / "whole"), metrics(folder)
+    assert [row["step"] for row in broken] == [1, 2, 3, 4, 5]
+    for name in ("loss", "reward"):
+        assert [row[name] for row in broken] == pytest.approx([row[name] for row in whole], abs=1e-4)
+    assert len({group["group_id"] for group in groups(folder)}) == len(groups(folder)) == 20
+
+
+def test_sft_learns_the_reply_and_its_end(server: TinkerServer, small: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [{"prompt": a + b, "completion": "42"} for a in "abcd" for b in "abcd"]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plan = make_plan(small, server.url, method="sft", learns="demonstrations", data=(str(data),), steps=12)
+    result = run(plan.replace(prompts_per_step=8), tmp_path / "run")
+    losses = [row["loss"] for row in metrics(tmp_path / "run")]
+    assert losses[-1] < losses[0] / 4, losses
+    sent = [body for path, body in server.seen if path == "forward_backward"]
+    weights = sent[0]["forward_backward_input"]["data"][0]["loss_fn_inputs"]["weights"]["data"]
+    assert weights == [0.0, 1.0, 1.0, 1.0]  # of a, b, 4, 2, end: the reply and its end
+    scored = local_logprobs(Path(result.output), [12, 13], [6, 4, 1])
+    assert min(scored) > -0.7
+
+
+def test_sft_passes_over_the_data_once(server: TinkerServer, small: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": "a", "completion": letter}) + "\n" for letter in "bcdefg0"))
+    plan = make_plan(small, server.url, method="sft", learns="demonstrations", data=(str(data),))
+    assert run(plan, tmp_path / "run").steps == 2
+    sent = [body["forward_backward_input"]["data"] for path, body in server.seen if path == "forward_backward"]
+    targets = sorted(item["loss_fn_inputs"]["target_tokens"]["data"][0] for batch in sent for item in batch)
+    assert targets == [2, 13, 14, 15, 16, 17, 18]
+
+
+def test_stored_groups_and_ppo(
+    learnt: tuple[Path, Any, Any], server: TinkerServer, small: Path, tmp_path: Path
+) -> None:
+    """Two steps on each batch: the second one is off-policy, and the server clips by the numbers that were given."""
+    data = str(learnt[0])
+    options = {"loss": "ppo", "epsilon": 0.1, "epsilon_high": 0.3, "num_iterations": 2}
+    run(make_plan(small, server.url, data=(data,), steps=4, config=options), tmp_path / "run")
+    rows = metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert rows[0]["reward"] == rows[1]["reward"]
+    sent = [body["forward_backward_input"] for path, body in server.seen if path == "forward_backward"]
+    assert {one["loss_fn"] for one in sent} == {"ppo"}
+    assert sent[0]["loss_fn_config"] == pytest.approx({"clip_low_threshold": 0.9, "clip_high_threshold": 1.3})
+    assert "clip_ratio/region_mean" in rows[1]
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_a_constant_reward(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="every advantage is 0"):
+        run(make_plan(small, server.url, environment=f"{env_file}:Flat", steps=2), tmp_path / "run")
+    assert not server.counts("optim_step")
+
+
+def test_no_server(small: Path, env_file: str, tmp_path: Path) -> None:
+    with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:9 cannot be reached") as caught:
+        run(make_plan(small, "http://127.0.0.1:9", environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert "launch-skyrl" in str(caught.value.hint)
+
+
+def test_a_server_that_stops_answering(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    """It ends in max_wait seconds, where the client alone would wait for hours; what was saved is there."""
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=50, save_every=1)
+    post = server.post
+
+    def stopping(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "optim_step" and server.counts("optim_step") == 2:
+            server.stop()
+            server.silent.set()
+            server.silent.wait(0)
+        return post(path, body)
+
+    server.post = stopping  # type: ignore[method-assign]
+    with pytest.raises(AtroposError, match=r"does not answer|cannot be reached"):
+        run(plan, tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "step-2" / "tinker.json").exists()
+    server.start()
+    server.silent.clear()
+
+
+def test_another_client(small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another protocol: said before a server is asked."""
+    monkeypatch.setattr("atropos_tinker.service.version", lambda name: "0.38.0")
+    with pytest.raises(ConfigError, match=r"tinker 0\.38\.0 is installed") as caught:
+        run(make_plan(small, "http://127.0.0.1:9", environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert "tinker==0.24" in str(caught.value.hint)
+
+
+def test_another_model(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    options = {"base_model": "Qwen/Qwen3-8B"}
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2, config=options)
+    with pytest.raises(ConfigError, match="does not have the model 'Qwen/Qwen3-8B'; it has: /"):
+        run(plan, tmp_path / "run")
+
+
+def test_a_server_without_the_checkpoint(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    from tinker_server import TinkerServer
+
+    env = f"{env_file}:Letters"
+    run(make_plan(small, server.url, environment=env, steps=1), tmp_path / "run")
+    other = TinkerServer(small, tmp_path / "other").start()
+    with pytest.raises(TrainerError, match="does not continue from tinker://") as caught:
+        run(make_plan(small, other.url, environment=env, steps=2), tmp_path / "run", resume=True)
+    other.stop()
+    assert "--data" in str(caught.value.hint)
+
+
+def test_a_damaged_checkpoint(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    env = f"{env_file}:Letters"
+    run(make_plan(small, server.url, environment=env, steps=2, save_every=1), tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "step-2" / "tinker.json").write_text("{")
+    with pytest.raises(DataError, match="step-2 is damaged") as caught:
+        run(make_plan(small, server.url, environment=env, steps=3), tmp_path / "run", resume=True)
+    assert "step-1" in str(caught.value.hint)
+
+
+def test_a_refused_key(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secretword")
+    server.refuses = 401
+    with pytest.raises(ConfigError, match="refuses the key") as caught:
+        run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert "secretword" not in f"{caught.value}{caught.value.hint}"
+    assert "tml-secretword" in server.keys
+
+
+def test_a_key_is_in_no_file(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secretword")
+    run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=1), tmp_path / "run")
+    assert not [p for p in (tmp_path / "run").rglob("*") if p.is_file() and b"secretword" in p.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": 0.7}, "temperature 1"),
+        ({"config": {"lr_scheduler_type": "cosine"}, "steps": None}, "needs --steps"),
+        ({"config": {"num_iterations": 2}, "save_every": 3}, "no multiple of --num-iterations 2"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_server_is_asked(
+    small: Path, env_file: str, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    plan = make_plan(small, "http://127.0.0.1:9", environment=f"{env_file}:Letters", **{"steps": 4, **fields})
+    with pytest.raises(ConfigError, match=message):
+        run(plan, tmp_path / "run")
