@@ -218,7 +218,7 @@ def _flags(buckets: Sequence[Bucket], extra: dict[str, inspect.Parameter], *, li
             flags.append(replace(flag, names=names))
 
     for number, setting in enumerate(by_name["train"].options):
-        if not live and setting.path[0] in ("env", "source", "off_policy"):
+        if not live and setting.path[0] in ("env", "source", "off_policy", "async_steps"):
             continue
         panel = "Training" if len(setting.path) == 1 else "Warnings and stop rules"
         panel = TRACKING_PANEL if setting.key in Tracking.model_fields else setting.shown.get("panel", panel)
