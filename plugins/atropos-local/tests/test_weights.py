@@ -143,6 +143,14 @@ async def test_lora_layers_take_part(tiny: Path, model: Any) -> None:
     assert before.completions[0].message.tokens.ids != after.completions[0].message.tokens.ids
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    for _ in range(100_000):
+        if reached():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("no sample was ever that far")
+
+
 async def test_running_samples_continue_with_the_new_weights(adopting: Any, model: Any) -> None:
     """One sample is of two models, and each of its log-probabilities is that of the model that drew the token."""
     import copy
@@ -157,8 +165,7 @@ async def test_running_samples_continue_with_the_new_weights(adopting: Any, mode
     ]
     jobs = [asyncio.create_task(adopting.generate(one)) for one in asked]
     batch = adopting._scheduler.batch
-    while not batch.rows or max(len(row.ids) for row in batch.rows) < 4:
-        await asyncio.sleep(0)
+    await until(lambda: any(len(row.ids) >= 4 for row in batch.rows))
     await adopting.refresh(lambda: shift(model), version=5)
     assert batch.store.tokens == 0
     mixed = 0
@@ -186,8 +193,7 @@ async def test_a_change_that_fails_ends_what_runs(adopting: Any) -> None:
     job = asyncio.create_task(
         adopting.generate(GenerateRequest(messages=(user(LONG),), sampling=Sampling(max_tokens=60)))
     )
-    while not adopting._scheduler.batch.rows:
-        await asyncio.sleep(0)
+    await until(lambda: bool(adopting._scheduler.batch.rows))
     with pytest.raises(BackendError, match="ZeroDivisionError"):
         await adopting.refresh(lambda: 1 / 0, version=1)
     with pytest.raises(BackendError, match="did not change"):

@@ -166,8 +166,7 @@ def test_another_thread_waits_while_the_first_runs_what_is_not_asynchronous() ->
 
     async def both() -> None:
         thread.start()
-        while not found:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(thread.join)
 
     loop.call(both())
     thread.join()

@@ -10,6 +10,7 @@ machine changes all of them: the alternation is for that.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ def seconds(run: Path) -> list[float]:
     """The time of each step after the first, from the end of the one before."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     times = [datetime.fromisoformat(row["time"]).timestamp() for row in rows if row["kind"] == "train"]
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def waited(run: Path, side: str) -> str:

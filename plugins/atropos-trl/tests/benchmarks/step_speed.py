@@ -1,15 +1,16 @@
-"""Tokens a second of the optimiser's step: trainer `native` and bare TRL on the same rows, by turns, one after the other.
+"""Tokens a second of the optimiser's step: trainer `native` and bare TRL on the same rows, one after the other.
 
     python plugins/atropos-trl/tests/benchmarks/step_speed.py [--model smollm2] [--steps 4] [--rounds 1]
 
-16 rows of four groups, prompts of 8 to 48 tokens and completions of 4 to 48, none padded in the count of tokens; dr_grpo,
-all weights, fp32, OMP_NUM_THREADS=1. No sampling: both are given the rows. CPU seconds; the first step, which allocates,
+16 rows of four groups, prompts of 8 to 48 tokens and completions of 4 to 48; padding is not counted. dr_grpo, all
+weights, fp32, OMP_NUM_THREADS=1. No sampling: both are given the rows. CPU seconds; the first step, which allocates,
 is left out. Each in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -60,7 +61,7 @@ def native(model: str, steps: int, table: list[dict[str, Any]]) -> list[float]:
     context = Folder(Path(tempfile.mkdtemp()), groups, on_report=lambda step: marks.append(time.process_time()))
     plan = make_plan(model, config=config, prompts_per_step=GROUPS, steps=steps, save_every=steps)
     train(plan, context)
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def trl(model: str, steps: int, table: list[dict[str, Any]]) -> list[float]:
@@ -112,7 +113,7 @@ def trl(model: str, steps: int, table: list[dict[str, Any]]) -> list[float]:
         callbacks=[Clock()],
     )
     trainer.train()
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def main() -> None:
