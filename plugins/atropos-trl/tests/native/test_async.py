@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import asyncio
 
 @reward
 async def late(task, rollout):
-    if task.id.endswith("CC"):
+    if task.id.endswith("CD"):
         await asyncio.sleep(4)
     return float(len(set(rollout.messages[-1].text)))
 
@@ -34,6 +36,28 @@ class Late(Letters):
     name = "late"
     rewards = (late,)
 """
+
+
+@contextlib.contextmanager
+def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is killed at the end, if it still runs."""
+    command, env = [sys.executable, "-m", "atropos_cli", *words], {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until_steps(process: subprocess.Popen[str], run: Path, count: int) -> None:
+    until = time.monotonic() + 300
+    while not (run / "metrics.jsonl").exists() or len(metrics(run)) < count:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -119,8 +143,7 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
     """Each task is learnt from once; steps that are made again are of the same groups, and give the same numbers."""
     (tmp_path / "env.py").write_text(ENVIRONMENT)
     run, rng = tmp_path / "run", random.Random(1)
-    words = grpo(tiny, "Turns", steps=30, async_steps=2, save_every=4, output="run")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = grpo(tiny, "Turns", steps=30, async_steps=2, save_every=3, output="run")
     seen: dict[int, tuple[Any, ...]] = {}
 
     def look() -> None:
@@ -129,22 +152,10 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
                 told = tuple(row[name] for name in ("loss", "grad_norm", "reward", "rows"))
                 assert seen.setdefault(row["step"], told) == pytest.approx(told, rel=1e-5, abs=1e-8)
 
-    until = time.monotonic() + 280
-    for number, least in enumerate((3, 9, 14)):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "atropos_cli", *words, *(["--resume"] if number else [])],
-            cwd=tmp_path,
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        while not (run / "metrics.jsonl").exists() or len(metrics(run)) < least:
-            assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        time.sleep(rng.random())
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    for number, least in enumerate((6, 11, 16)):
+        with started([*words, *(["--resume"] if number else [])], tmp_path) as process:
+            until_steps(process, run, least)
+            time.sleep(rng.random())
         look()
     result = atropos(*words, "--resume", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -159,21 +170,14 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("signals", [1, 2])
 def test_interrupted(tiny: Path, tmp_path: Path, signals: int) -> None:
     (tmp_path / "env.py").write_text(ENVIRONMENT)
-    run, words = tmp_path / "run", grpo(tiny, steps=400, async_steps=3, save_every=2, output="run")
-    command = [sys.executable, "-m", "atropos_cli", *words]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 120
-    while not (run / "metrics.jsonl").exists() or len(metrics(run)) < 5:
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    for _ in range(signals):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.01)
-    _, said = process.communicate(timeout=60)
+    run = tmp_path / "run"
+    words = grpo(tiny, steps=4000, async_steps=3, save_every=2, output="run")
+    with started(words, tmp_path) as process:
+        until_steps(process, run, 5)
+        for _ in range(signals):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        _, said = process.communicate(timeout=200)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     state = json.loads((run / "train.json").read_text())
