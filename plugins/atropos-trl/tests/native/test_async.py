@@ -125,7 +125,7 @@ def test_learns_from_tokens_that_are_marked_with_their_weights(tiny: Path, tmp_p
 
 def test_a_task_that_is_too_late_is_dropped_and_counted(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(ENVIRONMENT + LATE)
-    result = atropos(*grpo(tiny, "Late", steps=40, async_steps=1, output="run"), cwd=tmp_path)
+    result = atropos(*grpo(tiny, "Late", steps=16, async_steps=1, output="run"), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     run = tmp_path / "run"
     dropped = [place for step in lines(run / "steporder.jsonl") for place in step["dropped"]]
