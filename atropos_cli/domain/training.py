@@ -54,6 +54,7 @@ class TrainPlan(RunPlan):
     accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups, or rows of data, that make one optimiser step.
+    async_steps: how many steps old the weights may be that sampled a token; 0: rollouts and optimiser take turns.
     """
 
     schema_version: int = 1
@@ -73,6 +74,7 @@ class TrainPlan(RunPlan):
     steps: int | None = Field(default=None, ge=1)
     epochs: int = Field(default=1, ge=1)
     prompts_per_step: int = Field(default=8, ge=1)
+    async_steps: int = Field(default=0, ge=0)
     suites: tuple[EvalSuite, ...] = ()
     eval_every: int | None = Field(default=None, ge=1)
     save_every: int | None = Field(default=None, ge=1)
@@ -110,10 +112,13 @@ class TrainPlan(RunPlan):
             "pull",
             "group_timeout",
             "accept_changed_data",
+            "async_steps",
             *Tracking.model_fields,
         }
         data = self.model_dump(mode="json", exclude=beside)
         data["trainer"].pop("version", None)
+        if self.async_steps:  # how many may change in a resumed run; whether any may not
+            data["asynchronous"] = True
         for reward in data["rewards"]:
             reward.pop("access", None)
         if self.rollouts is not None:

@@ -80,9 +80,12 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     },
     "toolset": {"atropos-mcp": ("mcp",)},
     "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
-    "trainer": {"atropos-lerobot": ("lerobot",), "atropos-trl[train]": ("native", "trl")},
-    "trainer": {"atropos-control[train]": ("control",), "atropos-trl[train]": ("native", "trl")},
-    "trainer": {"atropos-tinker[tinker]": ("tinker",), "atropos-trl[train]": ("native", "trl")},
+    "trainer": {
+        "atropos-control[train]": ("control",),
+        "atropos-lerobot": ("lerobot",),
+        "atropos-tinker[tinker]": ("tinker",),
+        "atropos-trl[train]": ("native", "trl"),
+    },
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }

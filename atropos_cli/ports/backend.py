@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -136,6 +136,14 @@ class InferenceBackend(ABC):
         Raises BackendError where capabilities.weight_sync is False.
         """
         raise BackendError(f"backend {self.name!r} cannot change its weights while it runs")
+
+    async def refresh(self, change: Callable[[], None], *, version: int) -> None:
+        """Call `change`, which writes new weights into the adopted model, at a time when nothing computes with it.
+
+        Requests may be under way: they continue with the new weights, and nothing that the old ones computed is used
+        for their next tokens. Raises BackendError where the backend holds no adopted model, or cannot do it.
+        """
+        raise BackendError(f"backend {self.name!r} cannot take weights of this process while it samples")
 
     def price(self) -> Price | None:
         """What the model costs, where the backend itself knows; in US dollars. A file of prices comes before it."""

@@ -62,6 +62,9 @@ class TrainContext(Protocol):
         recorded by the engine). Token spans are as sampled. Blocks until all are there. The same place
         gives the same task in any process; places run from 0, past `tasks` they wrap around.
 
+        With async_steps in the plan these are groups of the tasks that came out next, as many lists as places, of
+        earlier weights maybe; no list at all when the run is asked to stop before there are enough.
+
         With --from these are the groups of the step's batch, of other weights maybe (TokenSpan.version); no list at
         all when the run is asked to stop before there is one. The same step gives the same batch after a resume.
         """
@@ -134,6 +137,9 @@ class Trainer(ABC):
     """Options that only say how the weights are reached, such as a server's address: a resumed run may change them."""
     epochs: ClassVar[bool] = False
     """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""
+
+    off_policy: ClassVar[bool] = False
+    """Corrects for tokens of earlier weights in live groups (TrainPlan.async_steps)."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -120,12 +121,15 @@ def _kept(function: Callable[[], T]) -> tuple[T]:
 class LoopThread:
     """An event loop on a thread; call() runs a coroutine there, waits, and runs what comes from in_caller().
 
+    Of several threads that wait at a time, the first one runs it. The others wait for their results alone.
+
     on_stuck: called on the loop when no signal breaks off a call in the main thread, STUCK_S after its time.
     """
 
     def __init__(self) -> None:
         self.on_stuck: Callable[[], object] = partial(leave, ExitCode.FAILED, STUCK)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._serving = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live, name="atropos-rollouts", daemon=True)
         self._thread.start()
@@ -149,9 +153,15 @@ class LoopThread:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run the coroutine, and do not wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. Ctrl-C in the waiting thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        if not self._serving.acquire(blocking=False):
+            return self.start(work).result()
+        future = self.start(work)
         future.add_done_callback(lambda _: self._jobs.put(None))
         try:
             while not future.done():
@@ -166,6 +176,8 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._serving.release()
 
     async def in_caller(self, calls: Sequence[Callable[[], Any]], seconds: float) -> tuple[list[Any], float]:
         """What each call returned, raised, or RewardTimeout, and the seconds that it took; one after the other.

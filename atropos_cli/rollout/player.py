@@ -129,7 +129,7 @@ class Player:
         try:
             found = await asyncio.gather(*running)
             # In the order of the tasks, not of their ends: the averages are the same in every run.
-            return {place: self._judged(groups) for place, groups in zip(tasks, found, strict=True)}
+            return {place: self.judged(groups) for place, groups in zip(tasks, found, strict=True)}
         except Abort as abort:
             raise abort.error from abort
         finally:
@@ -137,7 +137,16 @@ class Player:
                 job.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _judged(self, groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+    async def play(self, place: int, task: Task, on_failure: OnFailure) -> Sequence[ScoredGroup]:
+        """The groups of one task, before they are judged; none where every rollout failed. Raises AtroposError."""
+        current.set(self.ledger)
+        try:
+            return await self._roll(place, task, on_failure)
+        except Abort as abort:
+            raise abort.error from abort
+
+    def judged(self, groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """The groups with the advantages that depend on earlier ones, which count in the order of these calls."""
         judged = self.baselines.judged(tuple(groups), self.plan.advantage)
         for group in judged:
             self.baselines.add(group)

@@ -63,11 +63,12 @@ class WeightUpdater:
             )
 
     async def _vllm(self, server: Server, source: str) -> None:
-        await self._post(server, "/pause?mode=wait", {}, _DEV_HINT)
+        """Requests that run stop where they are, and are computed again up to there."""
+        await self._post(server, "/pause?mode=keep", {}, _DEV_HINT)
         try:
             call: JsonDict = {"method": "reload_weights", "kwargs": {"weights_path": source}}
             await self._post(server, "/collective_rpc", call, _DEV_HINT)
-            await self._post(server, "/reset_prefix_cache", {}, _DEV_HINT)
+            await self._post(server, "/reset_prefix_cache?reset_running_requests=true", {}, _DEV_HINT)
         finally:
             await self._post(server, "/resume", {}, _DEV_HINT)
 

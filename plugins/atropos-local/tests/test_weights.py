@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from atropos_cli.sdk import user
-from atropos_cli.sdk.backends import FatalBackendError, GenerateRequest, Sampling
+from atropos_cli.sdk.backends import BackendError, FatalBackendError, GenerateRequest, Sampling
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -141,3 +141,65 @@ async def test_lora_layers_take_part(tiny: Path, model: Any) -> None:
     finally:
         await backend.close()
     assert before.completions[0].message.tokens.ids != after.completions[0].message.tokens.ids
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    for _ in range(100_000):
+        if reached():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("no sample was ever that far")
+
+
+async def test_running_samples_continue_with_the_new_weights(adopting: Any, model: Any) -> None:
+    """One sample is of two models, and each of its log-probabilities is that of the model that drew the token."""
+    import copy
+
+    import torch
+
+    old = copy.deepcopy(model)
+    prompts = [f"{n} {LONG}" for n in range(3)]
+    asked = [
+        GenerateRequest(messages=(user(text),), seed=n, n=2, sampling=Sampling(max_tokens=60))
+        for n, text in enumerate(prompts)
+    ]
+    jobs = [asyncio.create_task(adopting.generate(one)) for one in asked]
+    batch = adopting._scheduler.batch
+    await until(lambda: any(len(row.ids) >= 4 for row in batch.rows))
+    await adopting.refresh(lambda: shift(model), version=5)
+    assert batch.store.tokens == 0
+    mixed = 0
+    for made in await asyncio.gather(*jobs):
+        assert made.weights_version is None  # of the first token
+        for completion in made.completions:
+            ids = [*made.prompt_ids, *completion.message.tokens.ids]
+            at = range(len(made.prompt_ids), len(ids))
+            with torch.no_grad():
+                before, after = (one(torch.tensor([ids])).logits[0].log_softmax(-1) for one in (old, model))
+            logprobs = torch.tensor(completion.message.tokens.logprobs)
+            wanted = [torch.stack([values[i - 1, ids[i]] for i in at]) for values in (before, after)]
+            switched = [
+                k
+                for k in range(len(at) + 1)
+                if torch.allclose(torch.cat([wanted[0][:k], wanted[1][k:]]), logprobs, atol=1e-4)
+            ]
+            assert switched
+            mixed += 0 < switched[0] < len(at)
+    assert mixed
+    assert (await adopting.generate(request())).weights_version == 5
+
+
+async def test_a_change_that_fails_ends_what_runs(adopting: Any) -> None:
+    job = asyncio.create_task(
+        adopting.generate(GenerateRequest(messages=(user(LONG),), sampling=Sampling(max_tokens=60)))
+    )
+    await until(lambda: bool(adopting._scheduler.batch.rows))
+    with pytest.raises(BackendError, match="ZeroDivisionError"):
+        await adopting.refresh(lambda: 1 / 0, version=1)
+    with pytest.raises(BackendError, match="did not change"):
+        await job
+
+
+async def test_only_an_adopted_model_is_refreshed(opened: Callable[..., Any]) -> None:
+    with pytest.raises(FatalBackendError, match="no model of this process"):
+        await (await opened()).refresh(lambda: None, version=1)

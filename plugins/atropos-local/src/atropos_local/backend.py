@@ -9,7 +9,7 @@ the end token included when it was sampled, and the raw log-probability of each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -133,6 +133,19 @@ class LocalBackend(InferenceBackend):
         await asyncio.wrap_future(scheduler.between(work))
         self._facts["weights_version"] = version
 
+    async def refresh(self, change: Callable[[], None], *, version: int) -> None:
+        """See the port. The samples that run are computed again up to where they are, between two of their tokens."""
+        scheduler, _ = self._opened()
+        if self._adopted is None:
+            raise FatalBackendError("the local backend has no model of this process to take weights from")
+
+        def work(batch: Batch) -> None:
+            change()
+            batch.renew()
+
+        await asyncio.wrap_future(scheduler.between(work, wait=False))
+        self._facts["weights_version"] = version
+
     async def open(self, *, workers: int = 1, request_timeout: float = 600.0) -> None:
         """Load the model on the worker thread. Raises ConfigError without a model, FatalBackendError otherwise."""
         if not self.model:
@@ -164,6 +177,7 @@ class LocalBackend(InferenceBackend):
         choice = Choice.of(request.sampling)
         picks = self._picks(request.choices, prompts) if request.choices else None
         job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop, picks)
+        version = self._facts.get("weights_version")  # of the first token: later ones may be newer
         scheduler.submit(job)
         samples = await asyncio.wrap_future(job.future)
         keep = request.logprobs != "off"
@@ -171,7 +185,7 @@ class LocalBackend(InferenceBackend):
             completions=tuple(completion_of(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,
             prompt_tokens=len(prompt),
-            weights_version=self._facts.get("weights_version"),
+            weights_version=version,
         )
 
     async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:

@@ -238,6 +238,21 @@ class Batch:
         self.store.clear()
         self.decoder.clear()
 
+    def renew(self) -> None:
+        """The model's weights are others: compute again what the running rows hold, keep nothing else."""
+        self._settle()
+        self.store.clear()
+        if not self.rows:
+            self.decoder.clear()
+            return
+        self.rows.sort(key=lambda row: row.length)
+        starts = [_Start((*row.job.prompt, *row.ids[:-1]), 0, None, -1, row) for row in self.rows]
+        slot = 0
+        for group in _similar(starts):
+            self.decoder.prefill(slot, [start.ids for start in group], [0] * len(group))
+            slot += len(group)
+            self.computed_tokens += sum(len(start.ids) for start in group)
+
     def _running(self) -> list[Tensor]:
         """What the running rows hold, by slot."""
         import torch

@@ -34,6 +34,7 @@ class Scheduler:
         self._queue: deque[GenerateJob] = deque()
         self._score_queue: deque[ScoreJob] = deque()
         self._between: deque[tuple[Callable[[Batch], None], Future[None]]] = deque()
+        self._at_once: deque[tuple[Callable[[Batch], None], Future[None]]] = deque()
         self._closing = False
         self._dead: BackendError | None = None
         self.batch: Batch | None = None
@@ -62,15 +63,18 @@ class Scheduler:
                 self._score_queue.append(job)
             self._wake.notify()
 
-    def between(self, work: Callable[[Batch], None]) -> Future[None]:
-        """Do `work` on the worker's thread as soon as no sample runs; what is queued meanwhile waits for it."""
+    def between(self, work: Callable[[Batch], None], *, wait: bool = True) -> Future[None]:
+        """Do `work` on the worker's thread as soon as no sample runs; what is queued meanwhile waits for it.
+
+        wait False: before the next token of those that run. Where that fails, they fail too.
+        """
         done: Future[None] = Future()
         with self._wake:
             if self._dead is not None:
                 raise self._dead
             if self._closing or self.batch is None:
                 raise FatalBackendError("the local backend is not open")
-            self._between.append((work, done))
+            (self._between if wait else self._at_once).append((work, done))
             self._wake.notify()
         return done
 
@@ -121,8 +125,9 @@ class Scheduler:
             self._queue.clear()
             self._score_queue.clear()
             batch, self.batch = self.batch, None
-            between = [done for _, done in self._between]
+            between = [done for _, done in (*self._between, *self._at_once)]
             self._between.clear()
+            self._at_once.clear()
         if batch is not None:
             jobs.extend(row.job for row in batch.rows)
             batch.forget()
@@ -135,16 +140,22 @@ class Scheduler:
     def _turn(self, batch: Batch) -> bool:
         """Score what waits, admit what fits, advance all rows by a token. False when closing."""
         with self._wake:
-            while not (self._closing or self._queue or self._score_queue or self._between or batch.rows):
+            waiting = (self._queue, self._score_queue, self._between, self._at_once)
+            while not (self._closing or any(waiting) or batch.rows):
                 self._wake.wait()
             if self._closing:
                 return False
+            at_once = list(self._at_once)
+            self._at_once.clear()
             between = [] if batch.rows else list(self._between)
             if between:
                 self._between.clear()
             hold = bool(self._between)
             scores = [] if hold else self._take_scores(batch)
             rows = [] if hold else self._take_rows(batch)
+        for work, done in at_once:
+            if not self._do(batch, work, done):
+                self._failed(batch, [row.job for row in batch.rows], BackendError("the weights did not change"))
         for work, done in between:
             self._do(batch, work, done)
         if scores:
@@ -155,15 +166,16 @@ class Scheduler:
             self._guard(batch, [row.job for row in batch.rows], batch.step)
         return True
 
-    def _do(self, batch: Batch, work: Callable[[Batch], None], done: Future[None]) -> None:
+    def _do(self, batch: Batch, work: Callable[[Batch], None], done: Future[None]) -> bool:
         try:
             work(batch)
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             with suppress(InvalidStateError):
                 done.set_exception(_as_backend_error(error))
-            return
+            return False
         with suppress(InvalidStateError):
             done.set_result(None)
+        return True
 
     def _take_scores(self, batch: Batch) -> list[ScoreJob]:
         taken: list[ScoreJob] = []

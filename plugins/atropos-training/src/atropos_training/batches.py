@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from atropos_cli.sdk.backends import ServerUnavailable
 from atropos_cli.sdk.engine import make_group_id
 from atropos_cli.sdk.outputs import Writer
 from atropos_cli.sdk.trajectories import PASSING, TOKEN_VARIABLE, connect, received_group
+from atropos_training.keptgroups import KeptGroups
 
 if TYPE_CHECKING:
     import httpx
@@ -32,7 +32,6 @@ _TELL_AFTER = 15.0
 _MOST = 600.0
 """Seconds for one answer: a server that sends a byte now and then counts as dead."""
 _GRACE = 5.0
-_HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
 
 
 class _Unfit(DataError):
@@ -44,9 +43,9 @@ class Batches:
 
     def __init__(self, url: str, digest: str, path: Path, warn: Callable[[str], None]) -> None:
         self.waited = 0.0
-        self._url, self._digest, self._path, self._warn = url, digest, path, warn
+        self._url, self._digest, self._warn = url, digest, warn
+        self._file = KeptGroups(path)
         self._client: httpx.Client | None = None
-        self._stored: dict[int, list[tuple[int, int]]] = {}
         self._last: tuple[int, str] | None = None
         self._unsaid: int | None = None
         self._registration: dict[str, Any] | None = None
@@ -58,27 +57,17 @@ class Batches:
 
     def look(self) -> None:
         """Find the batches that the file holds; it has been repaired."""
-        if not self._path.exists():
-            return
-        last = b""
-        with self._path.open("rb") as file:
-            place = 0
-            for line in file:
-                if (found := _HEADER.match(line)) is not None:
-                    self._stored.setdefault(int(found[1]), []).append((place, len(line)))
-                    last = line
-                place += len(line)
-        if last:
-            told = json.loads(last)["task"].get("info", {})
+        self._file.look()
+        if self._file.last is not None:
+            told: dict[str, Any] = self._file.last.task.info
             if "batch" in told:
                 self._last, self._unsaid = (told["batch"], told["content"]), told["batch"]
 
     def of(self, step: int, writer: Writer, stopping: Callable[[], bool]) -> list[ScoredGroup]:
         """The groups of a step; none if the run is asked to stop while the server has no batch. Raises AtroposError."""
         began = time.monotonic()
-        if (places := self._stored.get(step)) is not None:
-            with self._path.open("rb") as file:
-                return [self._read(file.read(length)) for at, length in places if file.seek(at) == at]
+        if step in self._file:
+            return self._file.groups(step)
         while (found := self._next(step, stopping)) is not None:
             batch, content, rows = found
             if batch is not None and (batch, content) == self._last:  # stored, and the server did not hear of it
@@ -88,7 +77,7 @@ class Batches:
             groups = self._groups(step, rows, {} if batch is None else {"batch": batch, "content": content})
             if groups:
                 writer.write(tuple(groups))
-                self._stored[step] = []  # read from the file in a later session only
+                self._file.written(step)
             if batch is not None:
                 self._last = batch, content
                 self._acknowledge(batch)
@@ -108,12 +97,6 @@ class Batches:
                 self._acknowledge(self._unsaid)
             self._client.close()
             self._client = None
-
-    def _read(self, line: bytes) -> ScoredGroup:
-        try:
-            return ScoredGroup.model_validate_json(line)
-        except ValueError as error:
-            raise DataError(f"{self._path} is damaged: {error}", hint="start again with --overwrite") from error
 
     def _groups(self, step: int, rows: Sequence[Any], told: dict[str, Any]) -> list[ScoredGroup]:
         """Raises DataError when all are unfit for this trainer: those stay with the server."""

@@ -29,6 +29,7 @@ from atropos_cli.sdk.records import check_data, plain_name, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, Trainer, TrainPlan
 from atropos_cli.sdk.trajectories import Pull
+from atropos_training.asyncchecks import check_async
 from atropos_training.settings import TrainSettings
 
 NEW_POLICY = "new"
@@ -88,6 +89,7 @@ def build_train_plan(
         steps=train.steps,
         epochs=train.epochs,
         prompts_per_step=train.prompts_per_step,
+        async_steps=train.async_steps,
         suites=_suites(settings, train, options.get("env", {}), registry),
         eval_every=train.eval_every,
         save_every=train.save_every,
@@ -96,6 +98,8 @@ def build_train_plan(
         health=train.health,
         **tracking.model_dump(),
     )
+    if plan.async_steps:
+        check_async(plan, trainer)
     return plan, trainer
 
 
@@ -260,6 +264,8 @@ def _rollouts(
             hint="--group-size 2 or more",
         )
     wanted: dict[str, Any] = {} if "logprobs" in settings.model_fields_set else {"logprobs": "require"}
+    if train.async_steps:  # a resumed run reads the groups of its steps again
+        wanted |= {"writer": "jsonl"}
     if train.source is not None:  # each batch is in its file before the server hears so
         wanted |= {"writer": "jsonl", "execution": settings.execution.replace(fsync="group")}
     return build_plan(settings.model_copy(update=wanted), train.env, environment, registry)

@@ -45,7 +45,7 @@ _LIVE_ONLY = frozenset(
 """Settings of rollouts that mean nothing to methods that learn from rows."""
 _LIVE = ("groups", "steps")
 """What methods learn from that play an environment."""
-_ROWS = frozenset({"env", "source", "off_policy"})
+_ROWS = frozenset({"env", "source", "off_policy", "async_steps"})
 """Settings of a training that methods without live groups have no use for."""
 _OWN = _ROWS | {"data", "evals", "eval_every", "prompts_per_step"}
 """And those of a training that reads data of its own, of which settings of rollouts only two mean something."""

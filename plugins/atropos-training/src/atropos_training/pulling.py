@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atropos_cli.sdk import Rollout, ScoredGroup, token_sequences
+from atropos_cli.sdk import ScoredGroup
 from atropos_cli.sdk.data import atomic_write
 from atropos_cli.sdk.models import loading_model
 from atropos_cli.sdk.runs import Plan
@@ -20,6 +20,7 @@ from atropos_cli.sdk.trajectories import MARKER, Pull
 from atropos_training.batches import Batches
 from atropos_training.order import task_digests
 from atropos_training.session import TrainSession
+from atropos_training.staleness import ages, without, without_old
 
 WEIGHTS = "weights"
 _CONTEXT = 2048
@@ -61,9 +62,9 @@ class PullSession(TrainSession):
             self._told_skipped = True
             self.warn("groups that ask what tasks of an evaluation ask are left out")
         if groups and not kept:  # a batch all the same, for trainers that want one
-            kept = [_without(groups[0], lambda rollout: True)]
-        groups = [_without(group, lambda rollout: self._is_old(rollout, step)) for group in kept]
-        self._count(groups, step)
+            kept = [without(groups[0], lambda rollout: True)]
+        groups = [without_old(group, step, self._pull.off_policy) for group in kept]
+        self._about |= ages(groups, step)
         self._show(step, groups)
         found = [[group] for group in groups[: len(places)]]
         if groups[len(places) :]:
@@ -144,33 +145,3 @@ class PullSession(TrainSession):
         for old in place.glob("step-*"):
             if old.name not in (name, f"step-{step - 1}"):
                 shutil.rmtree(old, ignore_errors=True)
-
-    def _is_old(self, rollout: Rollout, step: int) -> bool:
-        found = [(version, one.logprobs) for one in token_sequences(rollout) for version in set(one.versions or ())]
-        ages = [step - version for version, _ in found if version is not None]
-        # Without their log-probabilities, tokens of other weights cannot be corrected.
-        unknown = any(values is None and version not in (None, step) for version, values in found)
-        return unknown or any(age > self._pull.off_policy for age in ages)
-
-    def _count(self, groups: Sequence[ScoredGroup], step: int) -> None:
-        """Of the step's trained tokens: their age in versions, and how many were not sampled from these weights."""
-        ages: list[int] = []
-        tokens = other = dropped = 0
-        for rollout in (one for group in groups for one in group.rollouts):
-            dropped += rollout.reward is None
-            for sequence in token_sequences(rollout) if rollout.reward is not None else ():
-                versions = sequence.versions or (None,) * len(sequence.ids)
-                mine = [version for version, on in zip(versions, sequence.mask, strict=True) if on]
-                tokens += len(mine)
-                other += sum(version != step for version in mine)
-                ages.extend(step - version for version in mine if version is not None)
-        self._about["batch/dropped"] = float(dropped)
-        self._about["batch/other_weights"] = other / max(1, tokens)
-        if ages:
-            self._about |= {"batch/age": sum(ages) / len(ages), "batch/age_max": float(max(ages))}
-
-
-def _without(group: ScoredGroup, left_out: Callable[[Rollout], bool]) -> ScoredGroup:
-    """Rollouts that are left out have no reward in this step: they are neither trained on nor compared with."""
-    kept = [one.model_copy(update={"reward": None}) if left_out(one) else one for one in group.rollouts]
-    return group.model_copy(update={"rollouts": tuple(kept)})

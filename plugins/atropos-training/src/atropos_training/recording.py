@@ -120,6 +120,12 @@ class Recording:
         with contextlib.suppress(AtroposError):
             self.run_dir.log("warning", message=message)
 
+    def note(self, message: str) -> None:
+        """Tell people, and the log, what is worth knowing and no warning."""
+        self._say(message)
+        with contextlib.suppress(AtroposError):
+            self.run_dir.log("note", message=message)
+
     def end(
         self,
         state: str,

@@ -34,6 +34,7 @@ from atropos_cli.sdk.runs import (
     open_run,
 )
 from atropos_cli.sdk.training import Trainer, TrainerError, TrainPlan, TrainResult
+from atropos_training.asynchronous import AsyncSession
 from atropos_training.pulling import PullSession
 from atropos_training.ranks import RankRecording, open_rank, rank, world_size
 from atropos_training.recording import Recording
@@ -144,7 +145,7 @@ def _train(
 ) -> TrainResult:
     say = watcher.say
     recording = Recording(plan, run_dir, registry, watcher=watcher)
-    kind = TrainSession if plan.pull is None else PullSession
+    kind = PullSession if plan.pull is not None else AsyncSession if plan.async_steps else TrainSession
     session = kind(plan, run_dir, registry, recording, resume=resume)
     state, code = "failed", int(ExitCode.TRAINER)
     result: TrainResult | None = None
@@ -155,7 +156,7 @@ def _train(
         run_dir.log("started", attempt=run_dir.attempt, resume=resume)
         recording.begin(resume=resume)
         with _signals(session, say):
-            result = trainer.train(plan, session)
+            result = session.carry(trainer)
         if result.stopped is None:
             result = _at_its_place(result, run_dir)
             state, code = "finished", int(ExitCode.OK)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,10 +27,11 @@ from atropos_cli.sdk.engine import (
 from atropos_cli.sdk.outputs import Writer
 from atropos_cli.sdk.records import PER_STEP, check_data, prompt_rows, sample_row, spaced, stored_groups, stored_rows
 from atropos_cli.sdk.runs import Plan, RunDir
-from atropos_cli.sdk.training import Play, TrainerError, TrainPlan
+from atropos_cli.sdk.training import Play, Trainer, TrainerError, TrainPlan, TrainResult
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
 from atropos_training.frozen import FrozenCopies
+from atropos_training.handover import SYNC, leave, place_of
 from atropos_training.modes import evaluating
 from atropos_training.order import held_out_digests
 from atropos_training.orders import Order, order_of
@@ -39,8 +39,7 @@ from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_training.recording import Recording
 from atropos_training.suites import SuiteResults, videos_of
-
-_TELL_EVERY = 0.5
+from atropos_training.watching import ticker
 
 
 class TrainSession:
@@ -108,10 +107,10 @@ class TrainSession:
         source = self.plan.rollouts or (self.plan.suites[0].plan if self.plan.suites else None)
         if source is None:
             return
-        self._loop = LoopThread()
+        self._loop = self._loop or LoopThread()
         self._backend = backend_of(source, self._registry)
         with contextlib.suppress(BackendError):
-            self._backend.adopt(model, tokenizer)
+            self._backend.adopt(self._sampled(self._backend), tokenizer)
             self._in_process = True
         with evaluating(self._model):
             self._loop.call(self._open(source, self._backend))
@@ -120,6 +119,10 @@ class TrainSession:
                 f"backend {self._backend.name!r} cannot take new weights while it runs",
                 hint="leave out --base-url to sample in process, or start the server with weight updates",
             )
+
+    def _sampled(self, backend: InferenceBackend) -> Any:
+        """The module that an adopting backend samples from."""
+        return self._model
 
     def roll(self, places: Sequence[int], *, step: int) -> list[list[ScoredGroup]]:
         """See TrainContext. Every group is written to the run's groups file once."""
@@ -136,10 +139,13 @@ class TrainSession:
             self._order.note(place, task, found[place])
             self._write(place, found[place])
         self._show(step, [group for place in tasks for group in found[place]])
-        if self._order.skipped and not self._told_skipped:
+        self._tell_skipped()
+        return [found[place] for place in places]
+
+    def _tell_skipped(self) -> None:
+        if self._order is not None and self._order.skipped and not self._told_skipped:
             self._told_skipped = True
             self.warn("a training task is also a task of an evaluation: such tasks are left out")
-        return [found[place] for place in places]
 
     def groups(self) -> Iterator[ScoredGroup]:
         """See TrainContext."""
@@ -269,6 +275,10 @@ class TrainSession:
             self._writer = self._make_writer(plan)
             self._written = set(self._writer.open(self._own, prefix=plan.digest[:10], fsync=plan.execution.fsync))
 
+    def carry(self, trainer: Trainer) -> TrainResult:
+        """Train, in this thread."""
+        return trainer.train(self.plan, self)
+
     def account(self) -> None:
         """The run is over: report the counts."""
         if self._order is not None and self._order.length is None and self._order.skipped:
@@ -299,7 +309,7 @@ class TrainSession:
 
     def _forget_weights(self) -> None:
         if not self._helps:
-            shutil.rmtree(self.folder / "sync", ignore_errors=True)
+            shutil.rmtree(self.folder / SYNC, ignore_errors=True)
 
     async def _open(self, plan: Plan, backend: InferenceBackend) -> None:
         try:
@@ -348,32 +358,24 @@ class TrainSession:
             self._push(self._backend, self._loop, step)
         self._frozen.renew(self._model, step, self._loop)
         with evaluating(self._model):
-            told = 0.0
             suite = next((name for name, one in self._suites.items() if one is player), None)
-
-            def tick() -> None:
-                nonlocal told
-                if (moment := time.monotonic()) - told >= _TELL_EVERY:
-                    told = moment
-                    self.recording.rolling(player.progress(step, suite, len(tasks)))
-
+            tick = ticker(self.recording, lambda: player.progress(step, suite, len(tasks)))
             found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))
         return found
 
     def _push(self, backend: InferenceBackend, loop: LoopThread, step: int) -> None:
-        """Give a server the weights, in two folders in turn: it may still be reading the last one.
+        """Give a server the weights.
 
         Rank 0 does so, and says when; no rank comes to the next step before all have rolled this one.
         """
-        folder, loaded = self.folder / "sync" / str(step % 2), self.folder / "sync" / LOADED
+        sync = self.folder / SYNC
+        folder, loaded = place_of(sync, step), sync / LOADED
         if self._helps:
             wait_for(loaded, str(step))
         else:
-            shutil.rmtree(folder, ignore_errors=True)
-            self._model.save_pretrained(folder)
-            self._tokenizer.save_pretrained(folder)
+            leave(folder, self._model, self._tokenizer)
         loop.call(backend.update_weights(str(folder.resolve()), version=step, loaded=self._helps))
         if not self._helps:
             atomic_write(loaded, str(step).encode())

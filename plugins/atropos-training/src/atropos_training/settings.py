@@ -33,6 +33,12 @@ class TrainSettings(Tracking):
     off_policy: int = Field(
         default=8, ge=0, description="With --from: leave out rollouts sampled more than this many steps ago."
     )
+    async_steps: int = Field(
+        default=0,
+        ge=0,
+        description="With --env: sample while the optimiser works, from weights at most so many steps old (trainer "
+        "native); 0: they take turns.",
+    )
     trainer: str = Field(
         default="trl",
         description="trl, native, or another installed one (atropos trainer list); default: trl where it has the "

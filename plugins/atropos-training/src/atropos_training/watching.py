@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from atropos_cli.sdk.engine import Rolling
+
+_TELL_EVERY = 0.5
 
 
 class TrainWatcher(Protocol):
@@ -27,3 +30,22 @@ class SilentWatcher:
 
     def rolling(self, rolling: Rolling) -> None:
         return None
+
+
+class Rolls(Protocol):
+    """A watcher of rollouts, or what hands their progress on to one."""
+
+    def rolling(self, rolling: Rolling) -> None: ...
+
+
+def ticker(watcher: Rolls, progress: Callable[[], Rolling]) -> Callable[[], None]:
+    """Called often, it reports the progress now and then."""
+    told = 0.0
+
+    def tick() -> None:
+        nonlocal told
+        if (moment := time.monotonic()) - told >= _TELL_EVERY:
+            told = moment
+            watcher.rolling(progress())
+
+    return tick

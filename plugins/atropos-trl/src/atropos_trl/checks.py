@@ -135,9 +135,10 @@ def check_memory(parameters: int, what: Footprint) -> JsonDict:
 
 def check_pulled(plan: TrainPlan, iterations: int) -> None:
     """One step a batch: the versions of the weights are counted in batches. Raises ConfigError."""
-    if plan.pull is not None and iterations > 1:
+    if (plan.pull is not None or plan.async_steps) and iterations > 1:
+        what = "--from" if plan.pull is not None else "--async-steps"
         raise ConfigError(
-            f"--num-iterations {iterations}: a batch of --from makes one step",
+            f"--num-iterations {iterations}: a batch of {what} makes one step",
             hint="leave it out, or --num-iterations 1",
         )
 

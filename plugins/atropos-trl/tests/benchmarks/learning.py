@@ -26,6 +26,7 @@ RUNS = {
     "grpo-kl-0": ["--algorithm", "grpo", "--beta", "0.1", "--seed", "0"],
     "two-turns-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
     "native-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
+    "async-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native", "--async-steps", "2"],
     "three-processes-0": ["--algorithm", "dr_grpo", "--seed", "0", "--trainer", "native"],
 }
 SUMS = {

@@ -41,6 +41,7 @@ class NativeTrainer(Trainer):
     methods = ("grpo",)
     epochs = True
     Config = NativeConfig
+    off_policy = True
 
     def propose(
         self, method: str, given: Mapping[str, Any], *, live: bool
@@ -191,7 +192,8 @@ class _Loop:
     def _batch(self, groups: Sequence[ScoredGroup]) -> None:
         """All optimiser steps on one batch of groups."""
         began = time.perf_counter()
-        version = self.step if self.plan.pull is not None and self.old_policy == "current" else None
+        others = self.plan.pull is not None or self.plan.async_steps > 0  # may have sampled the groups
+        version = self.step if others and self.old_policy == "current" else None
         rows = rows_of(groups, mask_truncated=self.config.mask_truncated, vocabulary=self.vocabulary, version=version)
         self._check_first(groups)
         old = self._old(rows)
