@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
@@ -14,6 +15,7 @@ from atropos_trl.common import machine, models
 from atropos_trl.config import AlgorithmName
 
 from .loss import ALGORITHMS, LossSpec
+from .precision import Wanted
 
 
 class NativeConfig(Config):
@@ -58,14 +60,27 @@ class NativeConfig(Config):
     micro_batch_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Tokens computed at a time, padding counted. Does not change the gradient. Default: what fits the "
-        "GPU (atropos doctor); 8192 on a CPU.",
+        description="Tokens that a process computes at a time, padding counted. Does not change the gradient. Default: "
+        "what fits the GPU (atropos doctor); 8192 on a CPU.",
     )
     gradient_checkpointing: bool | None = Field(
         default=None, description="Less memory, about 30 % slower. Default: on GPUs with less than 30 GiB."
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32. Weights stay fp32."
+    precision: Wanted = Field(
+        default="auto",
+        description="What a step is computed in; trained weights stay fp32. auto: bf16 on a GPU that has it, else "
+        "fp32. fp16: with loss scaling, for GPUs without bf16 (V100, T4).",
+    )
+    shard: Literal["none", "fsdp2"] = Field(
+        default="none",
+        description="none: each process holds the whole model. fsdp2: weights, gradients and optimiser are spread over "
+        "the processes.",
+    )
+    cpu_offload: bool = Field(
+        default=False, description="With --shard fsdp2: keep what is spread in the CPU's memory; slower."
+    )
+    max_nonfinite_steps: int = Field(
+        default=5, ge=1, description="Stop after this many steps with a loss or gradient that is not a finite number."
     )
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
@@ -80,13 +95,16 @@ class NativeConfig(Config):
     lora_alpha: int | None = Field(default=None, ge=1, description="LoRA's scale; default: twice lora_r.")
     lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout in the adapters.")
     lora_target_modules: str = Field(default="all-linear", description="all-linear, or names with commas between.")
+    lora_4bit: bool = Field(
+        default=False, description="QLoRA: the weights below the adapters are quantised to 4 bits, by bitsandbytes."
+    )
 
 
 def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
     """See Trainer.check."""
-    if plan.rewards or int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        what = "takes scored groups, not prompts with a reward" if plan.rewards else "is one process"
-        raise ConfigError(f"the trainer native {what}", hint="--trainer trl")
+    if plan.rewards:
+        raise ConfigError("the trainer native takes scored groups, not prompts with a reward", hint="--trainer trl")
+    _check_placement(config)
     checks.check_pulled(plan, config.num_iterations)
     for name, value in (("--eval-every", plan.eval_every), ("--save-every", plan.save_every)):
         if value is not None and value % config.num_iterations:
@@ -115,6 +133,29 @@ def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
     if known.parameters is not None:
         shown |= checks.check_memory(known.parameters, footprint(config, spec))
     return shown
+
+
+def _check_placement(config: NativeConfig) -> None:
+    """Do the options that say where weights are agree? Raises ConfigError."""
+    split = config.shard != "none"
+    if config.cpu_offload and not split:
+        raise ConfigError("--cpu-offload needs weights that are spread", hint="--shard fsdp2, or leave it out")
+    if split and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        raise ConfigError(
+            f"--shard {config.shard}: one process has nobody to share the weights with", hint="--processes N"
+        )
+    if not config.lora_4bit:
+        return
+    if config.lora_r is None:
+        raise ConfigError("--lora-4bit quantises the weights below LoRA adapters", hint="add --lora-r 16")
+    if split:
+        raise ConfigError(
+            "--lora-4bit: quantised weights cannot be spread", hint="leave out --shard: 4 bits take little memory"
+        )
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            "--lora-4bit needs the package bitsandbytes", hint="pip install bitsandbytes, or leave it out"
+        )
 
 
 def footprint(config: NativeConfig, spec: LossSpec) -> checks.Footprint:
