@@ -71,13 +71,13 @@ class NativeConfig(Config):
         description="What a step is computed in; trained weights stay fp32. auto: bf16 on a GPU that has it, else "
         "fp32. fp16: with loss scaling, for GPUs without bf16 (V100, T4).",
     )
-    shard: Literal["none", "fsdp2"] = Field(
+    sharding: Literal["none", "fsdp2"] = Field(
         default="none",
         description="none: each process holds the whole model. fsdp2: weights, gradients and optimiser are spread over "
         "the processes.",
     )
     cpu_offload: bool = Field(
-        default=False, description="With --shard fsdp2: keep what is spread in the CPU's memory; slower."
+        default=False, description="With --sharding fsdp2: keep what is spread in the CPU's memory; slower."
     )
     max_nonfinite_steps: int = Field(
         default=5, ge=1, description="Stop after this many steps with a loss or gradient that is not a finite number."
@@ -137,12 +137,12 @@ def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
 
 def _check_placement(config: NativeConfig) -> None:
     """Do the options that say where weights are agree? Raises ConfigError."""
-    split = config.shard != "none"
+    split = config.sharding != "none"
     if config.cpu_offload and not split:
-        raise ConfigError("--cpu-offload needs weights that are spread", hint="--shard fsdp2, or leave it out")
+        raise ConfigError("--cpu-offload needs weights that are spread", hint="--sharding fsdp2, or leave it out")
     if split and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         raise ConfigError(
-            f"--shard {config.shard}: one process has nobody to share the weights with", hint="--processes N"
+            f"--sharding {config.sharding}: one process has nobody to share the weights with", hint="--processes N"
         )
     if not config.lora_4bit:
         return
@@ -150,7 +150,7 @@ def _check_placement(config: NativeConfig) -> None:
         raise ConfigError("--lora-4bit quantises the weights below LoRA adapters", hint="add --lora-r 16")
     if split:
         raise ConfigError(
-            "--lora-4bit: quantised weights cannot be spread", hint="leave out --shard: 4 bits take little memory"
+            "--lora-4bit: quantised weights cannot be spread", hint="leave out --sharding: 4 bits take little memory"
         )
     if find_spec("bitsandbytes") is None:
         raise ConfigError(

@@ -109,7 +109,7 @@ class _Loop:
         if plan.rollouts is not None:
             checks.check_context(plan, length, plan.rollouts.sampling.max_tokens or 0, None)
         apart = bool(self.spec.beta) and config.lora_r is None  # with LoRA, the reference is the model without adapters
-        place = Place(crew, self.device, number, split=config.shard != "none", offload=config.cpu_offload)
+        place = Place(crew, self.device, number, split=config.sharding != "none", offload=config.cpu_offload)
         self.policy = Policy(model, models.load_model(plan.model) if apart else None, place, config, plan)
         if crew.rank:  # dropout of its own
             seed_everything(plan.seed + crew.rank)
