@@ -97,7 +97,7 @@ class TextWorldEnvironment(Environment):
         return loop.groups()
 
     @classmethod
-    def varied_groups(cls, config: Any, others: Collection[str]) -> str | None:
+    def varied_groups(cls, config: TextWorldConfig, others: Collection[str]) -> str | None:
         """By turn there are as many groups as the game has turns."""
         return None if config.group_by == "episode" else "each turn of a game makes a group (group_by turn)"
 

@@ -24,10 +24,12 @@ from atropos_trl.common.publishing import publish
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import precision, weights
-from .config import NativeConfig, check, footprint, loss_spec, old_policy, propose, rate_factor, save_every
+from .config import NativeConfig, loss_spec, old_policy, propose, rate_factor, save_every
 from .crew import Crew
 from .loss import importance, policy_loss, row_weights
+from .memory import kept
 from .policy import Place, Policy
+from .preflight import check
 from .rows import Kind, Row, group_advantages, rows_of, summary
 from .spread import shares as shares_of
 from .supply import Supply
@@ -95,7 +97,7 @@ class _Loop:
         self.step, self.skipped, self.told, self.metrics = 0, 0, 0, dict[str, float]()
         self.saved, self.checked = -1, False
         start, done = crew.once(lambda: _start(context))
-        what = footprint(config, self.spec)
+        what = kept(config, plan, self.spec, number)
         known = models.facts(plan.model).parameters
         if known is not None:
             checks.check_disk(context.folder, known, what, plan)
