@@ -23,7 +23,7 @@ def together(size: int, jobs: list[dict[str, Any]], place: Path) -> list[list[An
     for process in processes:
         process.start()
     for process in processes:
-        process.join(400)
+        process.join(1200)
         if process.is_alive():
             process.kill()
     found = []
