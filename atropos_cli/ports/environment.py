@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, TypeVar, overload, runtime_checkable
@@ -310,6 +310,15 @@ class Environment(ABC):
         """Override when a group is not group_size independent episodes (alternatives per turn, self-play)."""
         return context.roll_independent(self, task)
 
+    @classmethod
+    def varied_groups(cls, config: Any, others: Collection[str]) -> str | None:
+        """Why a task does not make exactly one group of `group_size` rollouts, in a few words; None where it does.
+
+        Some trainers take nothing else, and say so before the first rollout. Asked without an object of the class.
+        others: the roles with a model of their own, which make no rollouts.
+        """
+        return None
+
     def requests_at_once(self, group_size: int) -> int:
         """How many requests one group of several turns keeps in flight: decides how many groups are open at a time."""
         return group_size
@@ -370,6 +379,11 @@ class GameEnvironment(Environment):
     @abstractmethod
     def game(self, task: Task) -> Game:
         """A fresh game of the task."""
+
+    @classmethod
+    def varied_groups(cls, config: Any, others: Collection[str]) -> str | None:
+        """A game has a rollout for each side that the policy plays; with no other model, for all."""
+        return None if others else "a game makes a rollout for each player"
 
     def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """group_size games."""

@@ -8,7 +8,7 @@ of its own: then only the proposers are trained.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal
 
 from atropos_cli.sdk import (
@@ -77,6 +77,11 @@ class CodeGameEnvironment(SandboxedEnvironment):
     roles = (OPPONENT,)
     prompt = packaged_prompt(__file__, "code_game.toml")
     config: CodeGameConfig
+
+    @classmethod
+    def varied_groups(cls, config: CodeGameConfig, others: Collection[str]) -> str | None:
+        """With a model of its own the opponent is not trained, and the programs are the only group."""
+        return None if OPPONENT in others else "each valid program makes a group of predictions"
 
     def tasks(self, split: str) -> TaskStream:
         """Task i depends on the seed, the split and i, and on nothing else."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from random import Random
 
 from pydantic import model_validator
@@ -105,6 +105,12 @@ class GamesEnvironment(GameEnvironment):
                     hint="use the opponent self, or a role with a model",
                 )
         self._seats = [(name, seat) for name in config.opponent for seat in ((0,) if name == SELF else (0, 1))]
+
+    @classmethod
+    def varied_groups(cls, config: GamesConfig, others: Collection[str]) -> str | None:
+        """Against itself the policy plays both sides, unless a seat has a model of its own."""
+        alone = SELF not in config.opponent or not {*SEATS}.isdisjoint(others)
+        return None if alone else "a game against itself makes two rollouts"
 
     def tasks(self, split: str) -> TaskStream:
         """Task i depends on the seed, the split and i, and on nothing else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 from atropos_cli.sdk import ConfigError, Environment, Episode, GroupContext, ScoredGroup, Task, TaskStream
 from atropos_textworld import rewards
@@ -95,6 +95,11 @@ class TextWorldEnvironment(Environment):
         loop = TurnLoop(task, self.config, self._play, context, self._judge)
         loop.prompt = self.prompt
         return loop.groups()
+
+    @classmethod
+    def varied_groups(cls, config: TextWorldConfig, others: Collection[str]) -> str | None:
+        """By turn there are as many groups as the game has turns."""
+        return None if config.group_by == "episode" else "each turn of a game makes a group (group_by turn)"
 
     def requests_at_once(self, group_size: int) -> int:
         """One game asks for all alternatives of a turn in one request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from atropos_cli.sdk import ConfigError, Method, UsageError
+from atropos_cli.sdk import AtroposError, ConfigError, Environment, Method, UsageError
 from atropos_cli.sdk.data import home, is_remote
 from atropos_cli.sdk.engine import (
     LOCAL_BACKEND,
@@ -100,7 +101,38 @@ def build_train_plan(
     )
     if plan.async_steps:
         check_async(plan, trainer)
+    _check_groups(plan, trainer, registry)
     return plan, trainer
+
+
+def _check_groups(plan: TrainPlan, trainer: Trainer, registry: Registry) -> None:
+    """Can the trainer take the groups that the environment says it makes? Raises ConfigError."""
+    rollouts = plan.rollouts
+    if rollouts is None or plan.pull is not None or not trainer.equal_groups:
+        return
+    others = [name for name, role in rollouts.roles.items() if role.backend is not None or role.refresh is not None]
+    parts = [member.environment for member in rollouts.mixture] or [rollouts.environment]
+    for part in parts:
+        cls: type[Environment] = registry.find("environment", part.name, dist=part.dist).load()
+        config = make_config(cls.Config, part.config, owner=part.name, env_prefix="ATROPOS_ENV__")
+        why = cls.varied_groups(config, others)
+        if why is not None:
+            able = _taking_all_groups(plan.method, registry)
+            raise ConfigError(
+                f"{part.name}: {why}; the trainer {plan.trainer.name} takes one group of {rollouts.group_size} "
+                "rollouts from each task",
+                hint=f"--trainer {' or '.join(able)}" if able else f"other options of {part.name}",
+            )
+
+
+def _taking_all_groups(method: str, registry: Registry) -> list[str]:
+    """The trainers of a method that take groups of any number and size, of those that load."""
+    found = []
+    for one in registry.registrations("trainer"):
+        with contextlib.suppress(AtroposError):
+            if method in [known.name for known in one.spec.methods] and not one.load().equal_groups:
+                found.append(one.name)
+    return found
 
 
 def make_trainer(name: str, options: Mapping[str, Any], registry: Registry) -> tuple[ComponentRef, Trainer]:

@@ -24,7 +24,7 @@ from .presets import Resolved, preset_differences
 from .sizes import Sizes
 
 SAVES_IN_A_RUN = 10
-_LORA_SHARE = 0.05
+LORA_SHARE = 0.05
 _GPU = Path("/proc/driver/nvidia")
 _ROW_BYTES = 4096
 """A rollout's own objects, at least."""
@@ -43,12 +43,12 @@ class Footprint:
         """Bytes of weights, gradients, Adam's moments and a reference model; activations come on top."""
         weights = parameters * FLOAT_BYTES
         if self.lora:
-            return int(weights * (1 + _LORA_SHARE * (1 + ADAM_BYTES / FLOAT_BYTES)))
+            return int(weights * (1 + LORA_SHARE * (1 + ADAM_BYTES / FLOAT_BYTES)))
         return 2 * weights + parameters * ADAM_BYTES + (weights if self.reference else 0)
 
     def checkpoint(self, parameters: int) -> int:
         """Bytes of one checkpoint."""
-        trained = parameters * (_LORA_SHARE if self.lora else 1.0)
+        trained = parameters * (LORA_SHARE if self.lora else 1.0)
         return int(trained * (FLOAT_BYTES + ADAM_BYTES)) + STATE_BYTES
 
 

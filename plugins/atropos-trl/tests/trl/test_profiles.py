@@ -12,7 +12,7 @@ import torch
 from atropos_trl.common import machine
 from atropos_trl.config import TrlConfig
 from atropos_trl.native.config import NativeConfig
-from atropos_trl.native.config import check as check_native
+from atropos_trl.native.preflight import check as check_native
 from atropos_trl.sizes import batch_sizes, most_rows
 from trl_support import make_plan, make_trainer, metrics, run
 

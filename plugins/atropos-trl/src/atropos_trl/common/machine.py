@@ -34,7 +34,7 @@ def here() -> TrainingProfile:
     return training_profile(detect_platform())
 
 
-def shown(profile: TrainingProfile, precision: Precision, checkpointing: bool | None) -> JsonDict:
+def shown(profile: TrainingProfile, precision: str, checkpointing: bool | None) -> JsonDict:
     """For --dry-run: what counts here, and why where the user gave nothing."""
     return {
         "precision": profile.precision if precision == "auto" else precision,

@@ -84,8 +84,21 @@ def as_ids(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value or ())
 
 
-def load_model(name: str, *, attention: str | None = None) -> Any:
-    """The weights in fp32 on the CPU, in training mode. Raises TrainerError.
+def four_bits(half: Any) -> Any:
+    """QLoRA's quantisation (arXiv 2305.14314): 4-bit NormalFloat, its constants quantised too; computed in `half`."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=half or torch.float32,
+    )
+
+
+def load_model(name: str, *, attention: str | None = None, bits: Any = None, device: Any = None) -> Any:
+    """The weights in fp32 on the CPU, in training mode. bits: quantised so, on `device`. Raises TrainerError.
 
     The model's `_name_or_path` is a place that transformers can load again (a reference model is made so).
     """
@@ -97,6 +110,8 @@ def load_model(name: str, *, attention: str | None = None) -> Any:
     options: dict[str, Any] = {"local_files_only": source.kind != "hub" or _offline(), "trust_remote_code": False}
     if attention is not None:
         options["attn_implementation"] = attention
+    if bits is not None:
+        options |= {"quantization_config": bits, "device_map": {"": device}}
     try:
         with loading_model():
             model = AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32, **options)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from atropos_cli.sdk import Config, ConfigError, Field, JsonDict
+from atropos_cli.sdk import Config, ConfigError, Field
 from atropos_cli.sdk.training import TrainPlan
-from atropos_trl import checks
-from atropos_trl.common import machine, models
 from atropos_trl.config import AlgorithmName
 
 from .loss import ALGORITHMS, LossSpec
+from .precision import Wanted
 
 
 class NativeConfig(Config):
@@ -58,14 +56,27 @@ class NativeConfig(Config):
     micro_batch_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Tokens computed at a time, padding counted. Does not change the gradient. Default: what fits the "
-        "GPU (atropos doctor); 8192 on a CPU.",
+        description="Tokens that a process computes at a time, padding counted. Does not change the gradient. Default: "
+        "what fits the GPU (atropos doctor); 8192 on a CPU.",
     )
     gradient_checkpointing: bool | None = Field(
         default=None, description="Less memory, about 30 % slower. Default: on GPUs with less than 30 GiB."
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto: bf16 mixed precision on a GPU that has it, else fp32. Weights stay fp32."
+    precision: Wanted = Field(
+        default="auto",
+        description="What a step is computed in; trained weights stay fp32. auto: bf16 on a GPU that has it, else "
+        "fp32. fp16: with loss scaling, for GPUs without bf16 (V100, T4).",
+    )
+    sharding: Literal["none", "fsdp2"] = Field(
+        default="none",
+        description="none: each process holds the whole model. fsdp2: weights, gradients and optimiser are spread over "
+        "the processes.",
+    )
+    cpu_offload: bool = Field(
+        default=False, description="With --sharding fsdp2: keep what is spread in the CPU's memory; slower."
+    )
+    max_nonfinite_steps: int = Field(
+        default=5, ge=1, description="Stop after this many steps with a loss or gradient that is not a finite number."
     )
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
@@ -80,47 +91,9 @@ class NativeConfig(Config):
     lora_alpha: int | None = Field(default=None, ge=1, description="LoRA's scale; default: twice lora_r.")
     lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout in the adapters.")
     lora_target_modules: str = Field(default="all-linear", description="all-linear, or names with commas between.")
-
-
-def check(config: NativeConfig, plan: TrainPlan) -> JsonDict:
-    """See Trainer.check."""
-    if plan.rewards or int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        what = "takes scored groups, not prompts with a reward" if plan.rewards else "is one process"
-        raise ConfigError(f"the trainer native {what}", hint="--trainer trl")
-    checks.check_pulled(plan, config.num_iterations)
-    for name, value in (("--eval-every", plan.eval_every), ("--save-every", plan.save_every)):
-        if value is not None and value % config.num_iterations:
-            raise ConfigError(
-                f"{name} {value} is no multiple of --num-iterations {config.num_iterations}",
-                hint=f"{name} {-(-value // config.num_iterations) * config.num_iterations}",
-            )
-    if config.lr_scheduler_type != "constant" and plan.steps is None:
-        raise ConfigError(f"--lr-scheduler-type {config.lr_scheduler_type} needs --steps", hint="give --steps N")
-    spec, live = loss_spec(config, plan), plan.rollouts
-    if live is not None and not live.sampling.temperature:
-        raise ConfigError("greedy rollouts of a task are all the same", hint="--temperature 1")
-    if live is not None and config.temperature is not None:
-        raise ConfigError(
-            "--trainer.temperature means nothing to grpo --env", hint=f"--temperature {config.temperature:g}"
-        )
-    rows = f"{plan.prompts_per_step} groups" + ("" if live is None else f" of {live.group_size} rollouts")
-    shown: JsonDict = {"rows_per_step": rows, "loss": dict(vars(spec)), "old_policy": old_policy(config, plan)}
-    profile = machine.here()
-    shown |= {"micro_batch_tokens": config.micro_batch_tokens or profile.tokens}
-    shown |= machine.shown(profile, config.precision, config.gradient_checkpointing)
-    known = models.facts(plan.model)
-    if live is not None:
-        checks.check_context(plan, known.context, live.sampling.max_tokens or 0, None)
-        checks.check_batch_memory(plan.prompts_per_step * live.group_size, live.sampling.max_tokens or 0)
-    if known.parameters is not None:
-        shown |= checks.check_memory(known.parameters, footprint(config, spec))
-    return shown
-
-
-def footprint(config: NativeConfig, spec: LossSpec) -> checks.Footprint:
-    """What is kept of the model. With LoRA, the reference is the model without its adapters."""
-    lora = config.lora_r is not None
-    return checks.Footprint(lora, bool(spec.beta) and not lora)
+    lora_4bit: bool = Field(
+        default=False, description="QLoRA: the weights below the adapters are quantised to 4 bits, by bitsandbytes."
+    )
 
 
 def propose(

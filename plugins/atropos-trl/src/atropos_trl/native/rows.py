@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -103,19 +103,6 @@ def group_advantages(
         ]
         found.append(advantages(rewards, kind))
     return found
-
-
-def micro_batches(rows: Sequence[Row], most: int) -> Iterator[list[int]]:
-    """Indices of rows of like length; rows x longest row of each batch is at most `most` tokens, if one row is."""
-    order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].ids), i))
-    batch: list[int] = []
-    for index in order:
-        if batch and (len(batch) + 1) * len(rows[batch[0]].ids) > most:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def pack(rows: Sequence[Row], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

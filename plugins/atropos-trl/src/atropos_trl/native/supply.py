@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from atropos_cli.sdk import ScoredGroup
 from atropos_cli.sdk.training import TrainContext, TrainerError
+
+from .crew import Crew
 
 
 class Supply:
     """The groups of each step: live tasks by place, or stored groups in file order, over again when they end.
 
+    Of several processes each rolls its part of the places, and all get all groups.
+
     taken: how many tasks or groups were used up to now; a resumed run goes on from there. passes: over the tasks or
     the data; None: without end.
     """
 
-    def __init__(self, context: TrainContext, *, live: bool, size: int, taken: int, passes: int | None) -> None:
-        self.taken = taken
+    def __init__(
+        self, context: TrainContext, crew: Crew, *, live: bool, size: int, taken: int, passes: int | None
+    ) -> None:
+        self.taken, self._crew = taken, crew
         self._context, self._live, self._size, self._passes = context, live, size, passes
         self._stored: Iterator[ScoredGroup] | None = None
 
@@ -27,7 +33,7 @@ class Supply:
             places = range(self.taken, self.taken + self._size)
             passes, tasks = self._passes, self._context.tasks
             left = None if passes is None or tasks is None else max(0, tasks * passes - self.taken)
-            found = self._context.roll(places[:left], step=step) if left != 0 else []
+            found = self._roll(places[:left], step) if left != 0 else []
             self.taken += len(found)
             return [group for groups in found for group in groups]
         if self._stored is None:
@@ -35,6 +41,10 @@ class Supply:
         groups = list(itertools.islice(self._stored, self._size))
         self.taken += len(groups)
         return groups
+
+    def _roll(self, places: Sequence[int], step: int) -> list[list[ScoredGroup]]:
+        """Also without places: the engine may have weights to hand over."""
+        return self._crew.share(places, lambda mine: self._context.roll(mine, step=step))
 
     def _open(self) -> Iterator[ScoredGroup]:
         skip = self.taken

@@ -1,4 +1,6 @@
-"""The trainer `native`: roll or read groups, make rows, one AdamW step, again. Plain PyTorch, one process.
+"""The trainer `native`: roll or read groups, make rows, one AdamW step, again. Plain PyTorch.
+
+On several processes each rolls its part of the tasks; all hold all rows, and each computes its part of them.
 
 Beside TRL for what it cannot take: groups of any size, several token sequences from one rollout, stored
 groups with the log-probabilities they were sampled with, advantages that an environment made itself.
@@ -6,11 +8,11 @@ groups with the log-probabilities they were sampled with, advantages that an env
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.sdk import AtroposError, JsonDict, ScoredGroup
@@ -21,10 +23,15 @@ from atropos_trl.common import checkpoints, machine, models
 from atropos_trl.common.publishing import publish
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
-from . import weights
-from .config import NativeConfig, check, footprint, loss_spec, old_policy, propose, rate_factor, save_every
-from .loss import importance, policy_loss, row_weights, token_logps
-from .rows import Kind, Row, group_advantages, micro_batches, pack, rows_of, summary
+from . import precision, weights
+from .config import NativeConfig, loss_spec, old_policy, propose, rate_factor, save_every
+from .crew import Crew
+from .loss import importance, policy_loss, row_weights
+from .memory import kept
+from .policy import Place, Policy
+from .preflight import check
+from .rows import Kind, Row, group_advantages, rows_of, summary
+from .spread import shares as shares_of
 from .supply import Supply
 
 if TYPE_CHECKING:
@@ -32,6 +39,12 @@ if TYPE_CHECKING:
 
 _EMPTY_STEPS = 3
 _BYTES = 12  # a trained fp32 weight and AdamW's two moments
+
+
+def _start(context: TrainContext) -> tuple[Path | None, bool]:
+    """The checkpoint to continue from, and whether its evaluation is done."""
+    start = checkpoints.resumable(context.folder, weights.NEEDED)[1] if context.resume else None
+    return start, start is not None and checkpoints.is_evaluated(start)
 
 
 class NativeTrainer(Trainer):
@@ -56,65 +69,78 @@ class NativeTrainer(Trainer):
     def train(self, plan: TrainPlan, context: TrainContext) -> TrainResult:
         """See Trainer."""
         wait_passively()
-        return _Loop(plan, context, self.config).run()
+        crew = Crew.join(machine.pick_device())
+        try:
+            loop = _Loop(plan, context, self.config, crew)
+            try:
+                return loop.run()
+            except AtroposError:
+                if crew.first:
+                    raise
+                # A launcher ends all processes when one fails: the first, which says why, must not be ended by another.
+                return TrainResult(output=str(context.folder), steps=loop.step, stopped="failed")
+        finally:
+            crew.leave()
 
 
 class _Loop:
     """One run. `step` counts optimiser steps, `supply.taken` the groups or tasks they were made from."""
 
-    def __init__(self, plan: TrainPlan, context: TrainContext, config: NativeConfig) -> None:
-        import torch
-
-        self.plan, self.context, self.config = plan, context, config
+    def __init__(self, plan: TrainPlan, context: TrainContext, config: NativeConfig, crew: Crew) -> None:
+        self.plan, self.context, self.config, self.crew = plan, context, config, crew
         self.spec, self.old_policy = loss_spec(config, plan), old_policy(config, plan)
         sampling = plan.rollouts.sampling if plan.rollouts else None
         self.temperature = (sampling.temperature if sampling else config.temperature) or 1.0
         self.device = machine.pick_device()
         profile = machine.profile_of(self.device)
         self.micro = config.micro_batch_tokens or profile.tokens
-        self.bf16 = machine.pick_precision(config.precision, self.device) == "bf16"
+        number = precision.pick(config.precision, self.device)
         seed_everything(plan.seed)
-        self.step, self.skipped, self.metrics = 0, 0, dict[str, float]()
+        self.step, self.skipped, self.told, self.metrics = 0, 0, 0, dict[str, float]()
         self.saved, self.checked = -1, False
-        start = checkpoints.resumable(context.folder, weights.NEEDED)[1] if context.resume else None
-        what = footprint(config, self.spec)
+        start, done = crew.once(lambda: _start(context))
+        what = kept(config, plan, self.spec, number)
         known = models.facts(plan.model).parameters
         if known is not None:
             checks.check_disk(context.folder, known, what, plan)
-        model, self.tokenizer = weights.load(plan.model, config, start, again=profile.checkpointing)
+        half = precision.half(number)
+        model, self.tokenizer = weights.load(
+            plan.model, config, start, again=profile.checkpointing, half=half, device=self.device
+        )
         checks.check_tokenizer(self.tokenizer, plan.model, context, ends=models.end_ids(plan.model))
         self.vocabulary = models.check_pair(model, self.tokenizer, plan.model)
         length = checks.check_loaded(model, self.device, what, plan, context.folder).context
         if plan.rollouts is not None:
             checks.check_context(plan, length, plan.rollouts.sampling.max_tokens or 0, None)
-        self.model = model.to(self.device)
         apart = bool(self.spec.beta) and config.lora_r is None  # with LoRA, the reference is the model without adapters
-        self.reference = models.load_model(plan.model).to(self.device).eval() if apart else None
-        self.rate = config.learning_rate or (1e-5 if config.lora_r else 1e-6)
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=self.rate, weight_decay=config.weight_decay)
-        taken, self.evaluated = 0, start is not None and checkpoints.is_evaluated(start)
+        place = Place(crew, self.device, number, split=config.sharding != "none", offload=config.cpu_offload)
+        self.policy = Policy(model, models.load_model(plan.model) if apart else None, place, config, plan)
+        if crew.rank:  # dropout of its own
+            seed_everything(plan.seed + crew.rank)
+        taken, self.evaluated = 0, done
         if start is not None:
-            counts = weights.restore(start, self.optimizer)
+            counts = weights.restore(start, self.policy, plan.seed)
             self.step, self.skipped, taken = (counts[name] for name in ("step", "skipped", "taken"))
-            self.saved = self.step
+            self.saved, self.told = self.step, self.skipped
             context.warn(f"resumed from step {self.step} (weights, optimizer, random state, place in the data)")
         live, size = plan.rollouts is not None, plan.prompts_per_step
-        self.supply = Supply(context, live=live, size=size, taken=taken, passes=None if plan.steps else plan.epochs)
+        passes = None if plan.steps else plan.epochs
+        self.supply = Supply(context, crew, live=live, size=size, taken=taken, passes=passes)
 
     def run(self) -> TrainResult:
         """To the end of the plan or of the data, or until stopped."""
-        self.context.adopt(self.model, self.tokenizer)
+        self.context.adopt(self.policy.sampled, self.tokenizer)
         self.checked = self.step > 0 or self.config.advantages == "own"
-        if not self.evaluated and self._due and not self.context.stopping:
+        if not self.evaluated and self._due and not self._stopping():
             self._evaluate()
         empty = 0
         while self.plan.steps is None or self.step < self.plan.steps:
-            if self.context.stopping:
+            if self._stopping():
                 return self._interrupted()
+            self.policy.refresh()
             with same_random_state():
                 groups = self.supply.next(self.step)
-            if not groups and self._asked_to_stop:  # while it waited for a batch
+            if not groups and self._stopping():  # while it waited for a batch
                 return self._interrupted()
             if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
                 break
@@ -129,14 +155,22 @@ class _Loop:
                 raise
             self._after()
         self._save()
-        if self.context.stopping:
+        if self._stopping():
             return self._interrupted()
         self.metrics |= self._evaluate(final=True)
         if not self.evaluated:
             return self._interrupted()
-        place = self.context.folder / "model"
-        published = publish(place, self.model, self.tokenizer, step=self.step, warn=self.context.warn)
+        published = self.crew.once(self._publish)
         return TrainResult(output=str(published), steps=self.step, metrics=self.metrics)
+
+    def _publish(self) -> Path:
+        """The weights that are here, or those of the last checkpoint where these are split, or were made smaller."""
+        model, place = self.policy.model, self.policy.place
+        if place.split or (self.config.lora_r and place.number != "fp32") or self.config.lora_4bit:
+            saved = self.context.folder / "checkpoints" / f"step-{self.step}"
+            model, _ = weights.load(self.plan.model, self.config, saved)
+        folder = self.context.folder / "model"
+        return publish(folder, model, self.tokenizer, step=self.step, warn=self.context.warn)
 
     def _interrupted(self) -> TrainResult:
         """The last step is saved, or is now."""
@@ -145,21 +179,19 @@ class _Loop:
         return TrainResult(output=output, steps=self.step, metrics=self.metrics, stopped="interrupted")
 
     def _end_failed(self, *, stopped: bool) -> None:
-        import torch
-
-        if not self.step or not all(bool(torch.isfinite(p).all()) for p in self.model.parameters() if p.requires_grad):
+        if not self.step or not self.policy.finite():
             return
         if self.step % self.config.num_iterations == 0:
             self._save()
         try:
-            if stopped and not self.context.stopping:
+            if stopped and not self._stopping():
                 self._evaluate(final=True)
         except AtroposError as error:  # the rule's error is the one that counts
             self.context.warn(f"no final evaluation: {error.message}")
 
-    @property
-    def _asked_to_stop(self) -> bool:
-        return self.context.stopping
+    def _stopping(self) -> bool:
+        """Is any process asked to stop?"""
+        return self.crew.any(self.context.stopping)
 
     @property
     def _at_end(self) -> bool:
@@ -172,17 +204,20 @@ class _Loop:
 
     def _after(self) -> None:
         """Save, then evaluate, unless the run is asked to stop."""
-        due = self._due and not self.context.stopping
+        due = self._due and not self._stopping()
         if due or self.step % save_every(self.config, self.plan) == 0:
             self._save()
         if due:
             self.metrics |= self._evaluate()
 
     def _evaluate(self, *, final: bool = False) -> dict[str, float]:
+        self.policy.refresh()
         with same_random_state():
-            found = self.context.evaluate(self.step, final=final)
-        self.evaluated = bool(found) or not self.context.stopping  # else it was broken off
-        if self.evaluated:
+            found, stopping = self.crew.once(
+                lambda: (self.context.evaluate(self.step, final=final), self.context.stopping)
+            )
+        self.evaluated = bool(found) or not stopping  # else it was broken off
+        if self.evaluated and self.crew.first:
             checkpoints.note_evaluated(self.context.folder, self.step)
             self._prune()
         return found
@@ -214,7 +249,8 @@ class _Loop:
             self.metrics = known | self._update(rows, scales, old, reference)
             self.step += 1
             self.metrics |= {"skipped_steps": float(self.skipped), "step_time": time.perf_counter() - began}
-            self.context.report(self.step, self.metrics)
+            self.crew.once(lambda: self.context.report(self.step, self.metrics))
+            self._check_skipped()
             began = time.perf_counter()
 
     def _advantage(self, groups: Sequence[ScoredGroup]) -> Kind:
@@ -247,23 +283,7 @@ class _Loop:
 
     def _score(self, rows: Sequence[Row], *, reference: bool = False) -> list[torch.Tensor]:
         """Log-probabilities of the rows' trained tokens under the weights as they are, or under the reference's."""
-        import torch
-
-        model, adapters = self.model, contextlib.nullcontext()
-        if reference and self.reference is not None:
-            model = self.reference
-        elif reference:
-            adapters = self.model.disable_adapter()
-        found: list[Any] = [None] * len(rows)
-        training = model.training
-        with torch.no_grad(), adapters, self._autocast():
-            model.eval()
-            for batch in micro_batches(rows, self.micro):
-                logp, _ = token_logps(model, *pack([rows[i] for i in batch], self.device), self.temperature)
-                for place, index in enumerate(batch):
-                    found[index] = logp[place, : len(rows[index].ids)].cpu()
-            model.train(training)
-        return found
+        return self.policy.score(rows, self.micro, self.temperature, reference=reference)
 
     def _update(
         self,
@@ -273,52 +293,80 @@ class _Loop:
         reference: Sequence[torch.Tensor] | None,
     ) -> dict[str, float]:
         """One optimiser step over all rows. A step whose loss or gradient is not finite changes nothing."""
-        import torch
-
         shares = row_weights(self.spec, [row.tokens for row in rows])
         # A row without advantage or KL has no gradient: it counts in the normalisation, and costs no computing.
         live = [i for i, row in enumerate(rows) if row.tokens and (scales[i] != 0 or reference is not None)]
-        loss, sums = 0.0, dict[str, float]()
         tokens, total = sum(rows[i].tokens for i in live), sum(row.tokens for row in rows)
-        self.optimizer.zero_grad(set_to_none=False)
-        for places in micro_batches([rows[i] for i in live], self.micro):
-            batch = [live[place] for place in places]
-            ids, attention, mask = pack([rows[i] for i in batch], self.device)
-            with self._autocast():
-                logp, entropy = token_logps(self.model, ids, attention, mask, self.temperature)
-            before = logp.detach() if old is None else self._pad([old[i] for i in batch], mask)
-            ref = None if reference is None else self._pad([reference[i] for i in batch], mask)
-            pair = [torch.tensor([values[i] for i in batch], device=self.device) for values in (scales, shares)]
-            capped = importance([rows[i] for i in batch], logp)
-            if capped is not None:
-                pair[0] = pair[0][:, None] * capped
-            part, found = policy_loss(self.spec, logp, before, mask, (pair[0], pair[1]), ref)
-            if capped is not None:
-                found["importance"] = (capped * mask).sum()
-            part.backward()
-            loss += float(part.detach())
-            for name, value in {**found, "entropy": entropy.sum()}.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
-        rate = self.optimizer.param_groups[0]["lr"] = self.rate * rate_factor(self.config, self.plan.steps, self.step)
+        parts = self.policy.parts([rows[i] for i in live], self.micro)
+        while True:
+            self.policy.begin()
+            mine: dict[str, float] = {"loss": 0.0}
+            for places in self.policy.batches([rows[i] for i in live], parts):
+                part, found = self._loss(rows, [live[place] for place in places], (scales, shares), old, reference)
+                self.policy.backward(part)
+                for name, value in {**found, "loss": part.detach()}.items():
+                    mine[name] = mine.get(name, 0.0) + float(value)
+            sums = self.crew.total(mine)
+            loss, norm = sums.pop("loss"), self.policy.norm()
+            if not self.policy.scale.again(loss, norm):
+                break
+        rate = self.policy.rate * rate_factor(self.config, self.plan.steps, self.step)
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self.skipped += 1
         elif rows:
-            self.optimizer.step()
+            self.policy.step(rate)
         # What is clipped has an advantage, so this share is one of all tokens; the others are of those computed.
         sums["clip_ratio/region_mean"] = sums.get("clip_ratio/region_mean", 0.0) * tokens / max(1, total)
         means = {name: value / max(1, tokens) for name, value in sums.items()}
+        means |= shares_of([len(rows[i].ids) for i in live], parts) | self.policy.scale.metrics()
         return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "num_tokens": float(total), **means}
 
-    def _pad(self, values: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-        from torch.nn.utils.rnn import pad_sequence
-
-        return pad_sequence(list(values), batch_first=True).to(like)
-
-    def _autocast(self) -> Any:
+    def _loss(
+        self,
+        rows: Sequence[Row],
+        batch: Sequence[int],
+        factors: tuple[Sequence[float], Sequence[float]],
+        old: Sequence[torch.Tensor] | None,
+        reference: Sequence[torch.Tensor] | None,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of a micro-batch, and sums over its tokens. factors: advantages and weights of all rows."""
         import torch
 
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+        chosen = [rows[i] for i in batch]
+        packed = self.policy.packed(chosen)
+        mask = packed[2]
+        logp, entropy = self.policy.logps(packed, self.temperature)
+        before = logp.detach() if old is None else self._pad([old[i] for i in batch], mask)
+        ref = None if reference is None else self._pad([reference[i] for i in batch], mask)
+        pair = [torch.tensor([values[i] for i in batch] or [0.0], device=self.device) for values in factors]
+        capped = importance(chosen, logp)
+        if capped is not None:
+            pair[0] = pair[0][:, None] * capped
+        part, found = policy_loss(self.spec, logp, before, mask, (pair[0], pair[1]), ref)
+        if capped is not None:
+            found["importance"] = (capped * mask).sum()
+        return part, {**found, "entropy": entropy.sum()}
+
+    def _check_skipped(self) -> None:
+        """Warn of a step that was skipped. Raises TrainerError when there were too many."""
+        if self.skipped == self.told:
+            return
+        self.told, most = self.skipped, self.config.max_nonfinite_steps
+        self.context.warn(
+            f"step {self.step}: the loss or its gradient is not a finite number; the step is skipped "
+            f"({self.skipped} so far, the run stops at {most})"
+        )
+        if self.skipped >= most:
+            raise TrainerError(
+                f"{self.skipped} steps had a loss or gradient that is not a finite number; the last was {self.step}",
+                hint="lower --learning-rate, give --precision fp32, or look at the rewards and logprobs of the rows",
+            )
+
+    def _pad(self, values: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        return pad_sequence(list(values), batch_first=True).to(like) if values else torch.zeros_like(like)
 
     # Weights and state ------------------------------------------------------------------------------------------------
 
@@ -328,11 +376,12 @@ class _Loop:
             return
         self.saved = self.step
         counts = {"step": self.step, "taken": self.supply.taken, "skipped": self.skipped}
-        needed = _BYTES * sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        fill = functools.partial(
-            weights.write, model=self.model, tokenizer=self.tokenizer, optimizer=self.optimizer, counts=counts
-        )
-        checkpoints.save(self.context.folder, self.step, fill, needed=needed)
+        needed = _BYTES * sum(parameter.numel() for parameter in self.policy.trained)
+        snapshot = weights.Snapshot(self.policy, counts)
+        fill = functools.partial(snapshot.write, tokenizer=self.tokenizer)
+        self.crew.once(lambda: checkpoints.save(self.context.folder, self.step, fill, needed=needed))
+        if not self.crew.first:
+            return
         if self.step == 0 and self.evaluated:
             checkpoints.note_evaluated(self.context.folder, 0)
         self._prune()

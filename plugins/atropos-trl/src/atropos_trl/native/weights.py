@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atropos_trl.common import models
 
 from .config import NativeConfig
+
+if TYPE_CHECKING:
+    from .policy import Policy
 
 _STATE = "native.pt"
 NEEDED = (_STATE,)
 """Without it a checkpoint is no more than weights."""
 
 
-def load(name: str, config: NativeConfig, start: Path | None, *, again: bool = False) -> tuple[Any, Any]:
+def load(
+    name: str, config: NativeConfig, start: Path | None, *, again: bool = False, half: Any = None, device: Any = None
+) -> tuple[Any, Any]:
     """(model, tokenizer), from a checkpoint's folder when there is one; LoRA adapters are on the base model.
 
-    again: compute activations again in the backward pass, where the user did not decide it.
+    again: compute activations again in the backward pass, where the user did not decide it. half: what weights that
+    are not trained are in, None for fp32. device: where a model of 4 bits is made.
     """
     tokenizer = models.load_tokenizer(name)
-    model = models.load_model(name if start is None or config.lora_r else str(start))
+    bits = models.four_bits(half) if config.lora_4bit and device is not None else None
+    model = models.load_model(name if start is None or config.lora_r else str(start), bits=bits, device=device)
     if config.lora_r:
         from peft import PeftModel, get_peft_model
 
@@ -32,6 +39,9 @@ def load(name: str, config: NativeConfig, start: Path | None, *, again: bool = F
             model = get_peft_model(model, wanted)
         else:
             model = PeftModel.from_pretrained(model, str(start), is_trainable=True)
+        for parameter in model.parameters() if half is not None and bits is None else ():
+            if not parameter.requires_grad:
+                parameter.data = parameter.data.to(half)
     if again if config.gradient_checkpointing is None else config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if config.lora_r:
@@ -39,26 +49,50 @@ def load(name: str, config: NativeConfig, start: Path | None, *, again: bool = F
     return model.train(), tokenizer
 
 
-def write(folder: Path, model: Any, tokenizer: Any, optimizer: Any, counts: dict[str, int]) -> None:
-    """Fill a checkpoint's folder: what transformers loads (adapters: with peft), and what a resumed run needs."""
-    import torch
+class Snapshot:
+    """The state of a run after a step, whole in the first process. Made by all processes together."""
 
-    with models.quiet():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    random = {"cpu": torch.get_rng_state(), "cuda": cuda}
-    torch.save({"counts": counts, "random": random, "optimizer": optimizer.state_dict()}, folder / _STATE)
+    def __init__(self, policy: Policy, counts: dict[str, int]) -> None:
+        import torch
+
+        cuda = torch.cuda.get_rng_state(policy.place.device) if policy.place.device.type == "cuda" else None
+        self._policy = policy
+        self._weights = policy.weights()
+        self._state = {
+            "counts": counts,
+            "random": policy.place.crew.gather((torch.get_rng_state(), cuda)),
+            "optimizer": policy.optimizer_state(),
+            "scale": policy.scale.state(),
+        }
+
+    def write(self, folder: Path, tokenizer: Any) -> None:
+        """Fill a checkpoint's folder: what transformers loads (adapters: with peft), and what a resumed run needs."""
+        import torch
+
+        given = {} if self._weights is None else {"state_dict": self._weights}
+        with models.quiet():
+            self._policy.model.save_pretrained(folder, **given)
+            tokenizer.save_pretrained(folder)
+        torch.save(self._state, folder / _STATE)
 
 
-def restore(start: Path, optimizer: Any) -> dict[str, int]:
-    """Put optimiser and random state back; returns the counts."""
+def restore(start: Path, policy: Policy, seed: int) -> dict[str, int]:
+    """Put optimiser, loss scale and random state back; returns the counts.
+
+    A process beyond those that saved draws from a seed of its own.
+    """
     import torch
 
     state = torch.load(start / _STATE, map_location="cpu", weights_only=True)
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["random"]["cpu"])
-    for number, saved in enumerate(state["random"]["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(saved, number)
+    policy.load_optimizer(state["optimizer"])
+    policy.scale.load(state["scale"])
     counts: dict[str, int] = state["counts"]
+    place = policy.place
+    if place.crew.rank < len(state["random"]):
+        random, cuda = state["random"][place.crew.rank]
+        torch.set_rng_state(random)
+        if cuda is not None and place.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda, place.device)
+    else:
+        torch.manual_seed(seed + counts["step"] * place.crew.size + place.crew.rank)
     return counts
