@@ -78,7 +78,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     },
     "toolset": {"atropos-mcp": ("mcp",)},
     "template": {"atropos-authoring": ("environment", "launcher", "reward", "trainer")},
-    "trainer": {"atropos-trl[train]": ("native", "trl")},
+    "trainer": {"atropos-trl[train]": ("native", "trl"), "atropos-verl": ("verl",)},
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},
 }

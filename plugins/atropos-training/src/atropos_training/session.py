@@ -31,6 +31,7 @@ from atropos_cli.sdk.runs import Plan, RunDir
 from atropos_cli.sdk.training import TrainerError, TrainPlan
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
+from atropos_training.elsewhere import PlayedElsewhere
 from atropos_training.frozen import FrozenCopies
 from atropos_training.modes import evaluating
 from atropos_training.order import held_out_digests
@@ -43,7 +44,7 @@ from atropos_training.suites import SuiteResults
 _TELL_EVERY = 0.5
 
 
-class TrainSession:
+class TrainSession(PlayedElsewhere):
     """See ports.trainer.TrainContext. Made and closed by `run_train`. A RankDir makes it that of a rank that helps."""
 
     def __init__(
