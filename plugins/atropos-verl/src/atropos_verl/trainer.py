@@ -60,7 +60,7 @@ class VerlTrainer(Trainer):
         found, nodes = self.check(plan), Nodes.here(plan)
         self._check_machine(found)
         folder = context.folder.absolute() / "verl"
-        run = Running(plan, context, folder, nodes, found["python"])
+        run = Running(plan, context, folder, nodes, str(found["python"]))
         if nodes.number:
             return run.help()
         shape = Shape(folder, steps_of(plan, context), nodes.count, self.config.gpus or gpus_here())
