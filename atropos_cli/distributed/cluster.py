@@ -86,14 +86,14 @@ class Ray:
     def follow(self, stopping: Callable[[], bool]) -> None:
         """Lend this node until the first one says that the run is over. Raises TrainerError."""
         over = self._folder / OVER
+        left, tries = _changed(over), 0  # by an earlier run at the same address
 
         def ended() -> bool:
             try:
-                return over.read_text(encoding="utf-8") == self._nodes.mark
+                return over.read_text(encoding="utf-8") == self._nodes.mark and _changed(over) != left
             except OSError:
                 return False
 
-        tries = 0
         while not ended() and not stopping():
             self._launched = joined = self._start(f"--address={self._nodes.address}")
             tries += 1
@@ -124,3 +124,10 @@ class Ray:
             return int(asked.stdout.split()[-1])
         except (OSError, subprocess.SubprocessError, ValueError, IndexError):
             return 0
+
+
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

@@ -6,7 +6,7 @@
     said = episode.reply(text="42").result()   # the next one
 
 It is copied into the run, and runs under the interpreter of the trainer's package: standard library only. One process
-of the engine serves all episodes of a worker of the trainer. Messages are JSON objects, one a line. The last message of an
+of the engine serves all episodes of a worker of the trainer. Messages are JSON objects, one a line. The last one of an
 episode is {"done": {...}}, {"failed": {"stage", "type", "message"}} for a rollout without a reward, or {"fatal": text}
 when no episode can work.
 """

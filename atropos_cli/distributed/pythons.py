@@ -78,7 +78,7 @@ def _asked(python: str, script: Path, question: dict[str, Any], trainer: str, ho
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         done = subprocess.run(  # noqa: S603 - no shell; the Python that the user named
-            [python, "-P", str(script)],
+            [python, str(script)],
             input=json.dumps(question), env=env, capture_output=True, text=True, timeout=_ASK_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:

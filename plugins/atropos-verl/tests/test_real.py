@@ -1,4 +1,4 @@
-"""With the real verl, in a Python of its own: its settings, its data set, its agent loop. Only what needs GPUs is not."""
+"""With the real verl, in a Python of its own: its settings, data set and agent loop. What needs GPUs is not run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, TrainPlan
 
 INSIDE = Path(__file__).parents[1] / "src" / "atropos_verl" / "inside"
+ASK_ALL = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import check
+json.dump([check.check(one) for one in json.load(sys.stdin)], sys.stderr)
+"""
 MAIN = Path(__file__).with_name("verl_main.py")
 TOOL = '<tool_call>{"name": "calculate", "arguments": {"expression": "1+2"}}</tool_call>'
 
@@ -30,7 +36,8 @@ def train(
     from atropos_verl import running, trainer
 
     monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
-    monkeypatch.setattr(trainer.VerlTrainer, "_check_machine", lambda self, found: None)
+    # The program in the place of verl's main composes and validates the settings itself.
+    monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"engine": "1"})
     monkeypatch.setattr(running, "MAIN", (str(MAIN),))
     monkeypatch.setenv("CHECKED", str(tmp_path / "checked.json"))
 
@@ -90,10 +97,12 @@ def test_settings_that_verl_takes_and_refuses(verl_python: str, model: Path, tmp
     refused = [{"overrides": ("actor_rollout_ref.actor.grad_clop=1",)}, {"overrides": ("trainer.device=[",)}]
     place = tmp_path / "it's a = {place}, (of) [runs] #1"
     question = [settings(model, combo, place) for combo in (*combos, *refused)]
-    code = "import json, sys; sys.path.insert(0, sys.argv[1]); import check; q = json.load(sys.stdin); " \
-        "json.dump([check.check(one) for one in q], sys.stderr)"  # fmt: skip
     asked = subprocess.run(
-        [verl_python, "-c", code, str(INSIDE)], input=json.dumps(question), capture_output=True, text=True, check=True
+        [verl_python, "-c", ASK_ALL, str(INSIDE)],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     answers = json.loads(asked.stderr[asked.stderr.rindex("[{") :])
     assert [answer.get("error") for answer in answers[: len(combos)]] == [None] * len(combos)

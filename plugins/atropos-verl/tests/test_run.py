@@ -13,7 +13,7 @@ from atropos_verl import running, trainer
 from in_process import Result
 
 MAIN = Path(__file__).with_name("plain_main.py")
-COMMON = ("train", "grpo", "--trainer", "verl", "--env", "arithmetic", "--python", sys.executable)
+COMMON = ("train", "grpo", "--trainer", "verl")
 
 
 @pytest.fixture
@@ -26,6 +26,8 @@ def train(cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"verl": "0.9.1", "engine": "1"})
     monkeypatch.setattr(running, "MAIN", (str(MAIN),))
     monkeypatch.setattr(running, "_TICK", 0.1)
+    monkeypatch.setenv("ATROPOS_TRAINER__PYTHON", sys.executable)
+    monkeypatch.setenv("ATROPOS_TRAIN__ENV", "arithmetic")
     monkeypatch.setenv("SCRIPT", str(tmp_path / "script"))
     return lambda *words: cli(*COMMON, "--model", model, "-o", tmp_path / "run", *words)
 

@@ -43,6 +43,8 @@ NAMES = {
     "timing_s/step": "step_time",
 }
 """verl's names of numbers that other trainers report too."""
+_MARKS = {"actor/pg_loss", "critic/score/mean"}
+"""One of them is in the numbers of each optimiser step, and in no others."""
 _LATEST = "latest_checkpointed_iteration.txt"
 
 
@@ -50,6 +52,8 @@ def numbers(data: dict[str, Any]) -> dict[str, float]:
     """verl's numbers of a step under our names, the others behind verl/; those of its evaluation are left out."""
     found = {}
     for name, value in data.items():
+        if value is None and name in NAMES:  # JSON has no NaN
+            value = float("nan")
         if (
             isinstance(value, int | float)
             and not isinstance(value, bool)
@@ -84,9 +88,12 @@ class Running:
         self._ray.follow(lambda: self._context.stopping)
         return TrainResult(output=str(self._context.folder), steps=0, stopped=None)
 
-    def lead(self, settings: Sequence[str], code: Path, steps: int) -> TrainResult:
+    def lead(self, settings: Sequence[str], steps: int) -> TrainResult:
         """Run verl to its end, or until the run is asked to stop."""
         context = self._context
+        if self._latest() >= steps:  # all but the end of an earlier session is there
+            self._bring()
+            return self._result(None, steps)
         played = Played(self._folder, self._plan)
         metrics = self._new_file()
         lines = Lines(metrics)
@@ -122,6 +129,8 @@ class Running:
                 f"verl ended with code {code} after step {last} of {steps}: {said}",
                 hint=f"see {self._folder / 'verl.log'}; --resume continues from the last checkpoint",
             )
+        if launched is not None and launched.code not in (0, None):
+            context.warn(f"verl ended with code {launched.code} after its last step; see {launched.log}")
         output = context.folder / "model"
         publish(self._weights(last), output)
         return TrainResult(output=str(output), steps=last, metrics=self._metrics)
@@ -138,7 +147,7 @@ class Running:
                 continue
             played.look()
             found = numbers(data)
-            if step > 0 and "loss" in found:
+            if step > 0 and not _MARKS.isdisjoint(data):
                 self._metrics = found
                 self._context.played(step, played.trained(step))
                 self._context.report(step, found)

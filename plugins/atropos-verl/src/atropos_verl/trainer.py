@@ -66,7 +66,7 @@ class VerlTrainer(Trainer):
         shape = Shape(folder, steps_of(plan, context), nodes.count, self.config.gpus or gpus_here())
         rollouts = check_plan(plan, self.name)
         run.clean()
-        code = write_folder(folder, plan, rollouts, [_INSIDE / "atropos_verl_loop.py"])
+        write_folder(folder, plan, rollouts, [_INSIDE / "atropos_verl_loop.py"])
         target = "atropos_verl_loop.AtroposAgentLoop"
         loop = [{"name": AGENT, "_target_": target, "folder": str(folder)}]
         (folder / LOOP).write_text(json.dumps(loop), encoding="utf-8")  # JSON is YAML
@@ -75,7 +75,7 @@ class VerlTrainer(Trainer):
         suites = (_row(suite, item) for suite, item in suite_items(plan, context))
         if not write_parquet(folder / "val.parquet", suites):  # verl reads the file all the same
             write_parquet(folder / "val.parquet", _training_rows(plan, context, 1))
-        return run.lead(overrides(self.config, plan, rollouts, shape), code, shape.steps)
+        return run.lead(overrides(self.config, plan, rollouts, shape), shape.steps)
 
     def _check_machine(self, found: Mapping[str, Any]) -> None:
         here, wanted = gpus_here(), self.config.gpus
