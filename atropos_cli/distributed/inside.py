@@ -19,7 +19,7 @@ import json
 import os
 import subprocess
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -82,6 +82,8 @@ class Process:
                 cwd=spec["cwd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self._lock = threading.Lock()
+        # Apart: while a full pipe holds up a writer, the reader must go on, or neither side ever would.
+        self._writing = threading.Lock()
         self._episodes: dict[int, Episode] = {}
         self.lost = False
         threading.Thread(target=self._read, args=(self._popen.stdout,), name="atropos-engine", daemon=True).start()
@@ -96,14 +98,15 @@ class Process:
     def send(self, message: dict[str, Any], waiting: Future[dict[str, Any]] | None = None) -> None:
         data = json.dumps(message).encode() + b"\n"
         try:
-            with self._lock:
+            with self._writing:
                 if self.lost or self._popen.stdin is None:
                     raise OSError
                 self._popen.stdin.write(data)
                 self._popen.stdin.flush()
         except (OSError, ValueError):
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(self._loss())
+            if waiting is not None:
+                with contextlib.suppress(InvalidStateError):
+                    waiting.set_exception(self._loss())
 
     def forget(self, number: int) -> None:
         with self._lock:
@@ -131,14 +134,15 @@ class Process:
             with self._lock:
                 number = said.get("id")
                 episode = self._episodes.pop(number, None) if last else self._episodes.get(number)
-            if episode is not None and not episode.next.done():
-                episode.next.set_result(said)
+            if episode is not None:
+                with contextlib.suppress(InvalidStateError):  # given up meanwhile
+                    episode.next.set_result(said)
         with self._lock:
             self.lost = True
             left, self._episodes = list(self._episodes.values()), {}
         self._popen.wait()
         for episode in left:
-            with contextlib.suppress(Exception):  # answered meanwhile
+            with contextlib.suppress(InvalidStateError):
                 episode.next.set_exception(self._loss())
 
     def _loss(self) -> EngineLost:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from atropos_episodes import Engine
@@ -29,7 +30,7 @@ latest = root / "latest_checkpointed_iteration.txt"
 begin = int(latest.read_text()) if latest.exists() else 0
 
 
-def play(chosen: list[dict], times: int, step: int) -> list[float]:
+def play(chosen: list[dict[str, Any]], times: int, step: int) -> list[float]:
     episodes = [engine.begin(json.loads(row["atropos"]), step=step) for row in chosen for _ in range(times)]
     rewards = []
     for number, episode in enumerate(episodes):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,21 @@ def test_episodes_at_once_and_after_each_kind_of_end(engine: inside.Engine, fold
     tokens = [message.tokens for message in group.rollouts[0].messages if message.role == "assistant"]
     assert [token.logprobs for token in tokens if token is not None][-1] is not None
     assert played.trained(3) == {}
+
+
+def test_large_messages_of_many_episodes_hold_up_nobody(engine: inside.Engine) -> None:
+    """Each message fills a pipe several times over."""
+    episodes = [engine.begin(ITEM, step=1) for _ in range(6)]
+    text = "x" * 400_000
+    for episode in episodes:
+        said(episode)
+    threads = [threading.Thread(target=episode.reply, kwargs={"text": text}) for episode in episodes]
+    for thread in threads:
+        thread.start()
+    for episode, thread in zip(episodes, threads, strict=True):
+        thread.join(120)
+        assert said(episode)["ask"]["messages"][1]["content"] == text
+        episode.cancel()
 
 
 def test_what_can_never_work_is_fatal(engine: inside.Engine, folder: Path) -> None:

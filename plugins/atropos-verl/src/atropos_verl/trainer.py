@@ -36,7 +36,7 @@ HOW = "uv venv verl && uv pip install --python verl/bin/python 'verl[vllm]==0.9.
 
 
 class VerlTrainer(Trainer):
-    """See the module."""
+    """verl trains and samples; our engine plays the episodes beside its workers."""
 
     name: ClassVar[str] = "verl"
     methods: ClassVar[Sequence[str]] = ("grpo",)
