@@ -26,6 +26,7 @@ def train(cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"verl": "0.9.1", "engine": "1"})
     monkeypatch.setattr(running, "MAIN", (str(MAIN),))
     monkeypatch.setattr(running, "_TICK", 0.1)
+    monkeypatch.setenv("WORLD_SIZE", "1")  # set by --processes
     monkeypatch.setenv("ATROPOS_TRAINER__PYTHON", sys.executable)
     monkeypatch.setenv("ATROPOS_TRAIN__ENV", "arithmetic")
     monkeypatch.setenv("SCRIPT", str(tmp_path / "script"))
