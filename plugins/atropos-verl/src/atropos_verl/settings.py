@@ -71,6 +71,8 @@ def overrides(config: VerlConfig, plan: TrainPlan, rollouts: Plan, shape: Shape)
         **_rollout(config, plan, rollouts, shape),
         **_trainer(plan, shape),
     }
+    # Hydra would write into the working folder.
+    found |= {"hydra.run.dir": str(shape.folder / "hydra"), "hydra.output_subdir": None}
     return [*(f"{key}={hydra(value)}" for key, value in found.items()), *map(_own, config.overrides)]
 
 
