@@ -73,7 +73,7 @@ def test_a_run_that_breaks_off_and_is_resumed(train: Callable[..., Result], tmp_
         (("--python", "/nowhere"), "no Python at /nowhere"),
         (("--processes", 2), "starts the processes of its GPUs itself"),
         (("--stop", "x"), "--stop cannot be passed"),
-        (("--env", "games", "--env.game", "kuhn_poker"), "makes groups of its own"),
+        (("--env", "games", "--env.game", "kuhn"), "makes groups of its own"),
         (("--gpus", 4), "--gpus 4, and this node has 1"),
     ],
 )
