@@ -156,13 +156,21 @@ class Running:
         self._bring()
 
     def _bring(self) -> None:
-        """Publish checkpoints that are complete: verl names the newest one last."""
-        step = self._latest()
-        if step and step not in self._published and self._weights(step).is_dir():
-            self._published.add(step)
+        """Publish the newest checkpoints that are complete: verl names the last of them when it has written it."""
+        latest, root = self._latest(), self._folder / "checkpoints"
+        names = (path.name.removeprefix("global_step_") for path in root.glob("global_step_*"))
+        steps = sorted(step for step in map(int, filter(str.isdecimal, names)) if step <= latest)
+        for step in steps[-self._plan.keep_checkpoints :]:
             target = self._context.folder / "checkpoints" / f"step-{step}"
-            if not target.exists():
-                publish(self._weights(step), target)
+            if step in self._published or not self._weights(step).is_dir():
+                continue
+            self._published.add(step)
+            try:
+                if not target.exists():
+                    publish(self._weights(step), target)
+            except TrainerError:
+                if step == latest:
+                    raise  # an older one: verl may have deleted it meanwhile
             best = next((one for one in self._published if self._context.is_best(one)), None)
             prune(self._context.folder, self._plan.keep_checkpoints, best)
 
