@@ -85,6 +85,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "atropos-lerobot": ("lerobot",),
         "atropos-tinker[tinker]": ("tinker",),
         "atropos-trl[train]": ("native", "trl"),
+        "atropos-verl": ("verl",),
     },
     "launcher": {"atropos-ray[ray]": ("ray",), "atropos-slurm": ("slurm",), "atropos-tmux": ("tmux",)},
     "tracker": {"atropos-tracking": ("tensorboard",), "atropos-tracking[wandb]": ("wandb",)},

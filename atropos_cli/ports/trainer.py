@@ -69,6 +69,21 @@ class TrainContext(Protocol):
         all when the run is asked to stop before there is one. The same step gives the same batch after a resume.
         """
 
+    def task(self, place: int) -> Task:
+        """The live task at this place of the training order, for a trainer that has it played elsewhere."""
+
+    def suite_tasks(self, suite: str) -> Mapping[int, Task]:
+        """The tasks of an evaluation by place, for a trainer that has them played elsewhere."""
+
+    def played(self, step: int, groups: Mapping[int, list[ScoredGroup]]) -> None:
+        """Record the groups of an optimiser step by place, before report(): they were played elsewhere."""
+
+    def evaluated(self, step: int, found: Mapping[str, Mapping[int, list[ScoredGroup]]]) -> dict[str, float]:
+        """Record an evaluation that was played elsewhere with the weights of a step; returns eval/<suite>/<metric>.
+
+        found: groups by suite and place. What is missing counts as failed.
+        """
+
     def groups(self) -> Iterator[ScoredGroup]:
         """The stored groups of --data, in file order, read lazily."""
 

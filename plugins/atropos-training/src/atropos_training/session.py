@@ -30,6 +30,7 @@ from atropos_cli.sdk.runs import Plan, RunDir
 from atropos_cli.sdk.training import Play, Trainer, TrainerError, TrainPlan, TrainResult
 from atropos_training.answers import Answers, Failures
 from atropos_training.datamark import DataMark
+from atropos_training.elsewhere import PlayedElsewhere
 from atropos_training.frozen import FrozenCopies
 from atropos_training.handover import SYNC, leave, place_of
 from atropos_training.modes import evaluating
@@ -42,7 +43,7 @@ from atropos_training.suites import SuiteResults, videos_of
 from atropos_training.watching import ticker
 
 
-class TrainSession:
+class TrainSession(PlayedElsewhere):
     """See ports.trainer.TrainContext. Made and closed by `run_train`. A RankDir makes it that of a rank that helps."""
 
     def __init__(

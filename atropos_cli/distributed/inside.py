@@ -1,0 +1,193 @@
+"""The trainer's side of the episodes: starts a process of our engine, and plays episodes with it.
+
+    engine = Engine.of(folder)
+    episode = engine.begin({"plan": "train", "place": 0, "task": {...}}, step=1)
+    said = episode.next.result()               # {"ask": {"messages", "tools", "sampling"}}, or how it ended
+    said = episode.reply(text="42").result()   # the next one
+
+It is copied into the run, and runs under the interpreter of the trainer's package: standard library only. One process
+of the engine serves all episodes of a worker of the trainer. Messages are JSON objects, one a line. The last one of an
+episode is {"done": {...}}, {"failed": {"stage", "type", "message"}} for a rollout without a reward, or {"fatal": text}
+when no episode can work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import threading
+from concurrent.futures import Future, InvalidStateError
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+SPEC = "engine.json"
+HOST = "atropos_cli.distributed.host"
+TRIES = 3
+_LAST = 600
+_NOT_OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NNODES", "NODE_RANK", "PYTHONHOME")
+
+
+class EngineLost(RuntimeError):
+    """The engine's process ended. Its episodes may be played again."""
+
+
+class EpisodeFailed(RuntimeError):
+    """A rollout without a reward, after some tries."""
+
+
+class Fatal(RuntimeError):
+    """No episode can work: the training should end."""
+
+
+class Episode:
+    """One rollout. next: what the engine says next."""
+
+    def __init__(self, process: Process, number: int) -> None:
+        self._process = process
+        self.number = number
+        self.next: Future[dict[str, Any]] = Future()
+
+    def reply(self, **said: Any) -> Future[dict[str, Any]]:
+        """Answer what was asked: text, finish_reason, and ids, logprobs and prompt_ids where they are known.
+
+        overflow=True instead: the context is full, which ends the episode.
+        """
+        self.next = Future()
+        self._process.send({"id": self.number, "reply": said}, self.next)
+        return self.next
+
+    def cancel(self) -> None:
+        """Nothing more is wanted of it."""
+        self._process.forget(self.number)
+
+
+class Process:
+    """One process of the engine."""
+
+    def __init__(self, folder: Path) -> None:
+        spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
+        logs = folder / "logs"
+        logs.mkdir(exist_ok=True)
+        self._log = logs / f"{os.uname().nodename}-{os.getpid()}.log"
+        env = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+        env.pop("PYTHONPATH", None)
+        if spec.get("pythonpath"):
+            env["PYTHONPATH"] = spec["pythonpath"]
+        with self._log.open("ab") as log:
+            self._popen = subprocess.Popen(  # noqa: S603 - our own program
+                [spec["python"], "-P", "-m", HOST, str(folder)],
+                cwd=spec["cwd"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        self._lock = threading.Lock()
+        # Apart: while a full pipe holds up a writer, the reader must go on, or neither side ever would.
+        self._writing = threading.Lock()
+        self._episodes: dict[int, Episode] = {}
+        self.lost = False
+        threading.Thread(target=self._read, args=(self._popen.stdout,), name="atropos-engine", daemon=True).start()
+
+    def begin(self, number: int, item: Any, step: int) -> Episode:
+        episode = Episode(self, number)
+        with self._lock:
+            self._episodes[number] = episode
+        self.send({"id": number, "start": item, "step": step}, episode.next)
+        return episode
+
+    def send(self, message: dict[str, Any], waiting: Future[dict[str, Any]] | None = None) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            with self._writing:
+                if self.lost or self._popen.stdin is None:
+                    raise OSError
+                self._popen.stdin.write(data)
+                self._popen.stdin.flush()
+        except (OSError, ValueError):
+            if waiting is not None:
+                with contextlib.suppress(InvalidStateError):
+                    waiting.set_exception(self._loss())
+
+    def forget(self, number: int) -> None:
+        with self._lock:
+            known = self._episodes.pop(number, None)
+        if known is not None:
+            self.send({"id": number, "cancel": True})
+
+    def close(self) -> None:
+        """The engine ends when nothing can come any more."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._popen.stdin is not None:
+                self._popen.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(10)
+        self._popen.kill()
+        self._popen.wait()
+
+    def _read(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            last = "ask" not in said
+            with self._lock:
+                number = said.get("id")
+                episode = self._episodes.pop(number, None) if last else self._episodes.get(number)
+            if episode is not None:
+                with contextlib.suppress(InvalidStateError):  # given up meanwhile
+                    episode.next.set_result(said)
+        with self._lock:
+            self.lost = True
+            left, self._episodes = list(self._episodes.values()), {}
+        self._popen.wait()
+        for episode in left:
+            with contextlib.suppress(InvalidStateError):
+                episode.next.set_exception(self._loss())
+
+    def _loss(self) -> EngineLost:
+        try:
+            end = self._log.read_bytes()[-_LAST:].decode("utf-8", "replace").strip()
+        except OSError:
+            end = ""
+        return EngineLost(f"the engine's process ended ({self._popen.poll()}); see {self._log}: {end}")
+
+
+class Engine:
+    """The engine of this process of the trainer. A lost one is started again."""
+
+    _known: ClassVar[dict[tuple[str, int], Engine]] = {}
+    _making = threading.Lock()
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._numbers = itertools.count()
+        self._process: Process | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, folder: str | Path) -> Engine:
+        """The one of this process: a fork has its own."""
+        key = (str(folder), os.getpid())
+        with cls._making:
+            if key not in cls._known:
+                cls._known[key] = cls(folder)
+            return cls._known[key]
+
+    def begin(self, item: Any, *, step: int) -> Episode:
+        with self._lock:
+            if self._process is None or self._process.lost:
+                self._process = Process(self.folder)
+            return self._process.begin(next(self._numbers), item, step)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._process is not None:
+                self._process.close()
+                self._process = None
+
+
+def failed(said: dict[str, Any]) -> str:
+    """A failure as a line."""
+    what = said["failed"]
+    return f"{what.get('stage')}: {what.get('type')}: {what.get('message')}"

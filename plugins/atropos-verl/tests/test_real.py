@@ -1,0 +1,124 @@
+"""With the real verl, in a Python of its own: its settings, data set and agent loop. What needs GPUs is not run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from atropos_verl.config import VerlConfig
+from atropos_verl.settings import Shape, overrides
+from in_process import Result
+
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.runs import ComponentRef, Plan
+from atropos_cli.sdk.training import EvalSuite, TrainPlan
+
+INSIDE = Path(__file__).parents[1] / "src" / "atropos_verl" / "inside"
+ASK_ALL = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import check
+json.dump([check.check(one) for one in json.load(sys.stdin)], sys.stderr)
+"""
+MAIN = Path(__file__).with_name("verl_main.py")
+TOOL = '<tool_call>{"name": "calculate", "arguments": {"expression": "1+2"}}</tool_call>'
+
+
+@pytest.fixture
+def train(
+    verl_python: str, model: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Result]:
+    """train(["look"], "--env", ...) -> what `train grpo --trainer verl` did, with a machine of one GPU feigned."""
+    from atropos_verl import running, trainer
+
+    monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
+    # The program in the place of verl's main composes and validates the settings itself.
+    monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"engine": "1"})
+    monkeypatch.setattr(running, "MAIN", (str(MAIN),))
+    monkeypatch.setenv("CHECKED", str(tmp_path / "checked.json"))
+
+    def made(replies: list[str], *words: Any) -> Result:
+        monkeypatch.setenv("REPLIES", json.dumps(replies))
+        return cli(
+            "train", "grpo", "--trainer", "verl", "--model", model, "--python", verl_python, "--env-workers", 1,
+            "--max-prompt-length", 6000, "--max-response-length", 2000, "-o", tmp_path / "run", *words,
+        )  # fmt: skip
+
+    return made
+
+
+def checked(tmp_path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((tmp_path / "checked.json").read_text())
+    return found
+
+
+def test_ten_episodes_of_a_text_game(train: Callable[..., Result], tmp_path: Path) -> None:
+    ended = train(
+        ["look", "go east", "inventory"], "--env", "textworld", "--env.max-steps", 3, "--steps", 1,
+        "--prompts-per-step", 5, "--group-size", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    (step,) = checked(tmp_path)
+    assert step["rows"] == 10
+    assert step["turns"] == [3] * 10
+    run = tmp_path / "run"
+    groups = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
+    rewards = [rollout["reward"] for group in groups for rollout in group["rollouts"]]
+    assert sorted(rewards) == pytest.approx(sorted(step["rewards"]), abs=1e-5)
+    (metrics,) = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert metrics["reward"] == pytest.approx(sum(rewards) / 10, abs=1e-5)
+    assert metrics["verl/perf/odd"] == 3.0
+    assert (run / "model" / "model.safetensors").exists()
+
+
+def test_ten_episodes_with_tools(train: Callable[..., Result], tmp_path: Path) -> None:
+    ended = train(
+        [TOOL, "3"], "--env", "tools-demo", "--env.kind", "calculator", "--steps", 1, "--prompts-per-step", 5,
+        "--group-size", 2,
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    (step,) = checked(tmp_path)
+    assert step["rows"] == 10
+    assert step["turns"] == [2] * 10  # the call, its result in a message of the tool, the answer
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    said = [message["role"] for message in groups[0]["rollouts"][0]["messages"]]
+    assert said[-3:] == ["assistant", "tool", "assistant"]
+
+
+def test_settings_that_verl_takes_and_refuses(verl_python: str, model: Path, tmp_path: Path) -> None:
+    """All in one process of verl's Python: an import takes longer than everything else."""
+    combos: list[dict[str, Any]] = [{"algorithm": name} for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo")]
+    combos += [{"beta": 0.01}, {"engine": "sglang"}, {"offload": True, "tensor_parallel": 2, "gpus": 4}]
+    combos += [{"epsilon": 0.1, "epsilon_high": 0.3}, {"overrides": ("actor_rollout_ref.actor.grad_clip=0.5",)}]
+    refused = [{"overrides": ("actor_rollout_ref.actor.grad_clop=1",)}, {"overrides": ("trainer.device=[",)}]
+    place = tmp_path / "it's a = {place}, (of) [runs] #1"
+    question = [settings(model, combo, place) for combo in (*combos, *refused)]
+    asked = subprocess.run(
+        [verl_python, "-c", ASK_ALL, str(INSIDE)],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = json.loads(asked.stderr[asked.stderr.rindex("[{") :])
+    assert [answer.get("error") for answer in answers[: len(combos)]] == [None] * len(combos)
+    assert all(answer["verl"] == "0.9.1" for answer in answers[: len(combos)])
+    assert "grad_clop" in answers[-2]["error"]
+    assert answers[-1]["error"]
+
+
+def settings(model: Path, config: dict[str, Any], place: Path) -> list[str]:
+    rollouts = Plan(
+        atropos_version="0", environment=ComponentRef(name="arithmetic"), backend=ComponentRef(name="local"),
+        model=str(model), sampling=Sampling(top_k=20, top_p=0.9), group_size=8,
+    )  # fmt: skip
+    plan = TrainPlan(
+        atropos_version="0", method="grpo", learns="groups", trainer=ComponentRef(name="verl"), model=str(model),
+        rollouts=rollouts, suites=(EvalSuite(name="x", plan=rollouts),),
+    )  # fmt: skip
+    made = VerlConfig.model_validate(config)
+    return overrides(made, plan, rollouts, Shape(place, steps=7, nodes=2, gpus=made.gpus or 8))
