@@ -80,7 +80,11 @@ class GuessServer:
                 given = json.loads(message.data)
                 if given["type"] == "close":
                     break
-                if given["type"] == "reset":
+                if given["type"] == "mcp":
+                    await socket.send_json(
+                        {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "result": {"tools": [ADD]}}}
+                    )
+                elif given["type"] == "reset":
                     self.resets += 1
                     seed = given["data"]["seed"]
                     await observe(socket, {"hint": f"the number is {seed}", "nothing": None}, None, False)
@@ -107,9 +111,6 @@ class GuessServer:
             await observe(socket, {"hint": "right" if right else "wrong"}, float(right), right)
 
     async def call(self, socket: web.WebSocketResponse, action: dict[str, Any]) -> None:
-        if action["type"] == "list_tools":
-            await observe(socket, {"metadata": {}, "tools": [ADD]}, None, False)
-            return
         given = action["arguments"]
         result = {"content": [{"type": "text", "text": str(given["a"] + given["b"])}]}
         seen = {"metadata": {}, "tool_name": action["tool_name"], "result": result, "error": None}
