@@ -52,7 +52,7 @@ async def play(url: str, kind: str, given: list[str]) -> Any:
         try:
             await value(client.connect())
             await value(client.reset())
-        except Exception as error:  # noqa: BLE001 - its type differs between their versions
+        except Exception as error:
             refused.append(str(error))
         else:
             clients.append(client)
