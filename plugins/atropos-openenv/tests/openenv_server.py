@@ -46,6 +46,8 @@ class GuessServer:
         self.sessions = sessions
         self.delay_s = delay_s
         self.open = self.most = self.refused = self.resets = 0
+        self.away = 0
+        """How many connections are refused, as by the proxy of a server that restarts."""
 
     async def start(self) -> tuple[web.AppRunner, str]:
         app = web.Application()
@@ -62,7 +64,10 @@ class GuessServer:
     async def schema(self, request: web.Request) -> web.Response:
         return web.json_response({"action": SCHEMAS[self.kind], "observation": {}, "state": {}})
 
-    async def socket(self, request: web.Request) -> web.WebSocketResponse:
+    async def socket(self, request: web.Request) -> web.StreamResponse:
+        if self.away > 0:
+            self.away -= 1
+            return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         if self.open >= self.sessions:
