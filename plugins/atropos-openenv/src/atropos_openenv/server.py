@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -89,8 +91,7 @@ class EnvServer:
 
     async def close(self) -> None:
         """End all sessions, and close the environment."""
-        for socket in [*self._sockets]:
-            await socket.close()
+        await asyncio.gather(*(socket.close() for socket in self._sockets), return_exceptions=True)
         await self._host.close()
 
     def app(self) -> web.Application:
@@ -131,7 +132,8 @@ class EnvServer:
         self._sockets.add(socket)
         session = Session(self, self._host)
         try:
-            await self._answer_all(socket, session)
+            with contextlib.suppress(ConnectionError):  # the client has left
+                await self._answer_all(socket, session)
         finally:
             await session.close()
             self._sockets.discard(socket)

@@ -3,8 +3,8 @@
 python openenv_bench.py THEIR_PYTHON URL TOOL ARGUMENTS [ROLLOUTS]
 
 Both reset, call a tool and leave; ours also lists the tools, scores and stores the rollouts. Each is a process that
-plays N rollouts, and 5 N: what they differ by is the price of 4 N rollouts, without imports and starts. The server's own
-time is not in it.
+plays N rollouts, and 5 N: what they differ by is the price of 4 N rollouts, without imports and starts. The own time of
+the server is not in it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ GRPOTrainer(model, train_dataset=ours.dataset(100), reward_funcs=ours.reward, en
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import json
 import keyword
@@ -49,6 +50,7 @@ class ForTRL:
         self._host = Hosted(name, options or {}, registry, split=split, seed=seed)
         self._loop = LoopThread()
         self._loop.call(self._host.open(workers=16))
+        atexit.register(self._close)
         first = self._loop.call(self._begun(self._host.task(0)))
         self._class = _class_of(self, first.tools)
         self._loop.call(first.close())
@@ -67,6 +69,9 @@ class ForTRL:
     def factory(self) -> Played:
         """For `environment_factory`: an object whose methods are the tools. The reward function scores its episode."""
         return self._class()
+
+    def _close(self) -> None:
+        self._loop.call(self._host.close())
 
     async def _rows(self, limit: int) -> list[dict[str, Any]]:
         rows = []
