@@ -69,6 +69,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "export verifiers": LazyCommand(
         "", "Write an environment as a package that verifiers' own runner plays.", COMPONENTS, "atropos-verifiers"
     ),
+    "serve-env": LazyCommand("", "Serve an environment to OpenEnv's clients.", COMPONENTS, "atropos-openenv"),
     "reward": LazyCommand(f"{_COMMANDS}.reward:app", "List rewards.", COMPONENTS),
     "trainer": LazyCommand(f"{_COMMANDS}.trainer:app", "List trainers.", COMPONENTS),
     "plugins": LazyCommand(f"{_COMMANDS}.plugins:app", "List and check installed plugins.", COMPONENTS),

@@ -205,6 +205,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos export verifiers arithmetic --difficulty easy --output ./sums",
     ),
     "atropos export verifiers ENV": ("atropos export verifiers {env}", "atropos export verifiers {env} --seed 1"),
+    "atropos serve-env": ("atropos serve-env arithmetic", "atropos serve-env tools-demo --port 8001 --sessions 16"),
+    "atropos serve-env ENV": ("atropos serve-env {env}", "atropos serve-env {env} --port 0 --sessions 16"),
     "atropos reward": ("atropos reward list", "atropos reward list --json"),
     "atropos reward list": ("atropos reward list", "atropos reward list --json"),
     "atropos trainer": ("atropos trainer list", "atropos trainer list --json"),

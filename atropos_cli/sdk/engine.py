@@ -14,6 +14,7 @@ from atropos_cli.plugins.files import names_a_file
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.rollout.backends import close_part, open_backend
 from atropos_cli.rollout.backends import make_backend as backend_of
+from atropos_cli.rollout.hosting import Hosted, HostedEpisode, check_hosted
 from atropos_cli.rollout.loopthread import LoopThread
 from atropos_cli.rollout.mixture import Mixture, Shares
 from atropos_cli.rollout.planner import (
@@ -38,6 +39,8 @@ __all__ = [
     "Execution",
     "FailureWatch",
     "GenSettings",
+    "Hosted",
+    "HostedEpisode",
     "LoopThread",
     "Mixture",
     "OnFailure",
@@ -51,6 +54,7 @@ __all__ = [
     "Tracking",
     "backend_of",
     "build_plan",
+    "check_hosted",
     "check_split",
     "close_part",
     "component_rewards",

@@ -46,6 +46,8 @@ class GuessServer:
         self.sessions = sessions
         self.delay_s = delay_s
         self.open = self.most = self.refused = self.resets = 0
+        self.away = 0
+        """How many connections are refused, as by the proxy of a server that restarts."""
 
     async def start(self) -> tuple[web.AppRunner, str]:
         app = web.Application()
@@ -62,7 +64,10 @@ class GuessServer:
     async def schema(self, request: web.Request) -> web.Response:
         return web.json_response({"action": SCHEMAS[self.kind], "observation": {}, "state": {}})
 
-    async def socket(self, request: web.Request) -> web.WebSocketResponse:
+    async def socket(self, request: web.Request) -> web.StreamResponse:
+        if self.away > 0:
+            self.away -= 1
+            return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         if self.open >= self.sessions:
@@ -80,7 +85,11 @@ class GuessServer:
                 given = json.loads(message.data)
                 if given["type"] == "close":
                     break
-                if given["type"] == "reset":
+                if given["type"] == "mcp":
+                    await socket.send_json(
+                        {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "result": {"tools": [ADD]}}}
+                    )
+                elif given["type"] == "reset":
                     self.resets += 1
                     seed = given["data"]["seed"]
                     await observe(socket, {"hint": f"the number is {seed}", "nothing": None}, None, False)
@@ -107,9 +116,6 @@ class GuessServer:
             await observe(socket, {"hint": "right" if right else "wrong"}, float(right), right)
 
     async def call(self, socket: web.WebSocketResponse, action: dict[str, Any]) -> None:
-        if action["type"] == "list_tools":
-            await observe(socket, {"metadata": {}, "tools": [ADD]}, None, False)
-            return
         given = action["arguments"]
         result = {"content": [{"type": "text", "text": str(given["a"] + given["b"])}]}
         seen = {"metadata": {}, "tool_name": action["tool_name"], "result": result, "error": None}

@@ -65,10 +65,10 @@ def act_tool(schema: Data) -> Data:
     return {"type": "function", "function": {"name": ACT, "description": about, "parameters": parameters(schema)}}
 
 
-def listed(observation: Data) -> list[Data]:
+def listed(tools: Sequence[Any]) -> list[Data]:
     """The server's tools, as functions in OpenAI's shape."""
     made = []
-    for tool in observation.get("tools") or ():
+    for tool in tools:
         if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
             given = tool.get("input_schema") or tool.get("inputSchema") or {"type": "object", "properties": {}}
             about = str(tool.get("description") or "")
@@ -144,7 +144,16 @@ def _result(result: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """A text as it is, the contents of messages, all else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(_is_message(item) for item in value):
+        return "\n".join(item["content"] for item in value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("content"), str)
 
 
 def _properties(schema: Data) -> dict[str, Any]:

@@ -26,3 +26,8 @@ class OpenEnvConfig(Config):
     capacity_s: float = Field(
         default=600.0, gt=0, description="Seconds to wait for a session while the server has no more of them."
     )
+    restart_s: float = Field(
+        default=60.0,
+        ge=0,
+        description="Seconds to wait for a server that cannot be reached, such as while it restarts.",
+    )

@@ -50,7 +50,7 @@ class OpenEnvEpisode(Episode):
         self._session, said = await self._environment.server.session({**self._config.reset, "seed": seed})
         self._first = _reward(said)
         if self._environment.lists_tools:
-            self.tools = listed((await self._session.ask("step", {"type": "list_tools"}))["observation"])
+            self.tools = listed(await self._session.tools())
         elif self._environment.kind == "tools":
             self.tools = [act_tool(self._environment.schema)]
         parts = [
@@ -179,7 +179,10 @@ class OpenEnvEnvironment(Environment):
         """Ask the server what its actions are."""
         if not self.url:
             raise ConfigError("openenv is a prefix", hint="atropos gen openenv:http://HOST:PORT")
-        self.server = Server(self.url, timeout_s=self.config.timeout_s, capacity_s=self.config.capacity_s)
+        config = self.config
+        self.server = Server(
+            self.url, timeout_s=config.timeout_s, capacity_s=config.capacity_s, restart_s=config.restart_s
+        )
         self.schema = (await self.server.open())["action"]
         self.lists_tools = has_tools(self.schema)
         self.text_field = text_field(self.schema) or ""

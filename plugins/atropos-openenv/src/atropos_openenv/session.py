@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,15 +24,20 @@ _PING_S = 20.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _CLOSE_S = 2.0
 _LONGEST_TEXT = 500
+_UNAVAILABLE = 502
 
 
 class OpenEnvError(AtroposError):
-    """The server failed at a request. refused: was the action at fault, which the model may correct?"""
+    """The server failed at a request.
 
-    def __init__(self, message: str, *, refused: bool = False, full: bool = False) -> None:
+    refused: was the action at fault, which the model may correct? full: has it no more sessions? gone: is it not there?
+    """
+
+    def __init__(self, message: str, *, refused: bool = False, full: bool = False, gone: bool = False) -> None:
         super().__init__(clean_text(message)[:_LONGEST_TEXT])
         self.refused = refused
         self.full = full
+        self.gone = gone
 
 
 class Session:
@@ -47,6 +52,21 @@ class Session:
 
     async def ask(self, kind: str, data: Data) -> Data:
         """The observation after a reset or a step: {"observation", "reward", "done"}. Raises OpenEnvError."""
+        said = await self._request(kind, data, "observation")
+        if not isinstance(said.get("observation"), dict):
+            raise OpenEnvError(f"the server answered a {kind} without an observation: {json.dumps(said)}")
+        return said
+
+    async def tools(self) -> list[Any]:
+        """The tools that the server lists, over MCP: servers before 0.2.2 list them in no other way."""
+        said = await self._request("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}, "mcp")
+        try:
+            found: list[Any] = list(said["result"]["tools"])
+        except (KeyError, TypeError) as error:
+            raise OpenEnvError(f"the server lists no tools: {json.dumps(said)}") from error
+        return found
+
+    async def _request(self, kind: str, data: Data, wanted: str) -> Data:
         # A server that ends the session says why first, such as that it has no more of them: so its answer is awaited.
         with contextlib.suppress(ConnectionError):
             await self._socket.send_str(json.dumps({"type": kind, "data": data}))
@@ -54,12 +74,14 @@ class Session:
             answer = await asyncio.wait_for(self._answers.get(), self._timeout_s)
         except TimeoutError:
             raise OpenEnvError(f"the server did not answer a {kind} within {self._timeout_s:g} s") from None
-        return _checked(answer, kind)
+        return _checked(answer, kind, wanted)
 
     async def close(self) -> None:
-        """End the session. Safe to call twice."""
+        """End the session: when this returns, the server has it no more, unless it hangs."""
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._socket.send_str('{"type": "close"}'), _CLOSE_S)
+            async with asyncio.timeout(_CLOSE_S):
+                await self._socket.send_str('{"type": "close"}')
+                await asyncio.wait([self._reading])
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._socket.close(), _CLOSE_S)
         self._reading.cancel()
@@ -71,10 +93,10 @@ class Session:
         self._answers.put_nowait(None)
 
 
-def _checked(text: Any, kind: str) -> Data:
-    """An answer as an observation. Raises OpenEnvError for all else."""
+def _checked(text: Any, kind: str, wanted: str) -> Data:
+    """The data of an answer of the wanted type. Raises OpenEnvError for all else."""
     if text is None:
-        raise OpenEnvError(f"the server closed the connection during a {kind}")
+        raise OpenEnvError(f"the server closed the connection during a {kind}", gone=True)
     try:
         answer = json.loads(text)
         data = answer["data"]
@@ -82,7 +104,7 @@ def _checked(text: Any, kind: str) -> Data:
             code, said = data.get("code"), data.get("message")
             details = f": {json.dumps(data['errors'], default=str)}" if data.get("errors") else ""
             raise OpenEnvError(f"{code}: {said}{details}", refused=code in _REFUSED, full=code == _FULL)
-        if answer["type"] != "observation" or not isinstance(data.get("observation"), dict):
+        if answer["type"] != wanted or not isinstance(data, dict):
             raise OpenEnvError(f"the server answered a {kind} with: {text}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OpenEnvError(f"the server's answer to a {kind} cannot be read: {text!r}") from error
@@ -93,15 +115,22 @@ def _checked(text: Any, kind: str) -> Data:
 class Server:
     """A server's address and limits, and its sessions.
 
-    A server that has no more of them says so; then no more are asked for than were open, until one of them ends.
+    A server that has no more of them says so. Then no more are open at once than there were; others may hold some
+    that they give back, so from time to time one of those that wait asks all the same.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, capacity_s: float) -> None:
+    def __init__(self, url: str, *, timeout_s: float, capacity_s: float, restart_s: float) -> None:
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._capacity_s = capacity_s
         self._http: aiohttp.ClientSession | None = None
+        self._restart_s = restart_s
         self._opened = 0
+        self._most: int | None = None
+        """How many sessions of ours were open when the server had no more. None: it always had one."""
+        self._probed = False
+        self._wait = _FIRST_WAIT_S
+        self._gone_since: float | None = None
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self.waits = 0
@@ -139,23 +168,67 @@ class Server:
             self._http = None
 
     async def session(self, reset: Data) -> tuple[Session, Data]:
-        """A session that has been reset, and its first observation; waits while the server has no more of them."""
+        """A session that has been reset, and its first observation; waits for one, and for a server that restarts."""
         deadline = time.monotonic() + self._capacity_s
         wait = _FIRST_WAIT_S
         while True:
-            session = await self._connect()
+            probes = await self._place(deadline)
             try:
-                return session, await session.ask("reset", reset)
+                made = await self._begun(reset)
             except OpenEnvError as error:
-                await session.close()
-                if not error.full or time.monotonic() > deadline:
+                if error.full and time.monotonic() < deadline:
+                    self.waits += 1
+                    self._most = self._opened
+                    self._wait = min(2 * self._wait, _LONGEST_WAIT_S)
+                    continue
+                if not error.gone or not self._may_return():
                     raise
-            except BaseException:
-                await session.close()
-                raise
-            self.waits += 1
-            await self._one_ends(min(wait, max(0.0, deadline - time.monotonic())))
+            else:
+                self._gone_since = None
+                if self._most is not None and self._opened > self._most:
+                    self._most = self._opened
+                self._wait = _FIRST_WAIT_S
+                return made
+            finally:
+                if probes:
+                    self._probed = False
+            await asyncio.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_S)
+
+    async def _begun(self, reset: Data) -> tuple[Session, Data]:
+        """One try. Raises OpenEnvError; then the place is free again."""
+        try:
+            session = await self._connect()
+        except BaseException:
+            self._ended()
+            raise
+        try:
+            return session, await session.ask("reset", reset)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def _place(self, deadline: float) -> bool:
+        """Wait while as many sessions are open as the server has. True: this one asks whether it has more by now."""
+        async with self._changed:
+            while self._most is not None and self._opened >= self._most:
+                try:
+                    async with asyncio.timeout(self._wait):
+                        await self._changed.wait()
+                except TimeoutError:
+                    if not self._probed or time.monotonic() > deadline:
+                        self._opened += 1
+                        self._probed = True
+                        return True
+            self._opened += 1
+            return False
+
+    def _may_return(self) -> bool:
+        """Is the server gone for so short a time that it may be restarting?"""
+        now = time.monotonic()
+        if self._gone_since is None:
+            self._gone_since = now
+        return now - self._gone_since < self._restart_s
 
     async def _connect(self) -> Session:
         import aiohttp
@@ -164,29 +237,24 @@ class Server:
         parts = urlsplit(self.url)
         address = urlunsplit(parts._replace(path=f"{parts.path}/ws"))
         try:
-            socket = await self._http.ws_connect(
-                address, proxy=proxy_for(self.url), heartbeat=_PING_S, max_msg_size=_MOST_BYTES
-            )
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise OpenEnvError(f"cannot connect to {self.url}: {error or type(error).__name__}") from error
-        self._opened += 1
+            async with asyncio.timeout(self._timeout_s):
+                socket = await self._http.ws_connect(
+                    address, proxy=proxy_for(self.url), heartbeat=_PING_S, max_msg_size=_MOST_BYTES
+                )
+        except TimeoutError as error:
+            raise OpenEnvError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
+        except aiohttp.ClientError as error:
+            status = getattr(error, "status", None)  # of an answer that is no websocket; one of a proxy is 502 to 504
+            why = f"cannot connect to {self.url}: {str(error) or type(error).__name__}"
+            raise OpenEnvError(why, gone=status is None or status >= _UNAVAILABLE) from error
         return Session(socket, self._timeout_s, self._ended)
 
     def _ended(self) -> None:
         self._opened -= 1
-        self._later(self._tell())
+        task = asyncio.create_task(self._tell())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _tell(self) -> None:
         async with self._changed:
-            self._changed.notify_all()
-
-    async def _one_ends(self, seconds: float) -> None:
-        """Wait until a session of ours ends; others may hold some too, so not for ever."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait()
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._changed.notify()

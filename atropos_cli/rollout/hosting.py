@@ -1,0 +1,162 @@
+"""An environment whose episodes another program plays: it brings the replies, and gets messages and rewards."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from atropos_cli.domain.base import JsonDict
+from atropos_cli.domain.messages import Message
+from atropos_cli.domain.rollout import Rollout
+from atropos_cli.domain.task import Task
+from atropos_cli.errors import DataError, UsageError
+from atropos_cli.plugins.registry import Registry
+from atropos_cli.ports.environment import Environment, GameEnvironment
+from atropos_cli.rollout.episodes import EpisodeState, with_tools
+from atropos_cli.rollout.mixture import Mixture
+from atropos_cli.rollout.references import component_rewards, find_rewards, make_config
+from atropos_cli.rollout.returned import episode_of, messages_of, task_of, tasks_of
+from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.tasks import check_split
+
+_MOST_WALKED = 100_000
+"""Tasks that are kept of an iterable that has no index, and may have no end."""
+
+_REWARDS_S = 300.0
+"""Seconds that the rewards of a rollout may take together."""
+
+
+class Hosted:
+    """An environment with its own rewards. Tasks are numbered; episodes of them may be played at the same time.
+
+    Raises UsageError for an environment that cannot be played so.
+    """
+
+    def __init__(
+        self, name: str, options: Mapping[str, Any], registry: Registry, *, split: str | None = None, seed: int = 0
+    ) -> None:
+        registration = registry.find("environment", name)
+        cls: type[Environment] = registration.load()
+        check_hosted(cls, registration.name)
+        self.name = registration.name
+        self.summary = registration.summary
+        owner = f"environment {registration.name!r}"
+        config = make_config(cls.Config, options, owner=owner, env_prefix="ATROPOS_ENV__")
+        self.environment = cls(config)
+        self.split = split or cls.splits[0]
+        check_split(cls, self.split)
+        own = {item.name: item for item in cls.rewards if not isinstance(item, str)}
+        self._scorer = Scorer(component_rewards(find_rewards((), cls.rewards, registry), own, registry))
+        self._seed = seed
+        self._source: Sequence[Task] | None = None
+
+    async def open(self, *, workers: int = 1) -> None:
+        """Open the environment. workers: episodes that are played at the same time."""
+        await self.environment.open(workers=workers, seed=self._seed)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self.environment.close()
+
+    def task(self, number: int) -> Task:
+        """Task `number` of the split. After the last one comes the first one again."""
+        source = self._source
+        if source is None:
+            found = tasks_of(self.environment, self.split)
+            source = self._source = found if isinstance(found, Sequence) else tuple(islice(found, _MOST_WALKED))
+        if getattr(source, "length", 0) is not None:
+            if not len(source):
+                raise DataError(f"environment {self.name!r} has no tasks in split {self.split!r}")
+            number %= len(source)
+        return task_of(self.environment, source[number])
+
+    def episode(self, task: Task) -> HostedEpisode:
+        """An episode of the task."""
+        return HostedEpisode(self, task)
+
+    async def score(self, task: Task, rollout: Rollout) -> Rollout:
+        """The rollout with its rewards; one that failed, or whose reward fails, has a failure."""
+        (scored,) = await self._scorer.score(task, [rollout], _REWARDS_S)
+        return scored
+
+
+def check_hosted(cls: type[Environment], name: str) -> None:
+    """Raises UsageError where episodes of the environment cannot be played by another program."""
+    if issubclass(cls, GameEnvironment):
+        raise UsageError(f"{name} is a game of several players: only episodes of one model can be played elsewhere")
+    if issubclass(cls, Mixture):
+        raise UsageError(f"{name} is a mixture", hint="take each of its environments by itself")
+    if cls.roles:
+        raise UsageError(f"{name} asks other models ({', '.join(cls.roles)}), which only our own runs have")
+
+
+class HostedEpisode:
+    """One episode, played by hand: reset, steps with the replies of a model, score, close."""
+
+    def __init__(self, host: Hosted, task: Task) -> None:
+        self.task = task
+        self._host = host
+        self._episode = episode_of(host.environment, task)
+        self._state = EpisodeState(0, self._episode)
+        self._lock = asyncio.Lock()
+
+    @property
+    def over(self) -> bool:
+        """Has the environment ended it?"""
+        return self._state.over
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All so far."""
+        return self._state.messages
+
+    @property
+    def tools(self) -> Sequence[JsonDict]:
+        """The functions that the model may call in its next reply, as OpenAI's schemas."""
+        return tuple(self._episode.tools)
+
+    async def reset(self) -> Sequence[Message]:
+        """The first messages."""
+        async with self._lock:
+            first = messages_of(self._episode, "reset", await _value(self._episode.reset()))
+            self._state.messages = list(first)
+            return first
+
+    async def step(self, reply: Message) -> Sequence[Message]:
+        """What the model sees after its reply; nothing at the end."""
+        async with self._lock:
+            state, episode = self._state, self._episode
+            state.wishes()  # notes the tools that the reply may call
+            state.messages.append(reply)
+            read = state.read(reply)
+            if read.fault is None:
+                said = await _value(episode.step(read.message))
+            else:
+                said = await _value(episode.malformed(read.message, read.fault))
+            if said is None:
+                state.over = True
+                state.stop = episode.stop_reason or "done"
+                return ()
+            method = "step" if read.fault is None else "malformed"
+            new = messages_of(episode, method, said)
+            state.messages.extend(new)
+            return new
+
+    async def score(self) -> Rollout:
+        """The rollout as it is now, with rewards. Raises DataError where the environment or a reward fails."""
+        rollout = self._state.rollout(self.task.id, self.task)
+        scored = await self._host.score(with_tools(self.task, [self._state]), rollout)
+        if scored.failure is not None:
+            raise DataError(scored.failure.message)
+        return scored
+
+    async def close(self) -> None:
+        """Free what it holds."""
+        await _value(self._episode.close())
+
+
+async def _value(given: Any) -> Any:
+    return await given if inspect.isawaitable(given) else given
