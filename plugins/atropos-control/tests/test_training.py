@@ -89,7 +89,7 @@ def test_resumed_after_kill_9_without_loss_or_doubles(cli: Any, tmp_path: Path) 
     code = "import sys; from atropos_cli.cli.app import main; sys.argv[0] = 'atropos'; main()"
     child = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 1200
         while not (run / "checkpoints" / "step-2").is_dir():
             assert child.poll() is None, child.communicate()[0].decode()
             assert time.monotonic() < deadline
