@@ -28,8 +28,9 @@ def read_environment_text(text: str, option: str) -> EnvironmentText:
     if head.endswith(".py"):  # ./file.py:Name
         attribute, _, tail = tail.partition(":")
         head = f"{head}:{attribute}"
-    while tail and "=" not in (rest := tail.partition(":"))[0] and "," not in rest[0]:  # of a family: gymnasium:ID
-        head, tail = f"{head}:{rest[0]}", rest[2]
+    while _names_a_member(tail):  # of a family: gymnasium:CartPole-v1
+        member, _, tail = tail.partition(":")
+        head = f"{head}:{member}"
     label, _, name = head.rpartition("=")
     if not name.strip():
         raise UsageError(f"{option} {text!r} names no environment", hint=f"{option} [LABEL=]ENV[:option=value,...]")
@@ -40,6 +41,12 @@ def read_environment_text(text: str, option: str) -> EnvironmentText:
             raise UsageError(f"{option} {text!r}: {part!r} is not option=value", hint=f"{option} arithmetic:few_shot=2")
         put_once(options, key.strip().replace("-", "_"), _value(value.strip(), option), f"{option} {text!r}")
     return EnvironmentText(label.strip(), name.strip(), options)
+
+
+def _names_a_member(tail: str) -> bool:
+    """Does it begin with a member's name? Options have an = behind their names, which are lower case."""
+    first, colon, _ = tail.partition(":")
+    return bool(first) and not {"=", ","} & set(first) and (bool(colon) or first != first.lower())
 
 
 def write_environment_text(label: str, name: str, options: Mapping[str, Any]) -> str:
