@@ -75,6 +75,7 @@ OTHERS = {
     "StoredMessage": "`dict[str, Any]`: a message in the shape of OpenAI's interface, as `Record` has it.",
     "SAMPLE_COLUMNS": "Names of the columns of the sample rollouts that a `Tracker` is given, in the order of a table.",
     "Begin": "How a folder that holds a run is treated: `new` (an error), `resume` or `overwrite`: a `Literal`.",
+    "Play": "`play(plan, tasks) -> groups`: plays the tasks of a suite by place, for `TrainContext.evaluate`.",
     "METHODS": "The methods that several trainers have, by name: a mapping of `Method`.",
     "Learns": "What a method learns from: groups, demonstrations, pairs, labelled; a `Literal`.",
     "Rule": "A rule that watches a training: non-finite, zero-std, truncated, kl, entropy, plateau; a `Literal`.",

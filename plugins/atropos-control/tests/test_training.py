@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -68,9 +69,7 @@ def test_a_run_has_policy_evaluations_films_and_records(
     again = {group["task"]["id"]: group["rollouts"][0]["reward"] for group in lines(tmp_path / "e" / "groups.jsonl")}
     last = {group["task"]["id"]: group["rollouts"][0]["reward"] for group in groups[-3:]}
     assert again == last
-    from atropos_view.page.images import image_of
-
-    assert image_of({"type": "image_url", "image_url": {"url": picture}})["src"] == picture  # type: ignore[index]
+    assert base64.b64decode(picture.partition(",")[2]).startswith(b"GIF89a")  # as the pages of view want it
 
 
 def test_a_random_policy_plays_without_a_model(cli: Any, tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_resumed_after_kill_9_without_loss_or_doubles(cli: Any, tmp_path: Path) 
     code = "import sys; from atropos_cli.cli.app import main; sys.argv[0] = 'atropos'; main()"
     child = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 1200
         while not (run / "checkpoints" / "step-2").is_dir():
             assert child.poll() is None, child.communicate()[0].decode()
             assert time.monotonic() < deadline

@@ -97,6 +97,8 @@ class GymnasiumEnvironment(Environment):
         self._policy: Policy | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         """Where policies play: a renderer is used by the thread that made it."""
+        if config.policy is not None:  # not in the class: by a language model it is an environment as any other
+            self.roll_group = self._by_policy  # type: ignore[method-assign]
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Make one environment: what cannot work is said before the first task."""
@@ -136,10 +138,6 @@ class GymnasiumEnvironment(Environment):
 
     def episode(self, task: Task) -> Episode:
         return GymnasiumEpisode(self, task)
-
-    def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
-        """By a language model as any environment; by a policy in whole episodes."""
-        return context.roll_independent(self, task) if self.config.policy is None else self._by_policy(task, context)
 
     async def _by_policy(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         loop = asyncio.get_running_loop()

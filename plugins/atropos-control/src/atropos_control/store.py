@@ -31,7 +31,8 @@ def save(place: Path, write: Callable[[Path], None]) -> None:
     """Have `write` fill a folder and put it in its place. Raises TrainerError when the disk does not take it."""
     writing = place.with_name(f".writing-{place.name}")
     try:
-        shutil.rmtree(writing, ignore_errors=True)
+        for left in place.parent.glob(".writing-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         writing.mkdir(parents=True)
         write(writing)
         for path in (*writing.iterdir(), writing):
