@@ -52,8 +52,8 @@ def _tensor(values: Sequence[float], dtype: Any) -> Any:
 def data_of(groups: Sequence[ScoredGroup], *, mask_truncated: bool, vocabulary: int) -> list[Datum]:
     """The data of a step, those without an advantage too. Raises TrainerError where tokens or numbers are missing.
 
-    They keep the number of rows the same from step to step: SkyRL's server compiles each other number first, and divides
-    by it.
+    They keep the number of rows the same from step to step: SkyRL's server compiles each other number first, and
+    divides by it.
     """
     found = []
     for group in groups:
