@@ -57,7 +57,7 @@ _KINDS = {"step": int, "taken": int, "state": str, "base_model": str}
 
 
 def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[str, Any]) -> None:
-    """Download an adapter and put a folder of it in place. Raises TrainerError; what was there stays then."""
+    """Download an adapter and put a folder of it in place. Raises TrainerError; an older folder stays then."""
     writing = folder.with_name(f"{_WRITING}{folder.name}")
     shutil.rmtree(writing, ignore_errors=True)
     try:
