@@ -168,7 +168,7 @@ def test_the_extra_all_names_every_plugin_that_runs_on_any_machine() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["all"]
     named = {re.match("[a-z-]+", requirement).group() for requirement in extras} - {"atropos-cli"}
     # These need a GPU, a cluster, an account, or a checkout of somebody else's.
-    apart = {"atropos-intern-bootcamp", "atropos-litellm", "atropos-ray", "atropos-vllm"}
+    apart = {"atropos-intern-bootcamp", "atropos-litellm", "atropos-ray", "atropos-tinker", "atropos-vllm"}
     assert named == {plugin.name for plugin in PLUGINS} - apart
 
 

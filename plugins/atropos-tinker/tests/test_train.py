@@ -263,7 +263,7 @@ def test_a_key_is_in_no_file(
     [
         ({"temperature": 0.7}, "temperature 1"),
         ({"config": {"lr_scheduler_type": "cosine"}, "steps": None}, "needs --steps"),
-        ({"config": {"num_iterations": 2}, "save_every": 3}, "no multiple of --num-iterations 2"),
+        ({"config": {"num_iterations": 2}, "save_every": 3}, "not a multiple of --num-iterations 2"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_server_is_asked(

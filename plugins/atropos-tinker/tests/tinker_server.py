@@ -64,11 +64,11 @@ class TinkerServer:
             return 200, {"status": "ok"}
         if path == "get_server_capabilities":
             return 200, {"supported_models": [{"model_name": str(self.model), "max_context_length": 64}]}
-        if path.endswith("/archive"):
-            return 302, path.removesuffix("archive") + "download"
-        if path.endswith("/download"):
-            _, run, _, _, *rest = path.split("/")
-            return 200, self._archive(self._folder(run, "sampler_weights", rest[-2]))
+        match path.split("/"):  # as SkyRL's: the name of a checkpoint without its kind
+            case ["training_runs", _, "checkpoints", _, "archive"]:
+                return 302, path.removesuffix("archive") + "download"
+            case ["training_runs", run, "checkpoints", name, "download"]:
+                return 200, self._archive(self._folder(run, "sampler_weights", name))
         return 404, {"detail": path}
 
     def delete(self, path: str) -> tuple[int, Any]:

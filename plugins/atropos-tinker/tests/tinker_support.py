@@ -153,10 +153,10 @@ def local_logprobs(model: Path, prompt: list[int], reply: list[int]) -> list[flo
     """What the backend `local` says of a reply, with the weights of a folder."""
     import asyncio
 
-    from atropos_local.backend import LocalBackend, LocalConfig
+    from atropos_cli.sdk.backends import make_backend
 
     async def score() -> list[float]:
-        backend = LocalBackend(LocalConfig(device="cpu", dtype="float32"), model=str(model))
+        backend = make_backend("local", {"device": "cpu", "dtype": "float32"}, model=str(model))
         await backend.open()
         try:
             return list(await backend.score(prompt, reply))

@@ -125,7 +125,7 @@ def engine_options(options: SkyrlOptions) -> Mapping[str, Any]:
 
 
 def environment(options: SkyrlOptions, data: Path) -> dict[str, str]:
-    """JAX keeps what it has compiled, for the next start; where the user has a folder for it, there."""
+    """JAX keeps its compiled programs, for the next start; where the user has a folder for it, there."""
     if options.engine_backend != "jax" or _CACHE in os.environ:
         return {}
     kept = escape_placeholders(str(data / "compiled"))

@@ -160,7 +160,7 @@ class TinkerBackend(InferenceBackend):
         return self._service is not None and await asyncio.to_thread(self._service.answers)
 
     def describe(self) -> JsonDict:
-        """Server, client and what is sampled from."""
+        """Server, client and the weights."""
         found = super().describe()
         if self._service is not None:
             found |= self._service.describe()

@@ -63,7 +63,7 @@ def check(config: TinkerConfig, plan: TrainPlan) -> JsonDict:
     for name, value in (("--eval-every", plan.eval_every), ("--save-every", plan.save_every)):
         if value is not None and value % config.num_iterations:
             raise ConfigError(
-                f"{name} {value} is no multiple of --num-iterations {config.num_iterations}",
+                f"{name} {value} is not a multiple of --num-iterations {config.num_iterations}",
                 hint=f"{name} {-(-value // config.num_iterations) * config.num_iterations}",
             )
     if config.lr_scheduler_type != "constant" and plan.steps is None:

@@ -98,7 +98,7 @@ def demonstration(row: Mapping[str, Sequence[int]]) -> Datum:
 
 
 def summary(groups: Sequence[ScoredGroup]) -> dict[str, float]:
-    """What is known of a step's groups before any computing, by TRL's names."""
+    """Known of a step's groups before any computing, by TRL's names."""
     rollouts = [one for group in groups for one in group.rollouts if one.reward is not None]
     rewards = [one.reward for one in rollouts if one.reward is not None]
     if not rewards:

@@ -21,6 +21,7 @@ from atropos_cli.sdk.backends import proxy_for, tls_context
 from atropos_cli.sdk.training import TrainerError
 
 from .policy import Policy, Saved
+from .service import Service
 from .tokens import Words
 
 STATE = "tinker.json"
@@ -56,7 +57,7 @@ _KINDS = {"step": int, "taken": int, "state": str, "base_model": str}
 
 
 def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[str, Any]) -> None:
-    """Download an adapter and put a folder of it in place. Raises TrainerError; what was there stays then."""
+    """Download an adapter and put a folder of it in place. Raises TrainerError; an older folder stays then."""
     writing = folder.with_name(f"{_WRITING}{folder.name}")
     shutil.rmtree(writing, ignore_errors=True)
     try:
@@ -126,8 +127,7 @@ def _download(policy: Policy, path: str, folder: Path) -> None:
     import httpx
 
     service = policy.service
-    rest = service.client.create_rest_client()
-    url = service.wait(lambda: rest.get_checkpoint_archive_url_from_tinker_path(path).result()).url
+    url = _archive_url(service, path)
     own = url.startswith(service.url)
     archive = folder / "archive"
     try:
@@ -155,6 +155,21 @@ def _download(policy: Policy, path: str, folder: Path) -> None:
             hint="continue with --resume",
         ) from error
     archive.unlink()
+
+
+def _archive_url(service: Service, path: str) -> str:
+    """The address of an adapter's archive. SkyRL's server knows it by its name alone, others by its kind and name."""
+    import tinker
+
+    rest = service.client.create_rest_client()
+    run, _, name = path.removeprefix("tinker://").partition("/")
+    try:
+        return str(service.wait(lambda: rest.get_checkpoint_archive_url(run, name).result()).url)
+    except TrainerError as error:
+        if not isinstance(error.__cause__, tinker.NotFoundError):
+            raise
+    name = name.rpartition("/")[2]
+    return str(service.wait(lambda: rest.get_checkpoint_archive_url(run, name).result()).url)
 
 
 def _unpack(packed: tarfile.TarFile, folder: Path) -> None:

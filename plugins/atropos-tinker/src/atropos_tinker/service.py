@@ -130,7 +130,7 @@ class Service:
         return future
 
     def watch(self) -> None:
-        """To be called while an answer is awaited: look at the server now and then, whoever waits for it.
+        """To be called while an answer is awaited: look at the server now and then, in any thread.
 
         Raises ServerUnavailable when it has been gone for too long.
         """

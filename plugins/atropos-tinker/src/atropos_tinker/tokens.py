@@ -1,4 +1,4 @@
-"""What is needed of the model here: its tokenizer, its end tokens and its sizes. The weights stay on the server."""
+"""Of the model there is here: its tokenizer, its end tokens and its sizes. The weights stay on the server."""
 
 from __future__ import annotations
 
