@@ -1,4 +1,4 @@
-"""The trainer `verl`: files for it, its process, and what it writes brought back into the run.
+"""The trainer `verl`: its files, its process, and its results brought back into the run.
 
 verl trains and samples in a Python of its own; episodes are played by our engine beside its workers.
 """
