@@ -1,1 +1,1 @@
-"""Trainers of other packages in Pythons of their own: the episodes they play here, their process, what they write."""
+"""Trainers of other packages in Pythons of their own: their episodes are played here, their results read back."""

@@ -120,10 +120,10 @@ def _item(plan: str, place: int, task: Task) -> dict[str, Any]:
     return {"plan": plan, "place": place, "task": task.model_dump(mode="json")}
 
 
-def rehearse(folder: Path, item: dict[str, Any], trainer: str) -> None:
+def try_episode(folder: Path, item: dict[str, Any], trainer: str) -> None:
     """Play an episode with replies that say nothing: what can never work is found before GPUs are taken.
 
-    Raises ConfigError. That this one episode fails is no error.
+    Raises ConfigError. This one episode may fail.
     """
     engine = inside.Engine(folder)
     try:

@@ -51,7 +51,7 @@ class Episode:
         self.next: Future[dict[str, Any]] = Future()
 
     def reply(self, **said: Any) -> Future[dict[str, Any]]:
-        """Answer what was asked: text, finish_reason, and ids, logprobs and prompt_ids where they are known.
+        """Answer the request: text, finish_reason, and ids, logprobs and prompt_ids where they are known.
 
         overflow=True instead: the context is full, which ends the episode.
         """

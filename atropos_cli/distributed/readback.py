@@ -1,4 +1,4 @@
-"""What another trainer writes, brought into the run: lines of its metrics, its checkpoints, and the rollouts."""
+"""The metrics, checkpoints and rollouts of another trainer, brought into the run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Played:
         self._found.clear()  # those of earlier sessions
 
     def look(self) -> None:
-        """Read what is new."""
+        """Read the new lines."""
         for path in sorted(self._folder.glob("*.jsonl")):
             for line in self._files.setdefault(path, Lines(path)).new():
                 try:

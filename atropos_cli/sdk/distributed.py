@@ -6,10 +6,10 @@ from atropos_cli.distributed.cluster import Nodes, Ray
 from atropos_cli.distributed.episodes import (
     check_plan,
     prompt_of,
-    rehearse,
     steps_of,
     suite_items,
     training_items,
+    try_episode,
     write_folder,
     write_parquet,
 )
@@ -32,10 +32,10 @@ __all__ = [
     "prune",
     "publish",
     "raise_fatal",
-    "rehearse",
     "steps_of",
     "suite_items",
     "training_items",
+    "try_episode",
     "write_folder",
     "write_parquet",
 ]

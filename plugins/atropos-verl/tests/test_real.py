@@ -59,7 +59,7 @@ def checked(tmp_path: Path) -> list[dict[str, Any]]:
 def test_ten_episodes_of_a_text_game(train: Callable[..., Result], tmp_path: Path) -> None:
     ended = train(
         ["look", "go east", "inventory"], "--env", "textworld", "--env.max-steps", 3, "--steps", 1,
-        "--prompts-per-step", 5, "--group-size", 2,
+        "--env.registry-mode", "generated", "--env.difficulty", "easy", "--prompts-per-step", 2, "--group-size", 5,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     (step,) = checked(tmp_path)

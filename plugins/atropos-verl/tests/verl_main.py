@@ -52,19 +52,24 @@ class Servers:
 def check(out: DataProto, servers: Servers, length: int) -> dict[str, Any]:
     """Each row has the sampled tokens, and no others, under its mask, with their log-probabilities."""
     batch = out.batch
-    sampled = {json.dumps([i for turn in turns for i in turn[1]]): turns for turns in servers.asked.values()}
     turned = []
     for row in range(len(batch)):
         mask, ids = batch["response_mask"][row].bool(), batch["responses"][row]
-        turns = sampled[json.dumps(ids[mask].tolist())]
-        given = batch["rollout_log_probs"][row][mask].tolist()
-        assert np.allclose(given, [v for turn in turns for v in turn[2]]), "log-probabilities"
-        assert float(batch["rollout_log_probs"][row][~mask].abs().sum()) == 0.0
         whole = batch["input_ids"][row][batch["attention_mask"][row].bool()].tolist()
-        for prompt, reply, _ in turns:  # each request was a beginning of the final sequence, and its reply follows
-            assert whole[: len(prompt) + len(reply)] == prompt + reply, "prefix"
+        sampled = ids[mask].tolist()
+        # The requests of this row: each was a beginning of the final sequence, and its reply follows.
+        found = [
+            turns
+            for turns in servers.asked.values()
+            if [i for turn in turns for i in turn[1]] == sampled
+            and all(whole[: len(prompt) + len(reply)] == prompt + reply for prompt, reply, _ in turns)
+        ]
+        assert found, f"row {row}: no episode's requests and replies are in it"
+        given = batch["rollout_log_probs"][row][mask].tolist()
+        assert np.allclose(given, [v for turn in found[0] for v in turn[2]]), "log-probabilities"
+        assert float(batch["rollout_log_probs"][row][~mask].abs().sum()) == 0.0
         assert batch["responses"].shape[1] == length
-        turned.append(len(turns))
+        turned.append(len(found[0]))
     return {"rows": len(batch), "turns": turned, "rewards": batch["rm_scores"].sum(dim=1).tolist()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from atropos_training.suites import SuiteResults
 
 
-class PlayedElsewhere:
+class PlayedElsewhere(ABC):
     """See ports.trainer.TrainContext."""
 
     results: SuiteResults
@@ -59,11 +60,14 @@ class PlayedElsewhere:
         self._evaluated[step] = values
         return values
 
+    @abstractmethod
     def _locate(self, step: int, *, evaluated: bool = True) -> None:
-        raise NotImplementedError
+        """The run continues at this step, where it is resumed."""
 
+    @abstractmethod
     def _write(self, place: int, groups: Sequence[ScoredGroup]) -> None:
-        raise NotImplementedError
+        """Write the groups of a place once."""
 
+    @abstractmethod
     def _show(self, step: int, groups: Sequence[ScoredGroup]) -> None:
-        raise NotImplementedError
+        """Record some completions of them."""

@@ -45,7 +45,7 @@ _CLIP = {"gspo": (3e-4, 4e-4), "dapo": (0.2, 0.28)}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known when a run starts. folder: verl's, in the run folder."""
+    """The size of a run, and its place. folder: verl's, in the run folder."""
 
     folder: Path
     steps: int

@@ -1,4 +1,4 @@
-"""The trainer `verl`: files for it, its process, and what it writes brought back into the run.
+"""The trainer `verl`: its files, its process, and its results brought back into the run.
 
 verl trains and samples in a Python of its own; episodes are played by our engine beside its workers.
 """
@@ -18,10 +18,10 @@ from atropos_cli.sdk.distributed import (
     check_python,
     gpus_here,
     prompt_of,
-    rehearse,
     steps_of,
     suite_items,
     training_items,
+    try_episode,
     write_folder,
     write_parquet,
 )
@@ -70,7 +70,7 @@ class VerlTrainer(Trainer):
         target = "atropos_verl_loop.AtroposAgentLoop"
         loop = [{"name": AGENT, "_target_": target, "folder": str(folder)}]
         (folder / LOOP).write_text(json.dumps(loop), encoding="utf-8")  # JSON is YAML
-        rehearse(folder, next(training_items(context, 1)), self.name)
+        try_episode(folder, next(training_items(context, 1)), self.name)
         write_parquet(folder / "train.parquet", _training_rows(plan, context, shape.steps * plan.prompts_per_step))
         suites = (_row(suite, item) for suite, item in suite_items(plan, context))
         if not write_parquet(folder / "val.parquet", suites):  # verl reads the file all the same

@@ -1,8 +1,8 @@
 """The agent loop of verl that plays our episodes: verl's servers and tokens, our engine's environments and rewards.
 
 It is copied into the run beside `atropos_episodes`, and runs in verl's workers. verl's own builder merges the tokens:
-sampled ids stay as they were sampled, and what the environment adds is masked. Where an environment rewrites what was
-said before, the next reply begins a sequence of its own.
+sampled ids stay as they were sampled, and the tokens of the environment are masked. Where an environment rewrites
+earlier messages, the next reply begins a sequence of its own.
 """
 
 from __future__ import annotations
