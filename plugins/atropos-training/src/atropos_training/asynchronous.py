@@ -157,7 +157,7 @@ class AsyncSession(TrainSession):
         *,
         unless: Callable[[], bool] = lambda: False,
     ) -> dict[int, list[ScoredGroup]] | None:
-        """Evaluate with the weights as they are now, while rollouts go on with the same ones."""
+        """Evaluate with the weights as they are now, while rollouts continue with the same ones."""
         assert self._loop is not None
         self._hand_over(step, wait=True)
         tick = ticker(self.recording, lambda: player.progress(step, self._suite_of(player), len(tasks)))
@@ -167,7 +167,7 @@ class AsyncSession(TrainSession):
     # Rollouts ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, step: int, loop: LoopThread, player: Player) -> None:
-        """Find what was rolled before; start nothing yet."""
+        """Find the tasks of earlier sessions; start nothing yet."""
         self._kept = KeptGroups(self.folder / "groups.jsonl")
         self._kept.look()
         self._tasks = StepOrder(self.folder, self._kept)

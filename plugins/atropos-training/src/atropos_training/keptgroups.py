@@ -11,7 +11,7 @@ _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"[0-9a-f]+-(\d+)\.')
 
 
 class KeptGroups:
-    """A run's groups.jsonl after its repair. Only what look() found is read, not what is written from then on."""
+    """A run's groups.jsonl after its repair. Groups written after look() are not read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -121,7 +121,7 @@ class Recording:
             self.run_dir.log("warning", message=message)
 
     def note(self, message: str) -> None:
-        """Tell people, and the log, what is worth knowing and no warning."""
+        """A message to people and the log, without the word warning."""
         self._say(message)
         with contextlib.suppress(AtroposError):
             self.run_dir.log("note", message=message)

@@ -36,7 +36,7 @@ class TrainSettings(Tracking):
     async_steps: int = Field(
         default=0,
         ge=0,
-        description="With --env: sample while the optimiser works, from weights at most so many steps old (trainer "
+        description="With --env: sample while the optimiser works, from weights at most this many steps old (trainer "
         "native); 0: they take turns.",
     )
     trainer: str = Field(

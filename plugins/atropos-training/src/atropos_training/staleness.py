@@ -1,6 +1,6 @@
-"""How old the tokens of a step's rollouts are, in versions of the weights, and what is too old to learn from.
+"""How old the tokens of a step's rollouts are, in versions of the weights, and the limit beyond which they are left out.
 
-What is left is corrected by the trainer: each token of other weights by truncated importance sampling.
+The trainer corrects the others: each token of other weights by truncated importance sampling.
 """
 
 from __future__ import annotations

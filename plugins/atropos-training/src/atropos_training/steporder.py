@@ -37,7 +37,7 @@ class StepTasks:
 
 
 class StepOrder:
-    """The file, and what it says. kept: the run's stored groups."""
+    """The file and its content. kept: the run's stored groups."""
 
     def __init__(self, folder: Path, kept: KeptGroups) -> None:
         self._path = folder / FILE
@@ -52,7 +52,7 @@ class StepOrder:
     def begin(self, step: int) -> int:
         """The training continues at this step; returns the first step that is to be made of new tasks.
 
-        Later steps whose groups were lost with the disk's last seconds are made anew. Raises DataError for gaps.
+        Later steps whose groups were lost with the disk's last seconds are made again of new tasks. Raises DataError for gaps.
         """
         if missing := [one for one in range(step) if one not in self._steps]:
             raise DataError(

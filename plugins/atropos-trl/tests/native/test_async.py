@@ -53,7 +53,7 @@ def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def until_steps(process: subprocess.Popen[str], run: Path, count: int) -> None:
-    until = time.monotonic() + 300
+    until = time.monotonic() + 600
     while not (run / "metrics.jsonl").exists() or len(metrics(run)) < count:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < until
@@ -143,7 +143,7 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
     """Each task is learnt from once; steps that are made again are of the same groups, and give the same numbers."""
     (tmp_path / "env.py").write_text(ENVIRONMENT)
     run, rng = tmp_path / "run", random.Random(1)
-    words = grpo(tiny, "Turns", steps=30, async_steps=2, save_every=3, output="run")
+    words = grpo(tiny, "Turns", steps=16, async_steps=2, save_every=2, output="run")
     seen: dict[int, tuple[Any, ...]] = {}
 
     def look() -> None:
@@ -152,7 +152,7 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
                 told = tuple(row[name] for name in ("loss", "grad_norm", "reward", "rows"))
                 assert seen.setdefault(row["step"], told) == pytest.approx(told, rel=1e-5, abs=1e-8)
 
-    for number, least in enumerate((6, 11, 16)):
+    for number, least in enumerate((4, 7, 11)):
         with started([*words, *(["--resume"] if number else [])], tmp_path) as process:
             until_steps(process, run, least)
             time.sleep(rng.random())
@@ -160,11 +160,11 @@ def test_killed_again_and_again(tiny: Path, tmp_path: Path) -> None:
     result = atropos(*words, "--resume", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     look()
-    assert [step["step"] for step in lines(run / "steporder.jsonl")] == list(range(30))
-    assert sorted(trained(run)) == list(range(30 * 4))
+    assert [step["step"] for step in lines(run / "steporder.jsonl")] == list(range(16))
+    assert sorted(trained(run)) == list(range(16 * 4))
     count = Counter(places(run))
-    assert count == dict.fromkeys(range(30 * 4), 2)  # a group for each of two turns
-    assert sorted(seen) == list(range(1, 31))
+    assert count == dict.fromkeys(range(16 * 4), 2)  # a group for each of two turns
+    assert sorted(seen) == list(range(1, 17))
 
 
 @pytest.mark.parametrize("signals", [1, 2])
