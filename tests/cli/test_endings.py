@@ -141,7 +141,7 @@ class Odd(Environment):
     def tasks(self, split):
         return [Task(id=f"{split}-{i}", prompt=(user("q"),)) for i in range(3)]
 """
-ELSEWHERE = {"train", "reevaluate", "prefetch", "pipeline", "push", "job", "serve"}
+ELSEWHERE = {"train", "reevaluate", "prefetch", "pipeline", "push", "job", "serve", "serve-env"}
 """Commands whose ends are tested below, or where what they need is set up."""
 
 

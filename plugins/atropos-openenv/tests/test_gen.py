@@ -76,16 +76,18 @@ def test_waiting_for_a_session_ends(gen: Gen, serve: Serve, tmp_path: Path) -> N
     assert "CAPACITY_REACHED" in failure["message"]
 
 
-def test_a_server_that_restarts_is_waited_for_and_one_that_stays_away_is_not(
-    gen: Gen, serve: Serve, tmp_path: Path
-) -> None:
+def test_a_server_that_restarts_is_waited_for(gen: Gen, serve: Serve) -> None:
     name, server = serve("text")
     server.away = 3
     (group,) = gen(name, ["0"], "--limit", 1, "--group-size", 2, "--max-steps", 1)
     assert [rollout.get("failure") for rollout in group["rollouts"]] == [None, None]
     assert server.away == 0
+
+
+def test_a_server_that_stays_away_is_not_waited_for_longer(gen: Gen, serve: Serve, tmp_path: Path) -> None:
+    name, server = serve("text")
     server.away = 1000
-    gen(name, ["0"], "--limit", 1, "--group-size", 1, "--restart-s", 0.2, "--overwrite", code=1)
+    gen(name, ["0"], "--limit", 1, "--group-size", 1, "--restart-s", 0.2, code=1)
     failure = json.loads((tmp_path / "run" / "failures.jsonl").read_text())
     assert failure["message"].startswith("cannot connect to http://127.0.0.1:")
 

@@ -15,7 +15,7 @@ import pytest
 
 PYTHON = os.environ.get("ATROPOS_TEST_OPENENV", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="ATROPOS_TEST_OPENENV is not set")
-START_S = 240
+START_S = 600
 
 
 @pytest.fixture

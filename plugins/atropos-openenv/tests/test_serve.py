@@ -169,7 +169,7 @@ def test_what_cannot_be_served_says_why(cli: Callable[..., Any]) -> None:
 def test_their_own_clients_play_sums_tools_and_a_game(start: Serve) -> None:
     def theirs(*words: str) -> Any:
         script = Path(__file__).with_name("their_client.py")
-        done = subprocess.run([str(THEIRS), str(script), *words], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([str(THEIRS), str(script), *words], capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

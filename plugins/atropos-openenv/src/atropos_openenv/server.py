@@ -213,7 +213,7 @@ class Session:
     async def _step(self, action: Data) -> Data:
         episode = self._episode
         if episode is None:
-            raise Refused("EXECUTION_ERROR", "there is no episode: reset first")
+            raise Refused("EXECUTION_ERROR", "no episode has started: reset first")
         if self._server.calls_tools and action.get("type") == "list_tools":
             return self._observation({"tools": self._tools(episode)}, ())
         if self._over:
