@@ -91,7 +91,9 @@ def _subclass(base: type[E], rest: str, body: Data) -> type[E]:
     return cast("type[E]", types.new_class(rest, (base,), exec_body=lambda names: names.update({**named, **body})))
 
 
-def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | None = None) -> Data:
+def describe(
+    dialect: Dialect, python: str, settings: Data, *, beside: Path | None = None, cwd: str | None = None
+) -> Data:
     """What an environment says of itself, which takes a start of its process, kept in the user's cache.
 
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
@@ -111,7 +113,7 @@ def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | No
         return kept
     except (OSError, ValueError):
         pass
-    hello = asyncio.run(_ask(dialect, python, settings))
+    hello = asyncio.run(_ask(ForeignProcess(dialect, python, settings, cwd=cwd)))
     about: Data = {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -122,8 +124,7 @@ def describe(dialect: Dialect, python: str, settings: Data, *, beside: Path | No
     return about
 
 
-async def _ask(dialect: Dialect, python: str, settings: Data) -> Data:
-    process = ForeignProcess(dialect, python, settings)
+async def _ask(process: ForeignProcess) -> Data:
     try:
         return await process.open()
     finally:

@@ -28,7 +28,8 @@ from atropos_cli.isolation.spec import WorkerCrashed, WorkerError, WorkerTimeout
 
 Answer = Callable[[Data], Awaitable[Any]]
 """Answers a question of the process: a request to the model. Its exception is the error of the process."""
-START_S = 300.0
+START_S = 900.0
+"""Imports from a file system that many share take minutes."""
 _TAIL = 2000
 _OVER = "over"
 _LOOK_S = 1.0
@@ -177,7 +178,10 @@ class ForeignProcess:
             hello = await worker.hello(seconds)
         except WorkerError as error:
             await worker.kill()
-            raise PluginError(f"the environment's process did not start: {error}{self.said()}") from error
+            said = f"the environment's process did not start: {error}"
+            if self.hello:  # it did before: the requests that wait for it are sent once more, as after any crash
+                raise WorkerCrashed(said) from error
+            raise PluginError(f"{said}{self.said()}") from error
         if hello.get("protocol") != inside.PROTOCOL:
             await worker.kill()
             raise PluginError(f"the environment's process speaks protocol {hello.get('protocol')!r}")

@@ -43,6 +43,13 @@ def test_a_sample_is_a_task_and_an_epoch_a_rollout(gen: Gen, cli: Cli, tmp_path:
     assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["input_ids"]
 
 
+def test_a_training_knows_the_samples_before_it_opens_the_task(real: Path) -> None:
+    from atropos_inspect.environment import environment_class
+
+    cls = environment_class(f"{real}@quiz")
+    assert [task.id for task in cls(cls.Config.model_validate({"n": 4})).tasks("train")] == ["q0", "q1", "q2", "q3"]
+
+
 def test_what_goes_wrong_fails_its_rollout_alone(gen: Gen, tmp_path: Path) -> None:
     options = ("--n", 5, "--max-failure-rate", 1, "--timeout-s", 5)
     groups = gen("quiz", ["yes"], "--ways", "plain,raise,kill,hang,plain", *options, size=1)

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atropos_nemo_gym.environment import family
 from counter_server import CounterServer
 from nemo_gym_support import call, row
+
+from atropos_cli.sdk import ConfigError
 
 Gen = Callable[..., list[dict[str, Any]]]
 
@@ -122,3 +125,12 @@ def test_a_dead_server_and_missing_tasks_are_named(cli: Callable[..., Any], tmp_
 def test_a_server_needs_no_python_of_its_own(cli: Callable[..., Any]) -> None:
     ended = cli("env", "add", "nemo-gym")
     assert (ended.code, "needs no Python of its own" in ended.stderr) == (2, True)
+
+
+def test_tasks_are_known_before_the_server_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row(n, n + 1)) + "\n" for n in range(3)))
+    cls = family("http://127.0.0.1:1")
+    environment = cls(cls.Config.model_validate({"data": tmp_path / "rows.jsonl"}))
+    assert [task.id for task in environment.tasks("train")] == ["row-000000", "row-000001", "row-000002"]
+    with pytest.raises(ConfigError, match="cannot read"):
+        cls(cls.Config.model_validate({"data": tmp_path / "none.jsonl"})).tasks("train")

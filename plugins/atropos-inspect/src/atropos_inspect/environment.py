@@ -35,6 +35,7 @@ from atropos_cli.sdk.foreign import (
     ForeignProcess,
     added,
     chosen,
+    describe,
     known,
     message_of,
     process_class,
@@ -66,32 +67,40 @@ class InspectEnvironment(Environment):
     def __init__(self, config: BridgeConfig) -> None:
         super().__init__(config)
         self._process: ForeignProcess | None = None
-        self._ids: Sequence[str] = ()
-        self._inputs: Sequence[Sequence[Data]] | None = None
+        self._about: Data = {}
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the process and make the task in it."""
         if not self.source:
             raise ConfigError("inspect is a prefix", hint="atropos gen inspect:PACKAGE/TASK")
-        given = {**chosen(self.config, BridgeConfig, self.own_values), **self.config.args}
-        settings = {**_settings(self.source), "mode": "run", "args": given, "seed": seed}
-        folder = None if settings["file"] is None else str(Path(settings["file"]).parent)
-        self._process = ForeignProcess(DIALECT, self.python, settings, cwd=folder)
+        self._process = ForeignProcess(DIALECT, self.python, self._settings(seed), cwd=_folder(self.source))
         hello = await self._process.open()
-        self._ids, self._inputs = hello["about"]["ids"], hello["about"]["inputs"]
+        self._about = hello["about"]
+
+    def _settings(self, seed: int) -> Data:
+        given = {**chosen(self.config, BridgeConfig, self.own_values), **self.config.args}
+        return {**_settings(self.source), "mode": "run", "args": given, "seed": seed}
 
     async def close(self) -> None:
         if self._process is not None:
             await self._process.close()
 
     def tasks(self, split: str) -> TaskStream:
-        """Task i is sample i of the task's dataset; its id is the sample's."""
+        """Task i is sample i of the task's dataset; its id is the sample's.
+
+        Training asks before it opens anything: then a process is started for the samples alone, which are kept.
+        """
+        if not self._about:
+            self._about = describe(
+                DIALECT, self.python, self._settings(0), beside=_file(self.source), cwd=_folder(self.source)
+            )
+        ids, inputs = self._about["ids"], self._about["inputs"]
 
         def make(index: int) -> Task:
-            begun = () if self._inputs is None else self._inputs[index]
-            return Task(id=self._ids[index], prompt=tuple(map(message_of, begun)), info={"index": index})
+            first = () if inputs is None else inputs[index]
+            return Task(id=ids[index], prompt=tuple(map(message_of, first)), info={"index": index})
 
-        return TaskStream(make, len(self._ids))
+        return TaskStream(make, len(ids))
 
     async def roll_group(self, task: Task, context: GroupContext) -> AsyncIterator[ScoredGroup]:
         """group_size rollouts: epochs of the sample, each a request of its own."""
@@ -126,6 +135,18 @@ def _settings(source: str) -> Data:
     return {"task": name, "file": f"{file}.py" if separator else None}
 
 
+def _file(source: str) -> Path | None:
+    """The file of a task in a file."""
+    file: str | None = _settings(source)["file"]
+    return None if file is None else Path(file)
+
+
+def _folder(source: str) -> str | None:
+    """Where a task in a file runs."""
+    file = _file(source)
+    return None if file is None else str(file.parent)
+
+
 def check_source(text: str) -> str:
     """PACKAGE/TASK, or FILE.py@TASK with the absolute path. Raises UsageError."""
     path, separator, name = text.rpartition(".py@")
@@ -158,7 +179,7 @@ def environment_class(rest: str) -> type[InspectEnvironment]:
     else:
         record = known("inspect", rest, "inspect:PACKAGE/TASK or inspect:FILE.py@TASK")
     settings = {**_settings(str(record.source)), "args": {}}
-    beside = None if settings["file"] is None else Path(settings["file"])
+    beside = _file(str(record.source))
     made, about = process_class(InspectEnvironment, DIALECT, record, settings, beside=beside)
     if names := about["scorers"]:
         made.rewards = tuple(scorer_reward(item, float(not place)) for place, item in enumerate(names))

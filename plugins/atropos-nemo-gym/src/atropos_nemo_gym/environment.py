@@ -156,18 +156,13 @@ class NemoGymEnvironment(Environment):
     url: ClassVar[str] = ""
     config: NemoGymConfig
     _server: Server | None = None
-    _rows: Rows
+    _rows: Rows | None = None
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Find the rows, and the server."""
         if not self.url:
             raise ConfigError("nemo-gym is a prefix", hint="atropos gen nemo-gym:http://HOST:PORT --env.data FILE")
-        if self.config.data is None:
-            raise ConfigError("nemo-gym needs the file of the server's tasks", hint="--env.data FILE.jsonl")
-        try:
-            self._rows = Rows(self.config.data)
-        except OSError as error:
-            raise ConfigError(f"cannot read {self.config.data}: {error.strerror or error}") from error
+        self._read()
         self._server = Server(self.url, self.config.timeout_s)
         await self._server.open()
 
@@ -176,17 +171,28 @@ class NemoGymEnvironment(Environment):
             await self._server.close()
 
     def tasks(self, split: str) -> TaskStream:
-        """Task i is row i of the file."""
-        return TaskStream(self._task, len(self._rows))
+        """Task i is row i of the file. Training asks before it opens anything."""
+        return TaskStream(self._task, len(self._read()))
+
+    def _read(self) -> Rows:
+        """The rows of the file, found once. Raises ConfigError."""
+        if self._rows is None:
+            if self.config.data is None:
+                raise ConfigError("nemo-gym needs the file of the server's tasks", hint="--env.data FILE.jsonl")
+            try:
+                self._rows = Rows(self.config.data)
+            except OSError as error:
+                raise ConfigError(f"cannot read {self.config.data}: {error.strerror or error}") from error
+        return self._rows
 
     def _task(self, index: int) -> Task:
-        params = self._rows[index][PARAMS]
+        params = self._read()[index][PARAMS]
         return Task(id=f"row-{index:06}", prompt=prompt_of(params), info={"row": index})
 
     def episode(self, task: Task) -> NemoGymEpisode:
         """A session of its own."""
         assert self._server is not None
-        return NemoGymEpisode(self._rows[_index(task)], self._server, self.config)
+        return NemoGymEpisode(self._read()[_index(task)], self._server, self.config)
 
 
 def _index(task: Task) -> int:
