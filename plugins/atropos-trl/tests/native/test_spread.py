@@ -32,7 +32,7 @@ def test_little_padding_and_equal_work() -> None:
     rng = random.Random(0)
     lengths = [rng.randint(50, 1000) for _ in range(256)]
     found = shares(lengths, spread(lengths, 8192, 4))
-    assert found["padding"] < 0.05
+    assert found["padding"] < 0.08
     assert found["imbalance"] < 1.05
 
 
