@@ -32,7 +32,7 @@ def test_little_padding_and_equal_work() -> None:
     rng = random.Random(0)
     lengths = [rng.randint(50, 1000) for _ in range(256)]
     found = shares(lengths, spread(lengths, 8192, 4))
-    assert found["padding"] < 0.05
+    assert found["padding"] < 0.08
     assert found["imbalance"] < 1.05
 
 
@@ -40,7 +40,7 @@ def test_little_padding_and_equal_work() -> None:
     ("config", "world", "message"),
     [
         ({"cpu_offload": True}, 2, "--cpu-offload needs weights that are spread"),
-        ({"sharding": "fsdp2"}, 1, "nobody to share"),
+        ({"sharding": "fsdp2"}, 1, "needs several processes"),
         ({"lora_4bit": True}, 1, "quantises the weights below LoRA adapters"),
         ({"lora_4bit": True, "lora_r": 4, "sharding": "fsdp2"}, 2, "cannot be spread"),
         ({"lora_4bit": True, "lora_r": 4}, 1, "needs the package bitsandbytes"),

@@ -92,13 +92,14 @@ def test_half_precision_follows_full_precision(tiny: Path, tmp_path: Path, preci
     curves = {}
     for number in ("fp32", precision):
         context = Folder(tmp_path / number, make_groups(6, sizes=(3, 4)))
-        config = {"learning_rate": 0.003, "precision": number, "num_iterations": 2, "old_policy": "current"}
+        config = {"learning_rate": 0.003, "precision": number}
         train(make_plan(tiny, config=config, prompts_per_step=6, steps=10), context)
         curves[number] = [metrics["loss"] for _, metrics in context.reports]
         assert context.reports[-1][1]["skipped_steps"] == 0
-    assert curves[precision] == pytest.approx(curves["fp32"], abs=0.02)
+    fall = curves["fp32"][0] - curves["fp32"][-1]
+    assert fall > 0
+    assert curves[precision] == pytest.approx(curves["fp32"], abs=0.1 * fall)
     assert curves[precision] != curves["fp32"]
-    assert curves["fp32"][-1] < curves["fp32"][1] < curves["fp32"][0]
 
 
 def test_an_overflow_lowers_the_scale_and_loses_no_step(

@@ -1,4 +1,4 @@
-"""The processes of one run: what they agree on, share out, and add up. Alone, every method is a plain call.
+"""The processes of one run: they agree, share work out, and add numbers up. Alone, every method is a plain call.
 
 Each method is a collective operation: all processes call the same ones in the same order. An error that one of them
 has reached inside is raised by all, so that none waits for another that has ended.

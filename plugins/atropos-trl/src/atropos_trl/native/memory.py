@@ -18,7 +18,7 @@ _FOUR_BITS = 0.55
 """Bytes of a quantised weight, with the constants of its block."""
 _HALF_BYTES = 2
 _WORKING = 0.1
-"""Of what is offloaded: the layer at work and the next one, and what is never split finer."""
+"""The share of offloaded weights on the device: the layer at work, the next one, and the embeddings."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Kept(checks.Footprint):
     copy: float = 0.0
 
     def parts(self, parameters: int) -> dict[str, int]:
-        """Bytes on the device by what they are; activations come on top."""
+        """Bytes on the device by part; activations come on top."""
         trained = parameters * (checks.LORA_SHARE if self.lora else 1.0)
         frozen = parameters * self.base if self.lora else 0.0
         share = (_WORKING if self.offload else 1.0) / self.processes

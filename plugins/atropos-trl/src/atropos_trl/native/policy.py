@@ -148,7 +148,7 @@ class Policy:
         return [found[index] for index in range(len(rows))]
 
     def _close(self, used: Any) -> None:
-        """Without a backward pass, what is whole stays so, and would miss the optimiser's step."""
+        """Without a backward pass gathered weights stay gathered, and would miss the optimiser's step."""
         if self.place.split:
             used.reshard()
 

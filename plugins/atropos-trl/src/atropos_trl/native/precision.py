@@ -42,7 +42,7 @@ class Scale:
         self._good = 0
 
     def again(self, loss: float, norm: float) -> bool:
-        """Did this scale overflow, and is there a smaller one to try? A loss that is no number has another cause."""
+        """Did this scale overflow, and is there a smaller one to try? A loss of NaN has another cause."""
         if math.isfinite(norm):
             self._good += 1
             if self.used and self._good % _GROW_AFTER == 0:

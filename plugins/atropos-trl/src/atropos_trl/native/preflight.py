@@ -58,9 +58,7 @@ def _check_placement(config: NativeConfig) -> None:
     if config.cpu_offload and not split:
         raise ConfigError("--cpu-offload needs weights that are spread", hint="--sharding fsdp2, or leave it out")
     if split and int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        raise ConfigError(
-            f"--sharding {config.sharding}: one process has nobody to share the weights with", hint="--processes N"
-        )
+        raise ConfigError(f"--sharding {config.sharding} needs several processes", hint="--processes N")
     if not config.lora_4bit:
         return
     if config.lora_r is None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def scorer(model: Any) -> Any:
-    """A module whose forward pass is token_logps(model, ...): what is split has its hooks on a module's call."""
+    """A module whose forward pass is token_logps(model, ...): split weights have their hooks on a module's call."""
     import torch
 
     class Scorer(torch.nn.Module):  # type: ignore[misc]
@@ -29,7 +29,7 @@ def scorer(model: Any) -> Any:
 def split(model: Any, device: torch.device, *, processes: int, half: Any, offload: bool) -> Any:
     """The model's scorer, with each layer and the rest spread over the processes. The model's parameters change place.
 
-    half: what is computed in, None for fp32. offload: weights, gradients and optimiser are in the CPU's memory.
+    half: the format of computing, None for fp32. offload: weights, gradients and optimiser are in the CPU's memory.
     """
     from torch import float32
     from torch.distributed.device_mesh import init_device_mesh

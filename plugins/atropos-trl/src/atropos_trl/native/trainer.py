@@ -72,6 +72,7 @@ class NativeTrainer(Trainer):
         crew = Crew.join(machine.pick_device())
         try:
             loop = _Loop(plan, context, self.config, crew)
+            context.adopt(loop.policy.sampled, loop.tokenizer)
             try:
                 return loop.run()
             except AtroposError:
@@ -129,7 +130,6 @@ class _Loop:
 
     def run(self) -> TrainResult:
         """To the end of the plan or of the data, or until stopped."""
-        self.context.adopt(self.policy.sampled, self.tokenizer)
         self.checked = self.step > 0 or self.config.advantages == "own"
         if not self.evaluated and self._due and not self._stopping():
             self._evaluate()
