@@ -1,4 +1,4 @@
-"""How old the tokens of a step's rollouts are, in versions of the weights, and the limit beyond which they are left out.
+"""How old the tokens of a step's rollouts are, in versions of the weights, and the age from which they are left out.
 
 The trainer corrects the others: each token of other weights by truncated importance sampling.
 """

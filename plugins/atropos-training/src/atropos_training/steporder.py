@@ -52,7 +52,8 @@ class StepOrder:
     def begin(self, step: int) -> int:
         """The training continues at this step; returns the first step that is to be made of new tasks.
 
-        Later steps whose groups were lost with the disk's last seconds are made again of new tasks. Raises DataError for gaps.
+        Later steps whose groups were lost with the disk's last seconds are made again of new tasks. Raises DataError
+        for gaps.
         """
         if missing := [one for one in range(step) if one not in self._steps]:
             raise DataError(
