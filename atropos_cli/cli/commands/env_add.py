@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from atropos_cli.foreign.family import Family
     from atropos_cli.foreign.store import Added
 
-Dialect = Annotated[str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib or lerobot.", show_default=False)]
+Dialect = Annotated[
+    str, typer.Argument(metavar="DIALECT", help="Framework, such as atroposlib or lerobot.", show_default=False)
+]
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="Your name for the environment.", show_default=False)
 ]
