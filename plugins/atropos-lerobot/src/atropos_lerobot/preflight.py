@@ -134,7 +134,7 @@ def _check_generation(plan: TrainPlan, policy: str, release: str, number: tuple[
 
 
 def _refuse(refused: Sequence[str], said: Mapping[str, Any], config: LeRobotConfig) -> None:
-    text = "; ".join(line.removeprefix("lerobot-train: error: ") for line in refused[:2])
+    text = "; ".join(refused[:2])
     hint = "atropos train METHOD --dry-run shows the command"
     unknown = re.search(r"--([\w.]+)", text) if "unrecognized" in text else None
     if unknown and unknown[1] in command.own_arguments(config):

@@ -57,8 +57,7 @@ def check(arguments: list[str]) -> dict[str, Any]:
         with contextlib.redirect_stderr(said):
             cfg = parsed(arguments)
     except SystemExit:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        return {**found, "refused": lines[-1:], "at": "arguments"}
+        return {**found, "refused": complaint(said.getvalue()), "at": "arguments"}
     except Exception as error:  # noqa: BLE001 - it becomes the message
         return {**found, "refused": reasons(error), "at": "arguments"}
     found["policy"] = policy_of(cfg)
@@ -67,6 +66,13 @@ def check(arguments: list[str]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - it becomes the message
         return {**found, "refused": reasons(error), "at": "dataset"}
     return found
+
+
+def complaint(said: str) -> list[str]:
+    """The error at the end of what a parser printed, behind its usage."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    begin = max((place for place, line in enumerate(lines) if "error:" in line), default=max(0, len(lines) - 1))
+    return [" ".join(lines[begin:]).partition("error:")[2].strip() or " ".join(lines[begin:])]
 
 
 def versions() -> dict[str, Any]:
