@@ -20,8 +20,8 @@ from .config import LeRobotConfig
 
 _GB = 1024**3
 _NEEDED_GB: Mapping[str, int] = {"lite": 24, "visual": 40, "llm": 80}
-"""Memory of a GPU for GR00T by the tuned part. The first is from reports of users, the others are estimates: weights and
-AdamW's state of the tuned parts, in 32 bits."""
+"""Memory of a GPU for GR00T by the tuned part. The first is from reports of users, the others are estimates: weights
+and AdamW's state of the tuned parts, in 32 bits."""
 _SAVES = 10
 
 
