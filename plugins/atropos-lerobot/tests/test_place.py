@@ -57,6 +57,21 @@ def test_what_env_add_refuses(cli: Cli) -> None:
     assert (done.code, "lacks lerobot" in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("usage: x [-h]\n  --error: E\n\nx: error: unrecognized arguments: --a=1\n", "unrecognized arguments: --a=1"),
+        ("error: `policy`: no value:\n    Config: no class\n\n", "`policy`: no value: Config: no class"),
+        ("something else\n", "something else"),
+        ("", ""),
+    ],
+)
+def test_what_a_parser_complains_of(said: str, told: str) -> None:
+    from atropos_lerobot.side import complaint
+
+    assert complaint(said) == [told]
+
+
 def test_a_python_that_is_new_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from atropos_cli.foreign import venvs
 

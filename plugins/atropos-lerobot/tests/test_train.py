@@ -129,6 +129,18 @@ def test_one_that_is_stopped_saves_and_is_resumed(
 
 
 @pytest.mark.usefixtures("loop")
+def test_one_that_ended_before_its_first_checkpoint_starts_again(
+    cli: Cli, words: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOP_MODE", "error 2")
+    assert cli(*words).code == 8
+    monkeypatch.delenv("LOOP_MODE")
+    done = cli(*words, "--resume")
+    assert (done.code, "starts from its beginning" in done.stderr) == (0, True), done.stderr
+    assert steps_in(tmp_path / "run") == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.usefixtures("loop")
 def test_other_data_than_before(
     cli: Cli, words: tuple[Any, ...], made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,10 @@
 This module is the plugin's manifest. It imports nothing heavy.
 
 config, trainer        the options, and the trainer: preflight, command, end
-dataset, preflight     what is checked before the first second on a GPU: the dataset's own files, then LeRobot's answers
+dataset, preflight     the checks before the first second on a GPU: the dataset's own files, then LeRobot's answers
 command                the arguments of lerobot-train
 place                  LeRobot's Python, and `atropos env add lerobot`
-child, checkpoints     its process, and what it leaves in the run folder
+child, checkpoints     its process, and its files in the run folder
 side                   runs under LeRobot's Python
 """
 

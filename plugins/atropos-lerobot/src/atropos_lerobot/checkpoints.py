@@ -37,20 +37,24 @@ def newest(run: Path) -> tuple[int, Path]:
 
 
 def prune(run: Path, keep: int) -> None:
-    """Remove all but the newest."""
+    """Remove all but the newest, while the next one may be being written."""
     root = run / "checkpoints"
     for name in checkpoints(run)[:-keep]:
         gone = root / f"{_GONE}{name}"
         with contextlib.suppress(OSError):
             (root / name).rename(gone)
-    clean(run)
+    _remove_gone(root)
 
 
 def clean(run: Path) -> None:
-    """Remove what an interruption left."""
-    for folder in (run / "checkpoints").glob(f"{_GONE}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove what an interruption left. Not while LeRobot's process lives: it writes there."""
+    _remove_gone(run / "checkpoints")
     shutil.rmtree(run / "lerobot", ignore_errors=True)
+
+
+def _remove_gone(root: Path) -> None:
+    for folder in root.glob(f"{_GONE}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(run: Path, checkpoint: Path) -> Path:

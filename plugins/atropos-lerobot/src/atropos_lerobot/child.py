@@ -64,7 +64,7 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def lines(self) -> Iterator[dict[str, Any] | None]:
-        """What it says, until it ends; None whenever it says nothing for a moment."""
+        """Its messages, until it ends; None whenever it says nothing for a moment."""
         assert self._process is not None
         assert self._process.stdout is not None
         number, rest = self._process.stdout.fileno(), b""

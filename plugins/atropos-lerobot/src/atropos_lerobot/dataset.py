@@ -94,7 +94,7 @@ def offline() -> bool:
 
 
 def check(found: Found, policy: str, python: str) -> list[str]:
-    """What is worth knowing. Raises DataError and ConfigError for a dataset that cannot be trained on.
+    """Notes for the user. Raises DataError and ConfigError for a dataset that cannot be trained on.
 
     python: LeRobot's, for the command that converts a dataset.
     """

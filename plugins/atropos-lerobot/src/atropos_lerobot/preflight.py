@@ -20,8 +20,8 @@ from .config import LeRobotConfig
 
 _GB = 1024**3
 _NEEDED_GB: Mapping[str, int] = {"lite": 24, "visual": 40, "llm": 80}
-"""Memory of a GPU for GR00T by what is tuned. The first is from reports of users, the others are estimates: the weights
-and AdamW's state of the parts that are tuned, in 32 bits."""
+"""Memory of a GPU for GR00T by the tuned part. The first is from reports of users, the others are estimates: weights
+and AdamW's state of the tuned parts, in 32 bits."""
 _SAVES = 10
 
 
@@ -134,7 +134,7 @@ def _check_generation(plan: TrainPlan, policy: str, release: str, number: tuple[
 
 
 def _refuse(refused: Sequence[str], said: Mapping[str, Any], config: LeRobotConfig) -> None:
-    text = "; ".join(line.removeprefix("lerobot-train: error: ") for line in refused[:2])
+    text = "; ".join(refused[:2])
     hint = "atropos train METHOD --dry-run shows the command"
     unknown = re.search(r"--([\w.]+)", text) if "unrecognized" in text else None
     if unknown and unknown[1] in command.own_arguments(config):

@@ -4,7 +4,7 @@
     python side.py train '{"arguments": [...], "checkpoints": DIR}'    a JSON object a line: metrics, checkpoints
 
 It imports nothing of atropos. Standard output has nothing but these objects; everything else goes to standard error.
-The training loop is LeRobot's. What is replaced in it: the meter that it logs from, which also reports; the link to the
+The training loop is LeRobot's. Replaced in it are: the meter that it logs from, which also reports; the link to the
 newest checkpoint, in whose place the finished checkpoint moves to DIR/step-N; and the count of updates, to stop after
 one. SIGTERM ends after the update at hand, with a checkpoint.
 """
@@ -26,7 +26,7 @@ _MOST = 6
 
 
 def main(words: list[str]) -> int:
-    """Answer on what was standard output."""
+    """Answer on the original standard output."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     mode, settings = words[0], json.loads(words[1])
@@ -57,8 +57,7 @@ def check(arguments: list[str]) -> dict[str, Any]:
         with contextlib.redirect_stderr(said):
             cfg = parsed(arguments)
     except SystemExit:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        return {**found, "refused": lines[-1:], "at": "arguments"}
+        return {**found, "refused": complaint(said.getvalue()), "at": "arguments"}
     except Exception as error:  # noqa: BLE001 - it becomes the message
         return {**found, "refused": reasons(error), "at": "arguments"}
     found["policy"] = policy_of(cfg)
@@ -69,8 +68,15 @@ def check(arguments: list[str]) -> dict[str, Any]:
     return found
 
 
+def complaint(said: str) -> list[str]:
+    """The error at the end of what a parser printed, behind its usage."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    begin = max((place for place, line in enumerate(lines) if "error:" in line), default=max(0, len(lines) - 1))
+    return [" ".join(lines[begin:]).partition("error:")[2].strip() or " ".join(lines[begin:])]
+
+
 def versions() -> dict[str, Any]:
-    """What is installed, and which devices torch sees."""
+    """The installed versions, and which devices torch sees."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
@@ -185,7 +191,7 @@ def policy_features(features: Any) -> Any:
 
 
 def moved(name: str, *modules: str) -> Any:
-    """What has another place in each release."""
+    """A name with another place in each release."""
     for module in modules:
         with contextlib.suppress(ImportError):
             found = getattr(importlib.import_module(module), name, None)
@@ -300,7 +306,7 @@ class Training:
 
 
 def number(value: Any) -> float | None:
-    """A number of a policy's output, or None for what is none."""
+    """A number of a policy's output, or None for anything else."""
     if hasattr(value, "numel") and value.numel() == 1:
         value = value.item()
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from atropos_cli.sdk import ConfigError, DataError, JsonDict
 from atropos_cli.sdk.data import atomic_write
+from atropos_cli.sdk.records import checkpoints as saved
 from atropos_cli.sdk.training import TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
 
 from . import checkpoints, command, preflight
@@ -50,7 +51,9 @@ class LeRobotTrainer(Trainer):
         output = (run / "lerobot").absolute()
         self._mark(plan, context, ready)
         begin, arguments = 0, command.arguments(ready.order, output)
-        if context.resume:
+        if context.resume and not saved(run):
+            context.warn("no checkpoint was saved: the training starts from its beginning")
+        elif context.resume:
             begin, checkpoint = checkpoints.newest(run)
             if begin >= ready.order.steps:  # all but the end of it is there
                 return finished(run, begin, {})

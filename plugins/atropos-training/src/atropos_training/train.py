@@ -175,7 +175,7 @@ def _print(plan: TrainPlan, result: TrainResult, folder: Path, session: Session)
 
 
 def _following(plan: TrainPlan, model: str, folder: Path) -> str:
-    """Rollouts are looked at, a language model without any is evaluated, by its suite's environment if it has one."""
+    """Rollouts and curves are looked at, a language model is evaluated: by the environment of its suite, if any."""
     if plan.rollouts is not None:
         return shell("view", folder)
     if plan.learns == "own":
