@@ -52,6 +52,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "reevaluate": LazyCommand("", "Evaluate the stored checkpoints of a training run.", TRAINING, "atropos-tracking"),
     "journal": LazyCommand("", "List training and evaluation runs, as Markdown.", TRAINING, "atropos-tracking"),
     "launch-sglang": LazyCommand("", "Start SGLang servers for a model.", JOBS, "atropos-serving"),
+    "launch-skyrl": LazyCommand("", "Start SkyRL's training server for a model.", JOBS, "atropos-serving"),
     "launch-vllm": LazyCommand("", "Start vLLM servers for a model.", JOBS, "atropos-serving"),
     "serve": LazyCommand("", "Serve trajectories: groups in, batches out.", JOBS, "atropos-serve"),
     "job": LazyCommand(f"{_COMMANDS}.job:app", "Run commands as jobs of any launcher.", JOBS),

@@ -50,7 +50,7 @@ class TrainPlan(RunPlan):
     rollouts: how live groups are rolled (`train grpo --env`): environment, rewards, sampling, group size;
     None when training on stored data. pull: other programs roll them, and a trajectory server gives them.
     rewards: what scores completions of stored prompts (grpo on data).
-    steps: optimiser steps; None: `epochs` passes over the data.
+    steps: optimiser steps; None: until all data were used `epochs` times.
     accept_changed_data: a resumed run may continue with other rows than those it learnt from.
     group_timeout: seconds that the rewards of one group of completions may take (grpo on data).
     prompts_per_step: groups, or rows of data, that make one optimiser step.

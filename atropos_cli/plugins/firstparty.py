@@ -53,6 +53,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
             "tau_reward",
         ),
         "atropos-textworld": ("textworld_lost", "textworld_score", "textworld_won"),
+        "atropos-trl[train]": ("reward-model",),
         "atropos-tools": ("tools_demo_solved",),
         "atropos-verifiers": ("verifiers_reward",),
         "atropos-verify": (

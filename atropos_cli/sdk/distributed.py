@@ -1,4 +1,4 @@
-"""Trainers of other packages: their Python, the episodes that they play with our engine, and what they write."""
+"""Trainers of other packages: their Python, the episodes that they play with our engine, and their output files."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class TinkerBackend(InferenceBackend):
         return [float(value) for value in wanted]
 
     async def tokenize(self, text: str) -> Sequence[int]:
-        """The ids of a text; special tokens written in it become what they are, none is added."""
+        """The ids of a text; special tokens written in it become such tokens, none is added."""
         self._sampling()
         return self._prompts.ids(text)
 

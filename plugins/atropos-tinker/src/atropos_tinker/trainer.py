@@ -232,7 +232,7 @@ class _Loop:
         return TrainResult(output=str(self._place), steps=self.step, metrics=self.metrics, stopped="interrupted")
 
     def _end_failed(self, before: int) -> None:
-        """A stop rule ended the run after a step: what was learnt is kept."""
+        """A stop rule ended the run after a step: the learnt weights are kept."""
         if self.step > before:
             try:
                 self._save()

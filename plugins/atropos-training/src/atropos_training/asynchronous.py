@@ -32,7 +32,7 @@ from atropos_training.recording import Recording
 from atropos_training.session import TrainSession
 from atropos_training.staleness import ages, is_old, without_old
 from atropos_training.steporder import StepOrder, StepTasks
-from atropos_training.watching import ticker
+from atropos_training.watching import ticker, ticker_of
 
 _GRACE = 20.0
 """Seconds that the optimiser's thread has to end after the second Ctrl-C."""
@@ -160,7 +160,7 @@ class AsyncSession(TrainSession):
         """Evaluate with the weights as they are now, while rollouts continue with the same ones."""
         assert self._loop is not None
         self._hand_over(step, wait=True)
-        tick = ticker(self.recording, lambda: player.progress(step, self._suite_of(player), len(tasks)))
+        tick = ticker_of(player, self._suites, self.recording, step, len(tasks))
         with contextlib.nullcontext() if self._idling is None else self._idling.beside():
             return self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
 

@@ -50,18 +50,7 @@ def build_train_plan(
     options: the given ones of "env" and "trainer", by option name.
     """
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
-    if settings.model is None and method.learns != "own" and not trainer.plays:
-        raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
-    if method.name not in trainer.methods:
-        raise UsageError(
-            f"trainer {trainer_ref.name!r} does not do {method.name}", hint=f"it does: {', '.join(trainer.methods)}"
-        )
-    _check_sources(method, settings, train, trainer.default_suite)
-    _check_epochs(trainer, trainer_ref.name, train)
-    if trainer.plays and (train.data or train.source):
-        raise UsageError(
-            f"trainer {trainer_ref.name!r} plays an environment: it takes no --data or --from", hint="--env NAME"
-        )
+    _check_trainer(method, trainer, trainer_ref.name, settings, train)
     settings, train, own = _proposed(trainer, method, settings, train)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
@@ -103,6 +92,18 @@ def build_train_plan(
         check_async(plan, trainer)
     _check_groups(plan, trainer, registry)
     return plan, trainer
+
+
+def _check_trainer(method: Method, trainer: Trainer, name: str, settings: GenSettings, train: TrainSettings) -> None:
+    """Can this trainer do what is asked for? Raises UsageError."""
+    if settings.model is None and method.learns != "own" and not trainer.plays:
+        raise UsageError("no model to train is named", hint="--model smollm2, a folder, or a name on the model hub")
+    if method.name not in trainer.methods:
+        raise UsageError(f"trainer {name!r} does not do {method.name}", hint=f"it does: {', '.join(trainer.methods)}")
+    _check_sources(method, settings, train, trainer.default_suite)
+    _check_epochs(trainer, name, train)
+    if trainer.plays and (train.data or train.source):
+        raise UsageError(f"trainer {name!r} plays an environment: it takes no --data or --from", hint="--env NAME")
 
 
 def _check_groups(plan: TrainPlan, trainer: Trainer, registry: Registry) -> None:

@@ -40,7 +40,7 @@ from atropos_training.overlap import HeldOut
 from atropos_training.ranks import LOADED, RankDir, RankRecording, wait_for
 from atropos_training.recording import Recording
 from atropos_training.suites import SuiteResults, videos_of
-from atropos_training.watching import ticker
+from atropos_training.watching import ticker_of
 
 
 class TrainSession(PlayedElsewhere):
@@ -353,14 +353,12 @@ class TrainSession(PlayedElsewhere):
 
         None when `unless` became true meanwhile.
         """
-        assert self._backend is not None
-        assert self._loop is not None
+        assert self._backend is not None and self._loop is not None  # noqa: PT018
         if not self._in_process and self._pushed != step:
             self._push(self._backend, self._loop, step)
         self._frozen.renew(self._model, step, self._loop)
         with evaluating(self._model):
-            suite = next((name for name, one in self._suites.items() if one is player), None)
-            tick = ticker(self.recording, lambda: player.progress(step, suite, len(tasks)))
+            tick = ticker_of(player, self._suites, self.recording, step, len(tasks))
             found = self._loop.call_unless(unless, player.roll(tasks, on_failure), tick)
             if self._in_process:
                 self._loop.call(self._backend.update_weights(None, version=step))

@@ -45,7 +45,9 @@ class TrainSettings(Tracking):
         "method.",
     )
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; default: once over the data.")
-    epochs: int = Field(default=1, ge=1, description="Passes over the data or the tasks, where --steps is not given.")
+    epochs: int = Field(
+        default=1, ge=1, description="How often all tasks or data are used, where --steps is not given."
+    )
     prompts_per_step: int = Field(
         default=8, ge=1, description="Groups (grpo) or rows of data that make one optimiser step."
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from atropos_cli.sdk.engine import Rolling
+from atropos_cli.sdk.engine import Player, Rolling
 
 _TELL_EVERY = 0.5
 
@@ -49,3 +49,11 @@ def ticker(watcher: Rolls, progress: Callable[[], Rolling]) -> Callable[[], None
             watcher.rolling(progress())
 
     return tick
+
+
+def ticker_of(
+    player: Player, suites: Mapping[str, Player], watcher: Rolls, step: int, tasks: int
+) -> Callable[[], None]:
+    """A ticker for what this player plays: the suite that is its own, or rollouts to train on."""
+    suite = next((name for name, one in suites.items() if one is player), None)
+    return ticker(watcher, lambda: player.progress(step, suite, tasks))

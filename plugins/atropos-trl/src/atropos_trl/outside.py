@@ -160,7 +160,7 @@ def _class_of(ours: ForTRL, tools: Sequence[Mapping[str, Any]]) -> type[Played]:
     functions = [dict(tool["function"]) for tool in tools] or [
         {
             "name": ACT,
-            "description": "Say or do something in the environment, and see what follows.",
+            "description": "Say or do something in the environment, and see the result.",
             "parameters": {
                 "properties": {"text": {"type": "string", "description": "The words."}},
                 "required": ["text"],

@@ -21,10 +21,10 @@ from pydantic import BaseModel
 
 from atropos_cli.sdk import Config, ConfigError, DataError, Field, JsonDict, Reward, Rollout, Task
 from atropos_cli.sdk.models import find_model, template_turn
+from atropos_cli.sdk.training import render_dialogue
 
 from .common import models
 from .common.machine import pick_device
-from .demonstrations import render_dialogue
 
 _MOST_ROWS = 16
 """Computed at a time."""
@@ -83,14 +83,14 @@ class RewardModel(Reward):
         return row.value
 
     def _settle(self, row: _Row) -> None:
-        """Score what is waiting, together, unless another thread has scored this row by now."""
+        """Score the waiting rows together, unless another thread has scored this row by now."""
         with self._lock:
             while row.value is None and row.error is None:
                 batch = self._waiting[:_MOST_ROWS]
                 del self._waiting[: len(batch)]
                 try:
                     self._score(batch)
-                except Exception as error:  # noqa: BLE001 - it is the failure of these rollouts
+                except Exception as error:  # noqa: BLE001 - the failure of these rollouts
                     for each in batch:
                         each.error = error
 

@@ -34,7 +34,7 @@ def skyrl(
 ) -> int:
     """Start SkyRL's server for a model and wait until it answers: `atropos train --trainer tinker` trains on it.
 
-    What is behind -- goes to the server as it is. Section [skyrl] of a configuration file sets the same.
+    Arguments behind -- go to the server unchanged. Section [skyrl] of a configuration file sets the same.
 
     atropos launch-skyrl Qwen/Qwen3-0.6B --engine-python ~/skyrl/bin/python --detach
     """
