@@ -108,11 +108,31 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "atropos train reward --data pairs.jsonl --model Qwen/Qwen3-0.6B --lora-r 16",
         "atropos train reward --data runs/mine --model smollm2 --steps 50",
     ),
+    "atropos train ppo": (
+        "atropos train ppo --env gymnasium:CartPole-v1",
+        "atropos train ppo --env gymnasium:FetchReachDense-v4 --output runs/reach --track wandb",
+    ),
+    "atropos train sac": (
+        "atropos train sac --env gymnasium:FetchReach-v4",
+        "atropos train sac --env gymnasium:FetchReach-v4 --resume --output runs/reach",
+    ),
+    "atropos train lerobot": (
+        "atropos train lerobot --policy act --dataset recordings --steps 20000",
+        "atropos train lerobot --policy smolvla --dataset OWNER/NAME --steps 20000 --dry-run",
+    ),
+    "atropos train groot": (
+        "atropos train groot --dataset OWNER/NAME --steps 10000",
+        "atropos train groot --dataset recordings --tune projector --steps 10000 --dry-run",
+    ),
     "atropos reevaluate": (
         "atropos reevaluate runs/learn",
         "atropos reevaluate runs/learn --checkpoint step-20 --dry-run",
     ),
     "atropos journal": ("atropos journal", "atropos journal runs --output JOURNAL.md"),
+    "atropos launch-skyrl": (
+        "atropos launch-skyrl Qwen/Qwen3-0.6B --engine-python skyrl/bin/python --detach",
+        "atropos launch-skyrl --status",
+    ),
     "atropos launch-vllm": (
         "atropos launch-vllm Qwen/Qwen3-8B --detach",
         "atropos launch-vllm Qwen/Qwen3-8B --gpus 8 --tp 2 --dry-run",

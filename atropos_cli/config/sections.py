@@ -25,12 +25,12 @@ COMMANDS = frozenset(
         "prefetch",
     }
     | {"env-add", "env-list", "env-info", "env-check", "env-tasks", "reward-list", "trainer-list", "plugins-list"}
-    | {"plugins-check", "doctor", "launch", "serve"}
+    | {"plugins-check", "doctor", "launch", "serve", "serve-env", "skyrl"}
 )
 """One section for each command that has options; env-check is `atropos env check`."""
 _GROUP = "atropos.commands"
-_TOGETHER = frozenset({"launch-sglang", "launch-vllm"})
-"""Commands without sections of their own: they share [launch]."""
+_TOGETHER = frozenset({"launch-sglang", "launch-skyrl", "launch-vllm"})
+"""Commands without sections of their names: theirs are [launch] and [skyrl]."""
 
 
 def is_section(name: str) -> bool:

@@ -125,6 +125,7 @@ ENDS: list[tuple[str, tuple[str, ...], str, str]] = [
     ("slurm", ("slurm", "list"), "no jobs", "slurm submit --help"),
     ("launch-vllm", ("launch-vllm", "--status"), "no servers", "launch-vllm MODEL"),
     ("launch-sglang", ("launch-sglang", "--status"), "no servers", "launch-vllm MODEL"),
+    ("launch-skyrl", ("launch-skyrl", "--status"), "no servers", "launch-vllm MODEL"),
 ]
 ODD = """
 from atropos_cli.sdk import Environment, Task, reward, user

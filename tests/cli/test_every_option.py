@@ -116,8 +116,8 @@ NAMES = {
     "delivery.to": "http://127.0.0.1:8000",
 }
 """Values of options whose text has to name something, or has a form of its own."""
-LEFT_OUT = {"env", "prices", "execution.cache_dir"}
-"""env: stands in the command line of `gen`, and needs a backend for `train`; prices: a table, see test_costs.py;
+LEFT_OUT = {"env", "prices", "execution.cache_dir", "engine_options"}
+"""env: stands in the command line of `gen`, and needs a backend for `train`; prices and engine_options: tables;
 execution.cache_dir: the variable ATROPOS_CACHE_DIR is the folder of models and data."""
 
 
@@ -228,7 +228,11 @@ def test_no_option_is_outside_the_machine() -> None:
 def test_every_section_of_a_command_is_known() -> None:
     assert {options.section for _, options in CASES if options.section} - {"train"} <= SECTIONS
     sections = {name.replace(" ", "-") for name in COMMANDS}
-    assert {name for name in sections if not is_section(name)} <= {"launch-sglang", "launch-vllm"} | GROUPS
+    assert {name for name in sections if not is_section(name)} <= {
+        "launch-sglang",
+        "launch-skyrl",
+        "launch-vllm",
+    } | GROUPS
     assert not SECTIONS & set(GenSettings.model_fields)
     assert {gen.OWN.section, evaluate.OWN.section} == {"gen", "eval"}
 

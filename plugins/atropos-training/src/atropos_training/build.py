@@ -220,7 +220,10 @@ def _check_sources(method: Method, settings: GenSettings, train: TrainSettings, 
         return
     if method.learns == "steps":
         if train.env is None:
-            raise UsageError(f"train {method.name} needs an environment", hint="--env gymnasium:CartPole-v1")
+            raise UsageError(
+                f"train {method.name} needs an environment",
+                hint="--env gymnasium:CartPole-v1; language models learn by atropos train grpo",
+            )
         return
     if train.env is not None:
         raise UsageError(

@@ -47,6 +47,8 @@ _LIVE = ("groups", "steps")
 """What methods learn from that play an environment."""
 _ROWS = frozenset({"env", "source", "off_policy", "async_steps"})
 """Settings of a training that methods without live groups have no use for."""
+_STEPS = frozenset({"data", "source", "off_policy", "async_steps"})
+"""Settings of a training that methods whose trainer plays by itself have no use for."""
 _OWN = _ROWS | {"data", "evals", "eval_every", "prompts_per_step"}
 """And those of a training that reads data of its own, of which settings of rollouts only two mean something."""
 _OWN_SETTINGS = frozenset({"model", "seed"})
@@ -233,7 +235,7 @@ def _flags(
     from atropos_cli.sdk.planning import TRACKING_PANEL, Flag, backend_flags, settings_flags, taken_names
 
     live, own = learns in _LIVE, learns == "own"
-    useless = frozenset() if live else _OWN if own else _ROWS
+    useless = {"groups": frozenset(), "steps": _STEPS, "own": _OWN}.get(learns, _ROWS)
     by_name = {bucket.name: bucket for bucket in buckets}
     taken = taken_names(extra)
     flags: list[Flag] = []
