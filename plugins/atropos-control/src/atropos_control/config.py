@@ -28,7 +28,7 @@ class ControlConfig(Config):
     learning_rate: float | None = Field(default=None, gt=0, description="Of the optimiser.")
     anneal: bool | None = Field(default=None, description="ppo, grpo: the rate falls linearly to 0 at the last step.")
     batch_size: int | None = Field(default=None, ge=2, description="Environment steps of one gradient step.")
-    epochs: int | None = Field(
+    n_epochs: int | None = Field(
         default=None, ge=1, description="ppo, grpo: how often a training step goes through its data."
     )
     gamma: float | None = Field(default=None, ge=0, le=1, description="ppo, sac: discount of a reward per step.")

@@ -133,7 +133,7 @@ class GrpoLearner(Learner):
         self._optimiser.param_groups[0]["lr"] = rate
         sums: dict[str, float] = {}
         batches = 0
-        for _ in range(options["epochs"]):
+        for _ in range(options["n_epochs"]):
             for rows in torch.randperm(len(seen)).split(options["batch_size"]):
                 found = self._gradient_step(seen[rows], actions[rows], old[rows], advantages[rows])
                 batches += 1

@@ -164,7 +164,7 @@ def _model(job: Job, envs: Any) -> Any:
             given: dict[str, Any] = {key: options[key] for key in _PPO}
             if options["anneal"]:
                 given |= {key: _falling(given[key]) for key in ("learning_rate", "clip_range")}
-            sizes = {"n_steps": options["rollout_steps"], "n_epochs": options["epochs"]}
+            sizes = {"n_steps": options["rollout_steps"], "n_epochs": options["n_epochs"]}
             model: Any = PPO(name, envs, seed=job.seed, device="cpu", policy_kwargs=layers, **sizes, **given)
         else:
             given = {key: options[key] for key in _SAC} | {"train_freq": options["rollout_steps"]}
