@@ -12,12 +12,14 @@ from atropos_training.build import build_train_plan
 from atropos_training.settings import TrainSettings
 from atropos_trl.config import TrlConfig
 from atropos_trl.options import completion_limit, generations, temperature
+from atropos_trl.presets import resolve
+from atropos_trl.recipes import RECIPES
 from atropos_trl.sizes import batch_sizes
 from trl_support import make_plan, make_trainer
 
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.console.session import Session
-from atropos_cli.sdk import METHODS, AtroposError, ConfigError
+from atropos_cli.sdk import METHODS, AtroposError, ConfigError, UsageError
 from atropos_cli.sdk.training import TrainPlan
 
 ENV = "arithmetic"
@@ -58,6 +60,29 @@ def test_the_arithmetic_preset_is_the_whole_recipe(data: str, live: bool) -> Non
     assert numbers(plan, config) == (0.9, 4, 8)
     assert completion_limit(config, plan) == 32
     assert numbers(*built({}, train, {})) == (1.0, 8, 64)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_preset_is_in_the_plan_where_nothing_else_is_given(data: str, name: str) -> None:
+    recipe = RECIPES[name]
+    plan, config = built({}, {"env": ENV}, {"preset": name})
+    assert {option: getattr(config, option) for option in recipe.options} == recipe.options
+    assert plan.rollouts is not None
+    assert plan.rollouts.group_size == recipe.sampling.get("group_size", 8)
+    assert recipe.rows is None or batch_sizes(config, plan).rows == recipe.rows
+    resolved = resolve(config, plan)
+    assert recipe.rate is None or resolved.learning_rate == recipe.rate
+    stored = resolve(TrlConfig.model_validate(plan.trainer.config), plan)  # a resumed run reads the plan
+    assert stored == resolved
+    option = next(iter(recipe.options))
+    given = {"algorithm": "gspo", "beta": 0.5, "epsilon_high": 0.4, "lora_r": 4, "gradient_checkpointing": True}[option]
+    assert getattr(built({}, {"env": ENV}, {"preset": name, option: given})[1], option) == given
+
+
+def test_epochs_and_steps_exclude_each_other(data: str) -> None:
+    assert built({}, {"data": (data,), "epochs": 3}, {})[0].epochs == 3
+    with pytest.raises(UsageError, match="both say how long"):
+        built({}, {"data": (data,), "epochs": 3, "steps": 5}, {})
 
 
 def test_data_runs_take_the_runs_sampling(data: str) -> None:
