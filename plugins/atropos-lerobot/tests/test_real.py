@@ -111,12 +111,16 @@ def test_groot_is_accepted_up_to_the_gpu(dataset: Path, tmp_path: Path, cli: Cal
     from atropos_lerobot import command, place, preflight
     from atropos_lerobot import dataset as files
     from atropos_lerobot.config import LeRobotConfig
-    from test_command import plan_of
 
+    from atropos_cli.sdk.runs import ComponentRef
+    from atropos_cli.sdk.training import TrainPlan
+
+    trainer = ComponentRef(name="lerobot", dist="atropos-lerobot", version="0")
+    plan = TrainPlan(atropos_version="0", method="groot", learns="own", trainer=trainer, model="", seed=7)
     release = place.release_of(".".join(place.installed_release(PYTHON).split(".")[:2]))
     found = files.find(str(dataset), "groot")
     config = LeRobotConfig(dataset=str(dataset), tune=("lite", "visual"), device="cuda")
-    order = command.Order(plan_of("groot"), config, found, release, 100, 10)
+    order = command.Order(plan, config, found, release, 100, 10)
     said = place.ask(PYTHON, command.arguments(order, tmp_path / "none"))
     assert "refused" not in said
     assert said["policy"]["type"] == "groot"
@@ -127,5 +131,5 @@ def test_groot_is_accepted_up_to_the_gpu(dataset: Path, tmp_path: Path, cli: Cal
 
 
 def test_what_its_parser_refuses(dataset: Path, cli: Callable[..., Any]) -> None:
-    done = cli("train", "lerobot", "--dataset", dataset, "--lerobot", PYTHON, *SMALL, "--set", "policy.chunk=9")
-    assert (done.code, "LeRobot" in done.stderr, "--policy.chunk" in done.stderr) == (3, True, True), done.stderr
+    done = cli("train", "lerobot", "--dataset", dataset, "--lerobot", PYTHON, *SMALL, "--set", "policy.no_such=9")
+    assert (done.code, "LeRobot" in done.stderr, "no_such" in done.stderr) == (3, True, True), done.stderr

@@ -67,7 +67,7 @@ def build_train_plan(
         learns=method.learns,
         trainer=trainer_ref.replace(config=_without(trainer_ref.config, trainer.access)),
         access={name: value for name, value in trainer_ref.config.items() if name in trainer.access},
-        model=settings.model or NEW_POLICY,
+        model=settings.model or (NEW_POLICY if trainer.plays else ""),
         data=tuple(path if is_remote(path) else str(Path(home(path))) for path in train.data),
         rollouts=rollouts,
         pull=None if train.source is None else _pull(train.source, train.off_policy),
