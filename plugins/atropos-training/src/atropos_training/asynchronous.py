@@ -64,6 +64,8 @@ class AsyncSession(TrainSession):
         def work() -> None:
             try:
                 result = trainer.train(self.plan, self)
+            except KeyboardInterrupt:  # the main thread has raised it, and waits no more
+                outcome.cancel()
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 outcome.set_exception(error)
             else:
