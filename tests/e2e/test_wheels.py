@@ -21,7 +21,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 OLDEST, NEWEST = "3.11", "3.13"
-NEED_TORCH = {"backend local": "atropos-local[torch]", "trainer trl": "atropos-trl[train]"}
+NEED_EXTRAS = {
+    "backend local": "atropos-local[torch]",
+    "trainer tinker": "atropos-tinker[tinker]",
+    "trainer trl": "atropos-trl[train]",
+}
 
 # Of whoever runs the tests, not of the test's own home: else each Python downloads all dependencies again.
 PIP_CACHE = os.environ.get("PIP_CACHE_DIR") or str(
@@ -128,8 +132,8 @@ def test_wheels_in_an_empty_environment(version: str, dist: Path, tmp_path: Path
     here.atropos("new", "environment", "maze")
     checked = here.atropos("plugins", "check", code=4)
     broken = [line.split(": ", 1)[1] for line in checked.splitlines() if line.startswith("BROKEN")]
-    assert sorted(broken) == sorted(NEED_TORCH), checked
-    assert all(f"pip install '{extra}'" in checked for extra in NEED_TORCH.values()), checked
+    assert sorted(broken) == sorted(NEED_EXTRAS), checked
+    assert all(f"pip install '{extra}'" in checked for extra in NEED_EXTRAS.values()), checked
     here.atropos("slurm", "submit", "--dry-run", "--", "gen", "./parity.py:Parity", *scripted, "--output", "runs/p")
     listed = json.loads(here.atropos("plugins", "list", "--json"))
     shown = json.dumps(listed)
