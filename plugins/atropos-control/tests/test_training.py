@@ -128,7 +128,7 @@ def test_grpo_and_ppo_begin_from_a_policy(cli: Any, tmp_path: Path) -> None:
         (("ppo", "--env", "arithmetic"), "plays environments of Gymnasium, not 'arithmetic'"),
         (("grpo", "--env", "arithmetic", "--trainer", "control"), "plays environments of Gymnasium"),
         (("ppo", "--env", "gymnasium:Blackjack-v1"), "cannot read observations that are tuples"),
-        (("ppo", "--env", "gymnasium:CartPole-v1", "--data", "x.jsonl"), "takes no --data"),
+        (("ppo", "--env", "gymnasium:CartPole-v1", "--data", "x.jsonl"), "no such option: --data"),
         (("ppo", "--env", "gymnasium:CartPole-v1", "--tau", "0.5"), "--tau is for sac, not for ppo"),
         (("grpo", "--env", "gymnasium:CartPole-v1", "--advantage", "rae"), "--advantage rae"),
         (("ppo", "--env", "gymnasium:CartPole-v1", "--env.wrappers", "NoSuch"), "wrapper 'NoSuch' cannot be used"),
