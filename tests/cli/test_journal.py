@@ -21,7 +21,7 @@ def begin(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True)
     suite = Plan(
         atropos_version="0",
-        environment=ComponentRef(name="sums"),
+        environment=ComponentRef(name="arithmetic"),
         backend=ComponentRef(name="openai"),
         model="m",
         group_size=1,

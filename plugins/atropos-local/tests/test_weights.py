@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -143,12 +144,66 @@ async def test_lora_layers_take_part(tiny: Path, model: Any) -> None:
     assert before.completions[0].message.tokens.ids != after.completions[0].message.tokens.ids
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    for _ in range(100_000):
-        if reached():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("no sample was ever that far")
+def pause(backend: Any, reached: Callable[[list[Any]], bool], go: Callable[[Any], bool]) -> asyncio.Event:
+    """Let no token more be drawn once `reached`, which the event tells, until the scheduler may `go` on."""
+    scheduler, loop, event = backend._scheduler, asyncio.get_running_loop(), asyncio.Event()
+    step, passed = scheduler.batch.step, False
+
+    def paused() -> None:
+        nonlocal passed
+        if not passed and reached(scheduler.batch.rows):
+            passed = True
+            loop.call_soon_threadsafe(event.set)
+            end = time.monotonic() + 60
+            while not go(scheduler) and time.monotonic() < end:
+                time.sleep(0.001)
+        step()
+
+    scheduler.batch.step = paused
+    return event
+
+
+async def test_what_waits_behind_a_change_is_of_the_new_weights(
+    opened: Callable[..., Any], model: Any, tmp_path: Path
+) -> None:
+    import torch
+
+    shift(model)
+    model.save_pretrained(tmp_path / "new")
+    backend = await opened()
+    paused = pause(backend, lambda rows: bool(rows), lambda scheduler: bool(scheduler._between and scheduler._queue))
+    first = asyncio.create_task(backend.generate(request()))
+    await paused.wait()
+    change = asyncio.create_task(backend.update_weights(str(tmp_path / "new"), version=7))
+    await asyncio.sleep(0)
+    second = await backend.generate(request())
+    await change
+    assert (await first).weights_version is None
+    assert second.weights_version == 7
+    tokens = second.completions[0].message.tokens
+    with torch.no_grad():
+        logits = model(torch.tensor([[*second.prompt_ids, *tokens.ids]])).logits[0].log_softmax(-1)
+    expected = [float(logits[len(second.prompt_ids) - 1 + at, token]) for at, token in enumerate(tokens.ids)]
+    assert tokens.logprobs == pytest.approx(expected, abs=1e-4)
+
+
+async def test_samples_of_one_request_are_of_the_same_weights(
+    opened: Callable[..., Any], model: Any, tmp_path: Path
+) -> None:
+    shift(model)
+    model.save_pretrained(tmp_path / "new")
+    backend = await opened(max_batch=1)  # one sample after the other
+    paused = pause(backend, lambda rows: bool(rows), lambda scheduler: bool(scheduler._between))
+    greedy = request(temperature=0.0).replace(n=3)
+    before = asyncio.create_task(backend.generate(greedy))
+    await paused.wait()
+    await backend.update_weights(str(tmp_path / "new"), version=1)
+    made = (await before).completions
+    assert len(made) == 3
+    assert len({completion.message.tokens.ids for completion in made}) == 1
+    after = await backend.generate(greedy)
+    assert after.weights_version == 1
+    assert after.completions[0].message.tokens.ids != made[0].message.tokens.ids
 
 
 async def test_running_samples_continue_with_the_new_weights(adopting: Any, model: Any) -> None:
@@ -163,9 +218,12 @@ async def test_running_samples_continue_with_the_new_weights(adopting: Any, mode
         GenerateRequest(messages=(user(text),), seed=n, n=2, sampling=Sampling(max_tokens=60))
         for n, text in enumerate(prompts)
     ]
-    jobs = [asyncio.create_task(adopting.generate(one)) for one in asked]
     batch = adopting._scheduler.batch
-    await until(lambda: any(len(row.ids) >= 4 for row in batch.rows))
+    paused = pause(
+        adopting, lambda rows: any(len(row.ids) >= 4 for row in rows), lambda scheduler: bool(scheduler._at_once)
+    )
+    jobs = [asyncio.create_task(adopting.generate(one)) for one in asked]
+    await paused.wait()
     await adopting.refresh(lambda: shift(model), version=5)
     assert batch.store.tokens == 0
     mixed = 0
@@ -190,10 +248,11 @@ async def test_running_samples_continue_with_the_new_weights(adopting: Any, mode
 
 
 async def test_a_change_that_fails_ends_what_runs(adopting: Any) -> None:
+    paused = pause(adopting, lambda rows: bool(rows), lambda scheduler: bool(scheduler._at_once))
     job = asyncio.create_task(
         adopting.generate(GenerateRequest(messages=(user(LONG),), sampling=Sampling(max_tokens=60)))
     )
-    await until(lambda: bool(adopting._scheduler.batch.rows))
+    await paused.wait()
     with pytest.raises(BackendError, match="ZeroDivisionError"):
         await adopting.refresh(lambda: 1 / 0, version=1)
     with pytest.raises(BackendError, match="did not change"):

@@ -129,6 +129,7 @@ class LocalBackend(InferenceBackend):
             if source is not None:
                 load_weights(batch.decoder.model, source)
             batch.forget()
+            batch.version = version
 
         await asyncio.wrap_future(scheduler.between(work))
         self._facts["weights_version"] = version
@@ -142,6 +143,7 @@ class LocalBackend(InferenceBackend):
         def work(batch: Batch) -> None:
             change()
             batch.renew()
+            batch.version = version
 
         await asyncio.wrap_future(scheduler.between(work, wait=False))
         self._facts["weights_version"] = version
@@ -177,7 +179,6 @@ class LocalBackend(InferenceBackend):
         choice = Choice.of(request.sampling)
         picks = self._picks(request.choices, prompts) if request.choices else None
         job = GenerateJob(prompt, request.n, limit, choice, request.seed, stop, picks)
-        version = self._facts.get("weights_version")  # of the first token: later ones may be newer
         scheduler.submit(job)
         samples = await asyncio.wrap_future(job.future)
         keep = request.logprobs != "off"
@@ -185,7 +186,7 @@ class LocalBackend(InferenceBackend):
             completions=tuple(completion_of(sample, prompts, stop, with_tokens=keep) for sample in samples),
             prompt_ids=prompt if keep else None,
             prompt_tokens=len(prompt),
-            weights_version=version,
+            weights_version=job.version,
         )
 
     async def score(self, prefix_ids: Sequence[int], continuation_ids: Sequence[int]) -> Sequence[float]:

@@ -51,6 +51,7 @@ class GenerateJob:
     """A request for n samples. The future is cancelled by whoever gives up.
 
     limit: most tokens of each. picks: what the replies may be, None for anything.
+    version: of the weights that drew its first token, once it has begun; later tokens may be of newer ones.
     """
 
     prompt: Ids
@@ -63,6 +64,8 @@ class GenerateJob:
     future: Future[list[Sample]] = field(default_factory=Future)
     waiting: deque[int] = field(init=False)
     done: dict[int, Sample] = field(default_factory=dict)
+    begun: bool = False
+    version: int | None = None
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(self.n))
@@ -162,6 +165,8 @@ class Batch:
         self.max_rows = max_rows
         self.store = PrefixStore(kept_tokens)
         self.rows: list[Row] = []
+        self.version: int | None = None
+        """Of the weights; set with them, on this thread: what waits behind a change is of the new ones."""
         self.reused_tokens = 0
         self.computed_tokens = 0
         self.steps = 0
@@ -180,6 +185,8 @@ class Batch:
 
         by_prompt: dict[Ids, list[Row]] = {}
         for row in rows:
+            if not row.job.begun:
+                row.job.begun, row.job.version = True, self.version
             by_prompt.setdefault(row.job.prompt, []).append(row)
         running = self._running()
         starts = [self._start(prompt, len(prompt) - 1, owners, running) for prompt, owners in by_prompt.items()]

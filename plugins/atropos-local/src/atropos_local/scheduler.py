@@ -64,7 +64,7 @@ class Scheduler:
             self._wake.notify()
 
     def between(self, work: Callable[[Batch], None], *, wait: bool = True) -> Future[None]:
-        """Do `work` on the worker's thread as soon as no sample runs; what is queued meanwhile waits for it.
+        """Do `work` on the worker's thread as soon as no request runs; what is queued meanwhile waits for it.
 
         wait False: before the next token of those that run. Where that fails, they fail too.
         """
@@ -147,12 +147,13 @@ class Scheduler:
                 return False
             at_once = list(self._at_once)
             self._at_once.clear()
-            between = [] if batch.rows else list(self._between)
+            half = bool(self._queue and self._queue[0].begun and not self._queue[0].future.done())
+            between = [] if batch.rows or half else list(self._between)
             if between:
                 self._between.clear()
             hold = bool(self._between)
             scores = [] if hold else self._take_scores(batch)
-            rows = [] if hold else self._take_rows(batch)
+            rows = self._take_rows(batch, only_begun=hold)
         for work, done in at_once:
             if not self._do(batch, work, done):
                 self._failed(batch, [row.job for row in batch.rows], BackendError("the weights did not change"))
@@ -188,9 +189,9 @@ class Scheduler:
             self._score_queue.popleft()
         return taken
 
-    def _take_rows(self, batch: Batch) -> list[Row]:
+    def _take_rows(self, batch: Batch, *, only_begun: bool) -> list[Row]:
         taken: list[Row] = []
-        while self._queue:
+        while self._queue and (self._queue[0].begun or not only_begun):
             job = self._queue[0]
             while job.waiting and not job.future.done():
                 if not batch.fits([row.job for row in taken], job):
