@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -11,8 +10,8 @@ from typing import Any
 
 from atropos_cli.domain.base import clean_text
 from atropos_cli.errors import ConfigError
+from atropos_cli.io.answers import environment_file, kept_answer, stamp
 from atropos_cli.models.sources import find_model
-from atropos_cli.paths import replacing, user_cache
 from atropos_cli.serving.platforms import detect
 
 _ASK_S = 600.0
@@ -54,24 +53,8 @@ def ask(python: str, script: Path, question: dict[str, Any], *, trainer: str, ho
 
     The script reads the question from standard input and writes one line with the answer: "atropos-answer JSON".
     """
-    key = json.dumps([python, _stamp(Path(python).parent.parent / "pyvenv.cfg"), _stamp(script), question])
-    file = user_cache() / "trainers" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
-    try:
-        kept: Any = json.loads(file.read_bytes())
-        if isinstance(kept, dict):
-            return kept
-    except (OSError, ValueError):
-        pass
-    answer = _asked(python, script, question, trainer, how)
-    if (error := answer.get("error")) is not None:
-        raise ConfigError(clean_text(f"{trainer} refuses the settings: {error}"), hint=answer.get("hint"))
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file, sync=False) as out:
-            out.write(json.dumps(answer).encode())
-    except OSError:
-        pass
-    return answer
+    key = [python, stamp(environment_file(python)), stamp(script), question]
+    return kept_answer("trainers", key, lambda: _asked(python, script, question, trainer, how))
 
 
 def _asked(python: str, script: Path, question: dict[str, Any], trainer: str, how: str) -> dict[str, Any]:
@@ -86,16 +69,10 @@ def _asked(python: str, script: Path, question: dict[str, Any], trainer: str, ho
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(_ANSWER):
             answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
+            if (refused := answer.get("error")) is not None:
+                raise ConfigError(clean_text(f"{trainer} refuses the settings: {refused}"), hint=answer.get("hint"))
             return answer
     said = clean_text(done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
     if any("ModuleNotFoundError" in line for line in said[-1:]):
         raise ConfigError(f"{python} lacks a package of {trainer}: {said[-1]}", hint=how)
     raise ConfigError(f"{python} cannot check the settings of {trainer}: {said[-1]}", hint=how)
-
-
-def _stamp(path: Path) -> list[Any]:
-    try:
-        found = path.stat()
-    except OSError:
-        return [str(path)]
-    return [str(path), found.st_mtime_ns, found.st_size]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import types
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from atropos_cli.foreign.data import Data
 from atropos_cli.foreign.options import config_model
 from atropos_cli.foreign.process import Dialect, ForeignProcess
 from atropos_cli.foreign.store import Added
-from atropos_cli.paths import replacing, user_cache
+from atropos_cli.io.answers import environment_file, kept_answer, stamp
 from atropos_cli.ports.environment import Environment
 
 E = TypeVar("E", bound=Environment)
@@ -98,30 +96,14 @@ def describe(
 
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
     """
-    key = [
-        dialect.name,
-        python,
-        settings,
-        [_stamp(file) for file in _around(beside)],
-        _stamp(dialect.file),
-        _stamp(_made(python)),
-    ]
-    name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:24]
-    file = user_cache() / "foreign" / f"{name}.json"
-    try:
-        kept: Data = json.loads(file.read_bytes())
-        return kept
-    except (OSError, ValueError):
-        pass
-    hello = asyncio.run(_ask(ForeignProcess(dialect, python, settings, cwd=cwd)))
-    about: Data = {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file, sync=False) as out:
-            out.write(json.dumps(about).encode())
-    except OSError:
-        pass
-    return about
+    files = [] if beside is None else sorted(beside.parent.glob("*.py"))[:_MOST_FILES]
+    stamps = [stamp(file) for file in (dialect.file, environment_file(python), *files)]
+
+    def ask() -> Data:
+        hello = asyncio.run(_ask(ForeignProcess(dialect, python, settings, cwd=cwd)))
+        return {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
+
+    return kept_answer("foreign", [dialect.name, python, settings, stamps], ask)
 
 
 async def _ask(process: ForeignProcess) -> Data:
@@ -129,20 +111,3 @@ async def _ask(process: ForeignProcess) -> Data:
         return await process.open()
     finally:
         await process.close()
-
-
-def _made(python: str) -> Path:
-    """The file that says when a virtual environment was made: other packages may be in it since."""
-    return Path(python).parent.parent / "pyvenv.cfg"
-
-
-def _around(file: Path | None) -> list[Path]:
-    return [] if file is None else sorted(file.parent.glob("*.py"))[:_MOST_FILES]
-
-
-def _stamp(file: Path) -> tuple[str, int, int]:
-    try:
-        found = file.stat()
-    except OSError:
-        return (str(file), 0, 0)
-    return (str(file), found.st_mtime_ns, found.st_size)

@@ -62,19 +62,24 @@ class LaunchSettings(CommandOptions):
     start_timeout: float = option(1800.0, "Seconds until all servers must be ready.", panel=SERVER, gt=0)
 
 
-class LaunchOptions(LaunchSettings):
-    """The settings of the servers, and how they run."""
+class PlaceOptions(CommandOptions):
+    """Where servers run, and which of those that run are meant: the same for every command that starts some."""
 
     name: str | None = option(None, "Name of the server.  [default: the model's]", metavar="NAME")
     detach: bool = option(False, "Return once it is ready; it outlives this session.", panel=HOW)
     tmux: bool = option(False, "As --detach, in a tmux session.", panel=HOW)
     slurm: bool = option(False, "As a SLURM job of --gpus a node.", panel=HOW)
-    nodes: int = option(1, "Nodes of the job.", panel=HOW, ge=1)
     time: str | None = option(None, "Its time limit: 2h, 1d12h.", panel=HOW, metavar="TIME")
     profile: str | None = option(None, "Cluster profile, [slurm.profiles.NAME].", panel=HOW, metavar="NAME")
     wait: bool = option(True, "With these three: wait until it is ready.", panel=HOW)
     dry_run: bool = option(False, "Print the command lines and stop.", panel=HOW)
-    strict: bool = option(False, "An option unknown to our table is an error.", panel=HOW)
     status: bool = option(False, "List servers; with --name one of them.", panel=WHICH)
     stop: bool = option(False, "Stop the server --name, or the only one.", panel=WHICH)
     held: Path | None = option(None, "A folder that is ready to be run.", metavar="DIR", hidden=True)
+
+
+class LaunchOptions(PlaceOptions, LaunchSettings):
+    """The settings of the servers, and how they run."""
+
+    nodes: int = option(1, "Nodes of the job.", panel=HOW, ge=1)
+    strict: bool = option(False, "An option unknown to our table is an error.", panel=HOW)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atropos_cli.sdk import UsageError
-from atropos_cli.sdk.commands import CommandOptions, option
+from atropos_cli.sdk.commands import option
 from atropos_cli.sdk.jobs import escape_placeholders
 from atropos_cli.sdk.launchers import Component, LaunchError
-from atropos_serving.settings import HOW, SERVER, WHICH
+from atropos_serving.settings import HOW, SERVER, PlaceOptions
 
 PROGRAM = Path(__file__).with_name("skyrl_server.py")
 HEALTH = "/api/v1/healthz"
@@ -37,7 +37,7 @@ _LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('skyrl') 
 _INSTALL = "pip install 'skyrl[tinker,jax]' in an environment of its own, and name it: --engine-python PYTHON"
 
 
-class SkyrlOptions(CommandOptions):
+class SkyrlOptions(PlaceOptions):
     """Options of `launch-skyrl`."""
 
     engine_python: str | None = option(
@@ -62,18 +62,7 @@ class SkyrlOptions(CommandOptions):
     )
     port: int | None = option(None, "Its port; default: a free one.", panel=SERVER, ge=1, le=65535)
     start_timeout: float = option(1800.0, "Seconds until it must be ready.", panel=SERVER, gt=0)
-    name: str | None = option(None, "Name of the server.  [default: the model's]", metavar="NAME")
-    detach: bool = option(False, "Return once it is ready; it outlives this session.", panel=HOW)
-    tmux: bool = option(False, "As --detach, in a tmux session.", panel=HOW)
-    slurm: bool = option(False, "As a SLURM job of --gpus GPUs.", panel=HOW)
     gpus: int = option(0, "GPUs of the job.", panel=HOW, ge=0)
-    time: str | None = option(None, "Its time limit: 2h, 1d12h.", panel=HOW, metavar="TIME")
-    profile: str | None = option(None, "Cluster profile, [slurm.profiles.NAME].", panel=HOW, metavar="NAME")
-    wait: bool = option(True, "With these three: wait until it is ready.", panel=HOW)
-    dry_run: bool = option(False, "Print the command line and stop.", panel=HOW)
-    status: bool = option(False, "List servers; with --name one of them.", panel=WHICH)
-    stop: bool = option(False, "Stop the server --name, or the only one.", panel=WHICH)
-    held: Path | None = option(None, "A folder that is ready to be run.", metavar="DIR", hidden=True)
 
 
 def check_extra(extra: Sequence[str]) -> None:

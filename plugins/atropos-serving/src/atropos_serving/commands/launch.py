@@ -14,6 +14,7 @@ from atropos_cli.sdk import UsageError
 from atropos_cli.sdk.commands import Command, ExitCode, JsonOption, Session, again, counted, end, with_flags
 from atropos_cli.sdk.launchers import LaunchError
 from atropos_cli.sdk.serving import Engine
+from atropos_serving.commands.placing import Start, answered
 from atropos_serving.options import option_table
 from atropos_serving.settings import LAUNCH, LaunchOptions
 
@@ -89,19 +90,11 @@ class _LaunchCommand(Command):
 
 
 def _run(session: Session, call: Given, model: str | None) -> int:
-    from atropos_serving.commands import servers
-
-    options, as_json = call.options, call.as_json
-    if sum((options.status, options.stop, options.detach, options.tmux, options.slurm)) > 1:
-        raise UsageError("--status, --stop, --detach, --tmux and --slurm exclude each other")
-    if not options.slurm and (options.nodes > 1 or options.time or options.profile):
-        raise UsageError("--nodes, --time and --profile are for --slurm", hint="add --slurm")
-    if options.status:
-        return servers.show_status(session, options.name or model, as_json=as_json)
-    if options.stop:
-        return servers.stop_server(session, options.name or model, as_json=as_json)
-    if options.held is not None:
-        return servers.run_here(session, options.held, as_json=as_json)
+    options = call.options
+    if not options.slurm and options.nodes > 1:
+        raise UsageError("--nodes is for --slurm", hint="add --slurm")
+    if (code := answered(session, options, model, as_json=call.as_json)) is not None:
+        return code
     if model is None and options.dry_run:
         session.out.note(f"{_ANY} stands for the model, which was not named")
     elif model is None:
@@ -110,18 +103,11 @@ def _run(session: Session, call: Given, model: str | None) -> int:
         )
     if options.slurm:
         return _in_slurm(session, call)
-    if options.tmux and not options.dry_run:
-        return _in_tmux(session, call)
     plan, planned = prepare(session, call, dry_run=options.dry_run)
     if options.dry_run:
         _show(session, call, plan, planned)
         return ExitCode.OK
-    folder, record = note(call, plan)
-    if options.detach:
-        alive = servers.start_detached(folder)
-        waits = options.wait
-        return servers.wait_ready(session, folder, alive, as_json=as_json) if waits else _begun(session, record)
-    return servers.run_here(session, folder, as_json=as_json)
+    return _start(call, plan).here(session)
 
 
 def prepare(
@@ -202,18 +188,8 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def note(call: Given, plan: JobPlan, launcher: str = "local") -> tuple[Path, ServerRecord]:
-    """Write the server's folder. Raises LaunchError when the name is in use."""
-    from atropos_cli.sdk.jobs import write_job
-    from atropos_cli.sdk.serving import running, server_folder, taken, write_record
-
-    folder = server_folder(plan.name)
-    if running(folder):
-        raise taken(folder)
-    write_job(plan, folder)
-    record = _record(call, plan.name, launcher)
-    write_record(folder, record)
-    return folder, record
+def _start(call: Given, plan: JobPlan) -> Start:
+    return Start(plan, call.options, lambda launcher: _record(call, plan.name, launcher), call.as_json)
 
 
 def _record(call: Given, name: str, launcher: str) -> ServerRecord:
@@ -234,13 +210,6 @@ def _record(call: Given, name: str, launcher: str) -> ServerRecord:
         started=time.time(),
         key_env=key if os.environ.get(key, "").strip() else None,
     )
-
-
-def _begun(session: Session, record: ServerRecord) -> ExitCode:
-    from atropos_serving.commands.servers import status_command
-
-    end(session.out, f"{record.name} is starting", status_command(record))
-    return ExitCode.OK
 
 
 def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> None:
@@ -267,60 +236,16 @@ def _show(session: Session, call: Given, plan: JobPlan, planned: Servers) -> Non
     end(session.out, f"would start {counted(len(plan.components), 'component')}", again(session.args))
 
 
-def _in_tmux(session: Session, call: Given) -> int:
-    """Run the noted server in the foreground of a tmux session."""
-    from atropos_cli.sdk.jobs import make_launcher
-    from atropos_cli.sdk.launchers import JobSpec
-    from atropos_serving.commands import servers
-
-    plan, _ = prepare(session, call)
-    folder, record = note(call, plan, "tmux")
-    command = (f"launch-{call.engine}", "--held", str(folder))
-    job = JobSpec(name=f"server-{plan.name}", run=str(folder), command=command, cwd=str(Path.cwd()))
-    launcher = make_launcher(session, "tmux")
-    number = launcher.submit(job)
-    session.out.note(f"atropos tmux attach {number} shows it")
-    if not call.options.wait:
-        return _begun(session, record)
-
-    def alive() -> bool:
-        return launcher.status(number).state in ("pending", "running")
-
-    return servers.wait_ready(session, folder, alive, as_json=call.as_json)
-
-
 def _in_slurm(session: Session, call: Given) -> int:
     """Serve in a batch job: sizes come from --gpus and --nodes, since this machine is not the one that serves."""
-    from atropos_cli.sdk.serving import (
-        Platform,
-        default_name,
-        detect_platform,
-        read_server,
-        server_folder,
-        write_record,
-    )
-    from atropos_serving.commands import batch
+    from atropos_cli.sdk.serving import Platform, detect_platform
 
     options = call.options
     gpus = options.gpus or 0
     platform = Platform("gpu") if gpus else Platform("cpu", memory=detect_platform().memory)
     open_to_all = replace(call, options=options.replace(host="0.0.0.0", gpus=None))  # noqa: S104
     plan, _ = prepare(session, open_to_all, dry_run=True, place=(platform, options.nodes, gpus))
-    folder = server_folder(options.name or default_name(call.model))
-    before = read_server(folder)
-    if before is not None:
-        before = batch.current(session, before)
-    if before is not None and before.state in ("starting", "ready") and not options.dry_run:
-        raise LaunchError(f"a server {folder.name!r} is {before.state} already", hint="give another --name")
-    place = batch.Batch(options.nodes, gpus, options.time, options.profile, call.config)
-    number = batch.submit(session, plan, folder, place, dry_run=options.dry_run, as_json=call.as_json)
-    if number is None:
-        return ExitCode.OK
-    record = _record(open_to_all, folder.name, "slurm").replace(job_id=number, host="")
-    write_record(folder, record)
-    if not options.wait:
-        return _begun(session, record)
-    return batch.wait_ready(session, folder, as_json=call.as_json)
+    return _start(open_to_all, plan).in_slurm(session, options.nodes, gpus, call.config)
 
 
 sglang = launch_command("sglang")
