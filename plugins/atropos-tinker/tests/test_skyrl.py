@@ -121,4 +121,4 @@ def test_sft(place: Place) -> None:
     learn = ("--lora-r", "8", "--learning-rate", "3e-3", "--steps", "12", "--prompts-per-step", "64")
     place.atropos("train", "sft", "--data", "rows.jsonl", *words, *learn)
     losses = [row["loss"] for row in metrics(place.folder / "sft")]
-    assert losses[-1] < losses[0] - 0.3, losses
+    assert losses[-1] < 0.7 * losses[0], losses

@@ -43,6 +43,17 @@ def test_training_tells_of_steps_and_of_the_rollouts_between() -> None:
     )
 
 
+def test_a_resumed_training_counts_on_from_its_step() -> None:
+    now, stream = 0.0, io.StringIO()
+    reporter = TrainReporter(Output(NORMAL), 100, stream, clock=lambda: now)
+    reporter.resumed(40)
+    now = 60.0
+    reporter.rolling(Rolling(40, None, 1, 4, 8, 8, 100))
+    said, line = stream.getvalue().splitlines()
+    assert said == "resumed from step 40"
+    assert line.startswith("40/100 steps, rolling 1/4 groups")
+
+
 def test_training_is_silent_or_tells_all() -> None:
     assert training(Output(QUIET)) == []
     lines = training(Output(VERBOSE))

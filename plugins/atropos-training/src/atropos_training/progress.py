@@ -65,6 +65,11 @@ class TrainReporter:
         except (OSError, ValueError):
             return  # a closed stderr must not end the training
 
+    def resumed(self, step: int) -> None:
+        """The run continues after this step."""
+        self._state = (step, self._state[1])
+        self.say(f"resumed from step {step}")
+
     def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None:
         """An optimiser step is done."""
         moment = self._clock()

@@ -85,7 +85,7 @@ class Recording:
             self._metrics.rewind(step)
             self._samples.rewind(step)
         self._health.replay((at, values) for at, values in read_metrics(self.run_dir.folder) if at <= step)
-        self._say(f"resumed from step {step}")
+        self._watcher.resumed(step)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """One optimiser step. Raises TrainerError when a stop rule says so."""

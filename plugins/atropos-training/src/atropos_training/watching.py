@@ -15,6 +15,7 @@ class TrainWatcher(Protocol):
     """Is told how training goes on. Methods must return quickly and not raise; rolling() comes from another thread."""
 
     def say(self, text: str) -> None: ...
+    def resumed(self, step: int) -> None: ...
     def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None: ...
     def rolling(self, rolling: Rolling) -> None: ...
 
@@ -23,6 +24,9 @@ class SilentWatcher:
     """Says nothing."""
 
     def say(self, text: str) -> None:
+        return None
+
+    def resumed(self, step: int) -> None:
         return None
 
     def step(self, step: int, total: int | None, values: Mapping[str, float | None]) -> None:
