@@ -51,7 +51,7 @@ class GenerateJob:
     """A request for n samples. The future is cancelled by whoever gives up.
 
     limit: most tokens of each. picks: what the replies may be, None for anything.
-    version: of the weights that drew its first token, once it has begun; later tokens may be of newer ones.
+    version: of the weights that drew its first token, once that is drawn; later tokens may be of newer ones.
     """
 
     prompt: Ids
