@@ -93,6 +93,30 @@ def test_what_cannot_be_played_is_said_before_the_run(cli: Any, tmp_path: Path, 
     assert not (tmp_path / "run" / "groups.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('it is broken')", "RuntimeError: it is broken"),
+        ("import sys; sys.exit(5)", "it called sys.exit(5)"),
+        ("def (", "SyntaxError"),
+        ("import not_there_at_all", "No module named 'not_there_at_all'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_said(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    (tmp_path / "registers_nothing.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = cli("gen", "gymnasium:registers_nothing:X-v0", "--backend", "scripted", "--backend.replies", "x")
+    assert (done.code, said in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.parametrize(("name", "hint"), [("CartPole", "CartPole-v0, CartPole-v1"), (".:X-v0", "registry")])
+def test_names_without_a_version_or_a_module_get_a_hint(cli: Any, name: str, hint: str) -> None:
+    done = cli("gen", f"gymnasium:{name}", "--backend", "scripted", "--backend.replies", "x")
+    assert (done.code, hint in done.stderr) == (3, True), done.stderr
+
+
 def test_the_prefix_alone_names_no_environment() -> None:
     with pytest.raises(ConfigError, match="no environment"):
         environment_class("NoSuchThing-v0")
