@@ -200,6 +200,9 @@ def test_an_address_without_a_server_and_one_that_is_none(cli: Callable[..., Any
     assert (none.code, "no OpenEnv server at http://127.0.0.1:9" in none.stderr) == (3, True)
     odd = cli("gen", "openenv:somewhere", "--backend", "scripted", "--backend.replies", "x")
     assert (odd.code, "openenv:http://HOST:PORT" in odd.stderr) == (2, True)
+    for wrong in ("http://[::1", "http://host:port", "http://host:99999", "http://", "//host"):
+        refused = cli("gen", f"openenv:{wrong}", "--backend", "scripted", "--backend.replies", "x")
+        assert (refused.code, "is not the address of a server" in refused.stderr) == (2, True), refused.stderr
     alone = cli("gen", "openenv", "--backend", "scripted", "--backend.replies", "x")
     assert (alone.code, "openenv:http://HOST:PORT" in alone.stderr) == (3, True)
     name, _ = serve("tools")
