@@ -73,8 +73,16 @@ class NoPicture(Plain):
         return None
 
 
-for _kind in (Plain, From1, SeenFrom1, Nested, Stamp, NoPicture):
+class FrozenLakeOfMine(Plain):
+    """Called like one of Gymnasium's, and another game."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(4)
+
+
+for _kind in (FrozenLakeOfMine, Plain, From1, SeenFrom1, Nested, Stamp, NoPicture):
     gymnasium.register(f"{_kind.__name__}-v0", entry_point=_kind)
+gymnasium.register("mine/Taxi-v0", entry_point=FrozenLakeOfMine)
 for _fault in ("nan reward", "nan seen", "raise", "leave", "die"):
     _made = type("Late", (Plain,), {"fault": _fault})
     gymnasium.register(f"Late-{_fault.replace(' ', '-')}-v0", entry_point=_made)

@@ -93,6 +93,23 @@ def test_what_cannot_be_played_is_said_before_the_run(cli: Any, tmp_path: Path, 
     assert not (tmp_path / "run" / "groups.jsonl").exists()
 
 
+@pytest.mark.parametrize("name", ["odd:FrozenLakeOfMine-v0", "odd:mine/Taxi-v0"])
+def test_an_environment_that_is_called_like_a_known_one_is_not_described_as_that(
+    cli: Any, tmp_path: Path, name: str
+) -> None:
+    (group,) = gen(cli, tmp_path / "run", name, ["Action: 1"], "--limit", "1", "--group-size", "1")
+    rollout = group["rollouts"][0]
+    assert rollout["reward"] == 5.0
+    assert f"You control the environment {name} of Gymnasium." in json.dumps(rollout["messages"][:2])
+
+
+def test_what_a_wrapper_shows_is_what_is_described(cli: Any, tmp_path: Path) -> None:
+    options = ("--limit", "1", "--group-size", "1", "--wrappers", "FlattenObservation", "--max-steps", "2")
+    (group,) = gen(cli, tmp_path / "run", "FrozenLake-v1", ["Action: up"], *options)
+    first = next(message["content"] for message in group["rollouts"][0]["messages"] if message["role"] == "user")
+    assert "1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0" in first
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

@@ -187,8 +187,13 @@ class GymnasiumEpisode(Episode):
 
     def reset(self) -> Sequence[Message]:
         self._env = self._environment.take()
+        plain = self._env.unwrapped
+        if not type(plain).__module__.startswith("gymnasium.envs."):
+            self._name = ""  # somebody's own one, which is only called so
         facts = known(self._name)
         self._labels = facts.get("observation", ())
+        if self._env.observation_space != plain.observation_space:
+            self._name, self._labels = "", ()  # a wrapper shows something else
         self._actions = Actions(self._env.action_space, facts.get("actions", ()))
         seen, _ = self._env.reset(seed=self._seed)
         about = facts.get("about", f"You control the environment {self._environment.id} of Gymnasium.").strip()
