@@ -106,7 +106,7 @@ class HostedEpisode:
         self._state = EpisodeState(0, self._episode)
         self._lock = asyncio.Lock()
         self._broken: BaseException | None = None
-        """What a step raised: whatever comes after it is no episode of the environment any more."""
+        """What a step raised: the episode cannot continue after it."""
 
     @property
     def over(self) -> bool:
@@ -172,7 +172,7 @@ class HostedEpisode:
         return scored
 
     async def close(self) -> None:
-        """Free what it holds. An error is only logged: what the episode had to give is given."""
+        """Free what it holds. An error is only logged: the episode is over."""
         try:
             await _called(self._episode.close)
         except Exception as error:  # noqa: BLE001 - a plugin's error

@@ -119,7 +119,7 @@ def test_a_reward_that_is_no_number_is_never_left_out(gen: Gen, serve: Serve, tm
     name, server = serve("text")
     server.alter = lambda said: [with_data(said, reward=reward)]
     gen(name, ["0"], "--limit", 1, "--group-size", 2, code=1)
-    assert "a reward that is no finite number" in failure_of(tmp_path)
+    assert "a reward that is not a finite number" in failure_of(tmp_path)
 
 
 @pytest.mark.parametrize(("reward", "given"), [(None, 0.0), (True, 1.0), (-2, -2.0)])

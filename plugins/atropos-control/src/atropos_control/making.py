@@ -108,7 +108,7 @@ def find_spec(name: str) -> Any:
 def _import(module: str) -> None:
     """Import a user's module, which may do anything. Raises ImportError or ConfigError."""
     if module.startswith("."):
-        raise ImportError(f"{module!r} is no name of a module")
+        raise ImportError(f"{module!r} does not name a module")
     try:
         importlib.import_module(module)
     except ImportError:
@@ -128,9 +128,9 @@ def told(error: BaseException) -> str:
 
 
 def _checked(env: Any, name: str, *, policy: bool) -> Any:
-    """The environment, which raises ValueError for a reward that is no finite number, and for NaN that a policy sees.
+    """The environment, which raises ValueError for a reward that is not finite, and for NaN that a policy sees.
 
-    One such number makes all weights NaN: some learners then fail, others go on without a word.
+    One such number makes all weights NaN: some learners then fail, others continue without a word.
     """
     import gymnasium
 
@@ -143,7 +143,7 @@ def _checked(env: Any, name: str, *, policy: bool) -> Any:
         def step(self, action: Any) -> Any:
             seen, reward, terminated, truncated, info = self.env.step(action)
             if not _is_finite(reward):
-                raise ValueError(f"{name} gave the reward {reward!r}, which is no finite number")
+                raise ValueError(f"{name} gave the reward {reward!r}, which is not a finite number")
             self._check(seen)
             return seen, reward, terminated, truncated, info
 
@@ -216,7 +216,7 @@ FAILED = "atropos_failed"
 
 
 def _telling(env: Any) -> Any:
-    """The environment in a process of its own: what it raises is in the info of its steps, as FAILED.
+    """The environment in a process of its own: its exceptions are in the info of its steps, as FAILED.
 
     Else its process prints the traceback and ends, and the one that trains learns only that it is gone.
     """
@@ -228,7 +228,7 @@ def _telling(env: Any) -> Any:
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             try:
                 return self.env.reset(seed=seed, options=options)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - told in the next step
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - in the info of the next step
                 self._failed = told(error)
                 return self.observation_space.sample(), {}
 
@@ -236,7 +236,7 @@ def _telling(env: Any) -> Any:
             if self._failed is None:
                 try:
                     return self.env.step(action)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - told
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - in the info
                     self._failed = told(error)
             return self.observation_space.sample(), 0.0, False, False, {FAILED: self._failed}
 

@@ -180,7 +180,7 @@ class EnvServer:
                 await asyncio.wait((answering,), timeout=_CLOSING_S)
 
     async def _answer(self, socket: web.WebSocketResponse, session: Session, kind: str, data: Data) -> None:
-        """Answer one message. An environment's error is told to the client, whose session stays."""
+        """Answer one message. An environment's error is an answer too, and the session stays."""
         try:
             answer = await session.answer(kind, data)
         except Refused as refused:

@@ -101,7 +101,7 @@ class Session:
 
 
 def reward_of(said: Data) -> float | None:
-    """The reward of a step or a reset; None: it has none. Raises OpenEnvError for what is no finite number.
+    """The reward of a step or a reset; None: it has none. Raises OpenEnvError where it is not a finite number.
 
     To leave it out would make the return that of another episode.
     """
@@ -113,12 +113,12 @@ def reward_of(said: Data) -> float | None:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise OpenEnvError(f"the server gave a reward that is no finite number: {json.dumps(value)}")
+        raise OpenEnvError(f"the server gave a reward that is not a finite number: {json.dumps(value)}")
     return number
 
 
 def done_of(said: Data) -> bool:
-    """Is the episode over? Raises OpenEnvError for what is neither true nor false."""
+    """Is the episode over? Raises OpenEnvError where it is neither true nor false."""
     value = said.get("done", False)
     if value is None or value in (0, 1):  # true and false as well
         return bool(value)
@@ -290,7 +290,7 @@ class Server:
 
 
 async def _limited(stream: aiohttp.StreamReader) -> bytes:
-    """All of an answer. Raises ValueError for one that is too large to be what is looked for."""
+    """All of an answer. Raises ValueError for one that is too large."""
     data = bytearray()
     async for part in stream.iter_chunked(1 << 16):
         data += part
