@@ -53,8 +53,12 @@ def server_class(base: type[E], rest: str) -> type[E]:
     """
     if not rest:
         return base
-    parts = urlsplit(rest)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(rest)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as [::1 without its end, or a port that is no number
+        good = False
+    if not good:
         raise UsageError(f"{rest!r} is not the address of a server", hint=f"{base.name}:http://HOST:PORT")
     return _subclass(base, rest, {"url": rest})
 

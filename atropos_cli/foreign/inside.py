@@ -93,8 +93,11 @@ class Server:
 
     def send(self, message: dict[str, Any]) -> None:
         """Blocks while the other side does not read: nothing piles up here."""
+        self._write(self._framing.packed(plain(message)))
+
+    def _write(self, data: bytes) -> None:
         try:
-            self._connection.sendall(self._framing.packed(plain(message)))
+            self._connection.sendall(data)
         except OSError:
             self._closed.set()
 
@@ -124,13 +127,17 @@ class Server:
     async def _run(self, call: Call, request: dict[str, Any]) -> None:
         try:
             value = await self._dialect.answer(call, request)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer to this request
+            # A value that cannot be sent is a failure, too: else the other side would wait until its time is over.
+            data = self._framing.packed(plain({"id": call.number, "done": value}))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the answer to this request
             self._end_copy(error)
             if not call.cancelled:  # else no one waits; a task of the environment's own may have been cancelled, too
                 self.send({"id": call.number, "failed": described(error)})
         else:
             self._end_copy(None)
-            self.send({"id": call.number, "done": value})
+            self._write(data)
 
     def _end_copy(self, error: BaseException | None) -> None:
         """End a process that the environment forked where it would have ended by itself: its parent answers."""
@@ -142,7 +149,11 @@ class Server:
 def described(error: BaseException) -> dict[str, str]:
     """An exception as data."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-_TRACE:])
-    said = {"type": type(error).__name__, "message": str(error), "trace": trace}
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - it is the environment's class
+        message = "an exception that says nothing"
+    said = {"type": type(error).__name__, "message": message, "trace": trace}
     return {**said, "hint": str(error.hint)} if hasattr(error, "hint") else said
 
 
@@ -190,7 +201,7 @@ def main(channel: Any, dialect_file: str, settings: str) -> None:
         dialect: Any = None
         try:
             dialect = framing.load_module("dialect", dialect_file)
-            hello["about"] = await dialect.start(given)
+            hello["about"] = plain(await dialect.start(given))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the other side reports it
             hello["error"] = described(error)
         await Server(connection, framing, dialect).run(hello)

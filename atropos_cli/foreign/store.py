@@ -107,6 +107,8 @@ def check_name(name: str) -> str:
     """Raises UsageError."""
     if not _NAME.match(name):
         raise UsageError(f"{name!r} cannot be the name of an environment", hint="letters, digits, - _ and .")
+    if name == DEFAULT:  # its record would take the place of the Python that runs environments without one
+        raise UsageError(f"{name!r} is what environments without a name are called", hint="choose another name")
     return name
 
 

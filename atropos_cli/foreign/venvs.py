@@ -45,6 +45,8 @@ def make(
 ) -> str:
     """Make the environment and install into it; the path of its Python. A part of one is deleted after an error.
 
+    One that was there is kept as `set_aside` names it, until the caller drops or restores it.
+
     python: the interpreter to make it with, ours by default. bare: requirements installed without their dependencies.
     Raises ConfigError.
     """
@@ -73,9 +75,28 @@ def make(
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     _move_scripts(fresh, venv)
-    shutil.rmtree(venv, ignore_errors=True)
+    if venv.exists():
+        drop(set_aside(venv))
+        venv.rename(set_aside(venv))
     fresh.rename(venv)
     return str(venv / "bin" / "python")
+
+
+def set_aside(venv: Path) -> Path:
+    """Where an environment is in whose place another one was made."""
+    return venv.with_name(f"{venv.name}.old")
+
+
+def drop(venv: Path) -> None:
+    """Delete an environment, if it is there."""
+    shutil.rmtree(venv, ignore_errors=True)
+
+
+def restore(venv: Path) -> None:
+    """Put back the one that was set aside, if there is one."""
+    if set_aside(venv).exists():
+        drop(venv)
+        set_aside(venv).rename(venv)
 
 
 def python_since(least: tuple[int, int] | None) -> str | None:

@@ -19,7 +19,7 @@ from atropos_cli.domain.group import ScoredGroup, parse_group_id
 from atropos_cli.errors import DataError
 from atropos_cli.io.append import AppendLog, move_tail
 from atropos_cli.io.index import OffsetIndex, checksum
-from atropos_cli.io.jsonvalue import parse
+from atropos_cli.io.jsonvalue import encode, parse
 from atropos_cli.ports.writer import Writer
 from atropos_cli.streams import data_stream
 
@@ -32,7 +32,7 @@ _HEADER = re.compile(rb'\{"schema_version":\d+,"group_id":"([^"\\]+)","last":(tr
 
 def encode_group(group: ScoredGroup) -> bytes:
     """The group as one line of strict JSON, without the newline."""
-    return group.__pydantic_serializer__.to_json(group, exclude_none=True)
+    return encode(group)
 
 
 def read_header(line: bytes) -> tuple[str, bool]:

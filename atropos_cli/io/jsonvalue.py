@@ -13,7 +13,8 @@ import stat
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from atropos_cli.domain.base import clean_text
 
@@ -86,6 +87,17 @@ def clean_tree(value: Any) -> Any:
     if isinstance(value, dict):
         return {clean_text(key): clean_tree(item) for key, item in value.items()}
     return value
+
+
+def encode(record: BaseModel) -> bytes:
+    """A record as one line of strict JSON, without the newline and without what is None.
+
+    Its texts may come from an environment, a reward or an exception, so they may hold lone surrogates.
+    """
+    try:
+        return record.__pydantic_serializer__.to_json(record, exclude_none=True)
+    except PydanticSerializationError:
+        return to_json(clean_tree(record.model_dump(mode="json", exclude_none=True)))
 
 
 def dump(value: Any) -> bytes:

@@ -58,7 +58,10 @@ def _shown(url: str) -> str:
     scheme, there, rest = url.partition("://")
     if not there:
         return url
-    parts = urlsplit(f"//{rest}")
+    try:
+        parts = urlsplit(f"//{rest}")
+    except ValueError:  # brackets of a host that is no IPv6 address
+        return f"{scheme.lower()}://{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}"
     return f"{scheme.lower()}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

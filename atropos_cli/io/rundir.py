@@ -19,7 +19,7 @@ from atropos_cli.domain.run import FailureRecord, RunSummary
 from atropos_cli.domain.runplan import RunPlan
 from atropos_cli.errors import DataError, PlanChanged, RunExists
 from atropos_cli.io.append import AppendLog, atomic_write
-from atropos_cli.io.jsonvalue import read_object
+from atropos_cli.io.jsonvalue import encode, read_object
 from atropos_cli.io.remote import make_folder
 from atropos_cli.io.runlock import guards, lock, lock_state, unlock
 from atropos_cli.paths import real_target
@@ -77,7 +77,7 @@ class RunDir:
             path = self.folder / "failures.jsonl"
             _end_line(path)
             self._failures = AppendLog(path, fsync="interval")
-        self._failures.write(record.model_dump_json(exclude_none=True).encode() + b"\n")
+        self._failures.write(encode(record) + b"\n")
 
     def log(self, event: str, **fields: Any) -> None:
         """Append an event to log.jsonl."""

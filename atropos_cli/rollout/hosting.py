@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,6 +22,8 @@ from atropos_cli.rollout.references import component_rewards, find_rewards, make
 from atropos_cli.rollout.returned import episode_of, messages_of, task_of, tasks_of
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.tasks import check_split
+
+_log = logging.getLogger(__name__)
 
 _MOST_WALKED = 100_000
 """Tasks that are kept of an iterable that has no index, and may have no end."""
@@ -102,6 +105,8 @@ class HostedEpisode:
         self._episode = episode_of(host.environment, task)
         self._state = EpisodeState(0, self._episode)
         self._lock = asyncio.Lock()
+        self._broken: BaseException | None = None
+        """What a step raised: the episode cannot continue after it."""
 
     @property
     def over(self) -> bool:
@@ -121,32 +126,45 @@ class HostedEpisode:
     async def reset(self) -> Sequence[Message]:
         """The first messages."""
         async with self._lock:
-            first = messages_of(self._episode, "reset", await _value(self._episode.reset()))
+            first = messages_of(self._episode, "reset", await _called(self._episode.reset))
             self._state.messages = list(first)
             return first
 
     async def step(self, reply: Message) -> Sequence[Message]:
-        """What the model sees after its reply; nothing at the end."""
+        """What the model sees after its reply; nothing at the end. After an error there is no other step."""
         async with self._lock:
-            state, episode = self._state, self._episode
-            state.wishes()  # notes the tools that the reply may call
-            state.messages.append(reply)
-            read = state.read(reply)
-            if read.fault is None:
-                said = await _value(episode.step(read.message))
-            else:
-                said = await _value(episode.malformed(read.message, read.fault))
-            if said is None:
-                state.over = True
-                state.stop = episode.stop_reason or "done"
-                return ()
-            method = "step" if read.fault is None else "malformed"
-            new = messages_of(episode, method, said)
-            state.messages.extend(new)
-            return new
+            self._check()
+            try:
+                return await self._step(reply)
+            except BaseException as error:
+                self._broken = error
+                raise
+
+    async def _step(self, reply: Message) -> Sequence[Message]:
+        state, episode = self._state, self._episode
+        state.wishes()  # notes the tools that the reply may call
+        state.messages.append(reply)
+        read = state.read(reply)
+        if read.fault is None:
+            said = await _called(episode.step, read.message)
+        else:
+            said = await _called(episode.malformed, read.message, read.fault)
+        if said is None:
+            state.over = True
+            state.stop = episode.stop_reason or "done"
+            return ()
+        method = "step" if read.fault is None else "malformed"
+        new = messages_of(episode, method, said)
+        state.messages.extend(new)
+        return new
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise DataError(f"an earlier step of the episode failed: {type(self._broken).__name__}: {self._broken}")
 
     async def score(self) -> Rollout:
         """The rollout as it is now, with rewards. Raises DataError where the environment or a reward fails."""
+        self._check()
         rollout = self._state.rollout(self.task.id, self.task)
         scored = await self._host.score(with_tools(self.task, [self._state]), rollout)
         if scored.failure is not None:
@@ -154,9 +172,18 @@ class HostedEpisode:
         return scored
 
     async def close(self) -> None:
-        """Free what it holds."""
-        await _value(self._episode.close())
+        """Free what it holds. An error is only logged: the episode is over."""
+        try:
+            await _called(self._episode.close)
+        except Exception as error:  # noqa: BLE001 - a plugin's error
+            _log.warning("%s: close() of an episode failed: %s: %s", self._host.name, type(error).__name__, error)
 
 
-async def _value(given: Any) -> Any:
-    return await given if inspect.isawaitable(given) else given
+async def _called(method: Callable[..., Any], *arguments: Any) -> Any:
+    """The value of an episode's method. A sys.exit() in it is an error as any other, and does not end our program."""
+    try:
+        given = method(*arguments)
+        return await given if inspect.isawaitable(given) else given
+    except SystemExit as error:
+        quit_as_error = RuntimeError(f"it called sys.exit({error.code!r})")
+        raise quit_as_error.with_traceback(error.__traceback__) from error

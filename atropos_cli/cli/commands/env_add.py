@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,32 +54,56 @@ def add(dialect: Dialect, name: Name = None, *, options: AddOptions, session: Se
     requirements = (*(family.requirements if own is None else own), *extra)
     earlier = store.find(dialect, chosen)
     shared = store.find(dialect, store.DEFAULT)
-    if name is not None and python is None and not extra and own is None and shared is not None:
-        record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
-    else:
-        record = _with_python(family, chosen, requirements, python, session)
-        pinned = (name for name, _ in venvs.pins((*family.bare, *family.requirements)))
-        lacking = [name for name in dict.fromkeys([family.dialect.packages[0], *pinned]) if name not in record.versions]
-        if lacking:
-            raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
-        record = record.model_copy(update={"source": found})
-    if earlier is not None and earlier.made and not record.made:
-        shutil.rmtree(store.venv_folder(dialect, chosen), ignore_errors=True)
-    store.save(record)
-    if own is not None:
-        _try(family, record)
+    venv = store.venv_folder(dialect, chosen)
+    there = venv.exists()
+    try:
+        if name is not None and python is None and not extra and own is None and shared is not None:
+            record = shared.model_copy(update={"name": chosen, "source": found, "made": False})
+        else:
+            record = _with_python(family, chosen, requirements, python, session)
+            pinned = (name for name, _ in venvs.pins((*family.bare, *family.requirements)))
+            wanted = dict.fromkeys([family.dialect.packages[0], *pinned])
+            if lacking := [name for name in wanted if name not in record.versions]:
+                raise UsageError(f"{record.python} lacks {', '.join(lacking)}", hint=shell("env", "add", dialect))
+            record = record.model_copy(update={"source": found})
+        kept = record.made or Path(record.python).is_relative_to(venv)
+        if earlier is not None and not kept:
+            _check_unused(earlier, f"remove them first, or give another name than {earlier.full_name}")
+        store.save(record)
+        if own is not None:  # import it once, by its own Python; an environment that cannot be imported is not added
+            family.make(record.name)
+    except BaseException:
+        _undo(dialect, chosen, earlier, there=there)
+        raise
+    venvs.drop(venvs.set_aside(venv))
+    if not kept:
+        venvs.drop(venv)
     end(session.out, f"added {record.full_name} ({_versions(record)})", shell("env", "list"))
 
 
-def _try(family: Family, record: Added) -> None:
-    """Import it once, by its own Python; an environment that cannot be imported is not added."""
+def _undo(dialect: str, name: str, earlier: Added | None, *, there: bool) -> None:
+    """Put the record and the Python of that name back as they were before. there: was there a Python?"""
+    from atropos_cli.foreign import store, venvs
+
+    venv = store.venv_folder(dialect, name)
+    venvs.restore(venv)
+    if earlier is not None:
+        store.save(earlier)
+        return
+    if not there:
+        venvs.drop(venv)
+    if (record := store.find(dialect, name)) is not None:
+        store.remove(record.model_copy(update={"made": False}))
+
+
+def _check_unused(record: Added, hint: str | None = None) -> None:
+    """Raises UsageError where other environments run in the Python that was made for this one."""
     from atropos_cli.foreign import store
 
-    try:
-        family.make(record.name)
-    except BaseException:
-        store.remove(record)
-        raise
+    others = [item for item in store.added(record.dialect) if item != record and item.python == record.python]
+    if record.made and others:
+        hint = hint or shell("env", "remove", record.dialect, others[0].name)
+        raise UsageError(f"{', '.join(item.full_name for item in others)} run in its Python", hint=hint)
 
 
 def _with_python(
@@ -124,11 +149,7 @@ def remove(
         raise UsageError(
             f"{dialect}:{name} was not added" if name else f"{dialect} was not added", hint=shell("env", "list")
         )
-    users = [item.full_name for item in store.added(dialect) if item != record and item.python == record.python]
-    if record.made and users:
-        raise UsageError(
-            f"{', '.join(users)} run in its Python", hint=shell("env", "remove", dialect, users[0].partition(":")[2])
-        )
+    _check_unused(record)
     store.remove(record)
     end(session.out, f"removed {record.full_name}", shell("env", "list"))
 

@@ -15,6 +15,12 @@ def clean(atropos_clean: Path) -> Path:
     return atropos_clean
 
 
+@pytest.fixture(autouse=True)
+def modules_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules beside the tests can be imported by name, as gymnasium:MODULE:ID does."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Result]]:
     """The command line in this process."""

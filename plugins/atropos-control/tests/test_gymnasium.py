@@ -93,6 +93,47 @@ def test_what_cannot_be_played_is_said_before_the_run(cli: Any, tmp_path: Path, 
     assert not (tmp_path / "run" / "groups.jsonl").exists()
 
 
+@pytest.mark.parametrize("name", ["odd:FrozenLakeOfMine-v0", "odd:mine/Taxi-v0"])
+def test_an_environment_that_is_called_like_a_known_one_is_not_described_as_that(
+    cli: Any, tmp_path: Path, name: str
+) -> None:
+    (group,) = gen(cli, tmp_path / "run", name, ["Action: 1"], "--limit", "1", "--group-size", "1")
+    rollout = group["rollouts"][0]
+    assert rollout["reward"] == 5.0
+    assert f"You control the environment {name} of Gymnasium." in json.dumps(rollout["messages"][:2])
+
+
+def test_what_a_wrapper_shows_is_what_is_described(cli: Any, tmp_path: Path) -> None:
+    options = ("--limit", "1", "--group-size", "1", "--wrappers", "FlattenObservation", "--max-steps", "2")
+    (group,) = gen(cli, tmp_path / "run", "FrozenLake-v1", ["Action: up"], *options)
+    first = next(message["content"] for message in group["rollouts"][0]["messages"] if message["role"] == "user")
+    assert "1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0" in first
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('it is broken')", "RuntimeError: it is broken"),
+        ("import sys; sys.exit(5)", "it called sys.exit(5)"),
+        ("def (", "SyntaxError"),
+        ("import not_there_at_all", "No module named 'not_there_at_all'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_said(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    (tmp_path / "registers_nothing.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = cli("gen", "gymnasium:registers_nothing:X-v0", "--backend", "scripted", "--backend.replies", "x")
+    assert (done.code, said in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.parametrize(("name", "hint"), [("CartPole", "CartPole-v0, CartPole-v1"), (".:X-v0", "registry")])
+def test_names_without_a_version_or_a_module_get_a_hint(cli: Any, name: str, hint: str) -> None:
+    done = cli("gen", f"gymnasium:{name}", "--backend", "scripted", "--backend.replies", "x")
+    assert (done.code, hint in done.stderr) == (3, True), done.stderr
+
+
 def test_the_prefix_alone_names_no_environment() -> None:
     with pytest.raises(ConfigError, match="no environment"):
         environment_class("NoSuchThing-v0")

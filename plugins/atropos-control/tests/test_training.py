@@ -133,6 +133,14 @@ def test_grpo_and_ppo_begin_from_a_policy(cli: Any, tmp_path: Path) -> None:
         (("grpo", "--env", "gymnasium:CartPole-v1", "--advantage", "rae"), "--advantage rae"),
         (("ppo", "--env", "gymnasium:CartPole-v1", "--env.wrappers", "NoSuch"), "wrapper 'NoSuch' cannot be used"),
         (("ppo", "--env", "gymnasium:CartPole-v1", "--model", "nowhere"), "nowhere"),
+        (("ppo", "--env", "gymnasium:CartPole-v1", "--seed", "-1"), "--seed -1 is not for control"),
+        (("ppo", "--env", "gymnasium:CartPole-v1", "--eval", f"{SUITE},samples=2"), "plays each start once"),
+        (("ppo", "--env", "gymnasium:CartPole-v1", "--eval", f"{SUITE},policy=random"), "policy is for gen and eval"),
+        (("ppo", "--env", "gymnasium:CartPole-v1", "--eval", "gymnasium:Pendulum-v1"), "Pendulum-v1 has Box"),
+        (("ppo", "--env", "gymnasium:odd:From1-v0"), "counts values from 0"),
+        (("sac", "--env", "gymnasium:odd:SeenFrom1-v0"), "counts values from 0"),
+        (("ppo", "--env", "gymnasium:odd:Stamp-v0"), "ppo cannot train on odd:Stamp-v0"),
+        (("grpo", "--env", "gymnasium:odd:Nested-v0"), "nested more than once"),
     ],
 )
 def test_what_cannot_be_trained_is_said(cli: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -140,6 +148,59 @@ def test_what_cannot_be_trained_is_said(cli: Any, tmp_path: Path, words: tuple[s
     assert done.code in (2, 3, 6), done.stderr
     assert said in done.stderr
     assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize("method", ["ppo", "sac", "grpo"])
+@pytest.mark.parametrize(
+    ("fault", "processes", "said"),
+    [
+        ("nan-reward", False, "gave the reward nan"),
+        ("nan-seen", False, "gave an observation with NaN"),
+        ("leave", False, "it called sys.exit(4)"),
+        ("raise", True, "an environment failed: RuntimeError: the simulator broke"),
+        ("die", True, "the process of an environment ended by itself"),
+    ],
+)
+def test_an_environment_that_breaks_ends_the_training_and_says_why(
+    cli: Any, tmp_path: Path, method: str, fault: str, processes: bool, said: str
+) -> None:
+    if processes and method == "sac":
+        pytest.skip("its environments are those of ppo")
+    options = ["--steps", "2", "--layers", "4", "--videos", "0", "--num-envs", "2", "--eval"]
+    options += [f"gymnasium:odd:Late-{fault}-v0:limit=1", "--subprocesses" if processes else "--no-subprocesses"]
+    done = train(cli, tmp_path / "run", method, *options, env=f"gymnasium:odd:Late-{fault}-v0")
+    assert done.code == 8
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize("policy", ["random", "trained"])
+def test_episodes_from_the_same_start_are_drawn_anew(cli: Any, tmp_path: Path, policy: str) -> None:
+    if policy == "trained":
+        small = ("--num-envs", "2", "--videos", "0", "--eval", SUITE, "--steps", "1", "--prompts-per-step", "1")
+        assert train(cli, tmp_path / "a", "grpo", "--group-size", "2", *small).code == 0
+        policy = str(tmp_path / "a" / "model")
+    words = ("gen", "gymnasium:CartPole-v1", "--policy", policy, "--stochastic", "--limit", "1", "--group-size", "33")
+    assert cli(*words, "-o", str(tmp_path / "run")).code == 0
+    (group,) = lines(tmp_path / "run" / "groups.jsonl")
+    steps = [rollout["info"]["steps"] for rollout in group["rollouts"]]
+    assert steps[1:17] != steps[17:33]
+    words = ("gen", "gymnasium:CartPole-v1", "--policy", policy, "--stochastic", "--limit", "6", "--group-size", "2")
+    assert cli(*words, "--videos", "6", "-o", str(tmp_path / "pairs")).code == 0
+    pairs = [
+        [one["info"]["steps"] for one in group["rollouts"]] for group in lines(tmp_path / "pairs" / "groups.jsonl")
+    ]
+    assert sum(first != second for first, second in pairs) >= 4
+
+
+@pytest.mark.parametrize("name", ["Plain", "NoPicture"])
+def test_what_cannot_be_filmed_is_played_all_the_same(cli: Any, tmp_path: Path, name: str) -> None:
+    words = ("eval", f"gymnasium:odd:{name}-v0", "--policy", "random", "--limit", "2", "--samples", "3")
+    done = cli(*words, "-o", str(tmp_path / "e"))
+    assert done.code == 0, done.stderr
+    groups = lines(tmp_path / "e" / "groups.jsonl")
+    assert [[rollout["reward"] for rollout in group["rollouts"]] for group in groups] == [[5.0] * 3] * 2
 
 
 @pytest.mark.parametrize(

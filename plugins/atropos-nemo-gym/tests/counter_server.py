@@ -19,6 +19,7 @@ class CounterServer:
         self.verified: list[dict[str, Any]] = []
         self.fail_verify = 0
         self.hang = False
+        self.described = '{"paths": {"/verify": {}, "/seed_session": {}}}'
         self._sessions = itertools.count(1)
 
     async def start(self) -> tuple[web.AppRunner, str]:
@@ -33,7 +34,7 @@ class CounterServer:
         return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def _routes(self, request: web.Request) -> web.Response:
-        return web.json_response({"paths": {"/verify": {}, "/seed_session": {}}})
+        return web.Response(text=self.described, content_type="application/json")
 
     async def _seed_session(self, request: web.Request) -> web.Response:
         row = await request.json()

@@ -96,7 +96,11 @@ def test_a_resumed_run_plays_the_rows_that_are_missing(gen: Gen, server: tuple[s
         ("{}", "row 1 of"),
         ('{"responses_create_params": {"tools": []}}', "makes the prompt itself"),
         ("[]", "not a task"),
+        (f'{{"responses_create_params": {{"input": "x"}}, "deep": {"[" * 20_000}', "not a task"),
+        ('{"responses_create_params": {"input": [{"type": "function_call"}]}}', "an item of the input cannot be read"),
+        ('{"responses_create_params": {"input": [{"role": "user", "content": 5}]}}', "an item of the input"),
     ],
+    ids=range(6),
 )
 def test_a_row_that_is_no_task_is_named(
     cli: Callable[..., Any], server: tuple[str, CounterServer], tmp_path: Path, text: str, said: str
@@ -107,6 +111,27 @@ def test_a_row_that_is_no_task_is_named(
     )
     assert ended.code != 0
     assert said in ended.stderr
+
+
+@pytest.mark.parametrize("tools", [5, ["add"], [{}], [{"name": 5}]])
+def test_tools_that_are_none_fail_their_row(gen: Gen, tmp_path: Path, tools: Any) -> None:
+    wrong = row(1, 3)
+    wrong["responses_create_params"]["tools"] = tools
+    gen([wrong], ["x"], code=1)
+    failure = json.loads((tmp_path / "run" / "failures.jsonl").read_text())
+    assert failure["type"] == "DataError"
+
+
+@pytest.mark.parametrize("described", ["[]", '{"paths": 5}', "[" * 100_000, "<html>", '{"paths": {}}'], ids=range(5))
+def test_a_server_of_another_kind_is_named(
+    cli: Callable[..., Any], server: tuple[str, CounterServer], tmp_path: Path, described: str
+) -> None:
+    server[1].described = described
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row(1, 2)) + "\n")
+    backend = ("--backend", "scripted", "--backend.replies", "x")
+    ended = cli("gen", server[0], "--env.data", tmp_path / "tasks.jsonl", *backend)
+    assert (ended.code, "no resource server of NeMo Gym" in ended.stderr) == (3, True), ended.stderr
+    assert "object is not iterable" not in ended.stderr
 
 
 def test_a_dead_server_and_missing_tasks_are_named(cli: Callable[..., Any], tmp_path: Path) -> None:

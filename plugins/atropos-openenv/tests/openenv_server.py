@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -48,6 +49,9 @@ class GuessServer:
         self.open = self.most = self.refused = self.resets = 0
         self.away = 0
         """How many connections are refused, as by the proxy of a server that restarts."""
+        self.alter: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda said: [said]
+        """From the answer that is right to those that are sent."""
+        self.described: Any = {"action": SCHEMAS[kind], "observation": {}, "state": {}}
 
     async def start(self) -> tuple[web.AppRunner, str]:
         app = web.Application()
@@ -62,7 +66,8 @@ class GuessServer:
         return runner, f"http://127.0.0.1:{port}"
 
     async def schema(self, request: web.Request) -> web.Response:
-        return web.json_response({"action": SCHEMAS[self.kind], "observation": {}, "state": {}})
+        text = self.described if isinstance(self.described, str) else json.dumps(self.described)
+        return web.Response(text=text, content_type="application/json")
 
     async def socket(self, request: web.Request) -> web.StreamResponse:
         if self.away > 0:
@@ -86,13 +91,13 @@ class GuessServer:
                 if given["type"] == "close":
                     break
                 if given["type"] == "mcp":
-                    await socket.send_json(
-                        {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "result": {"tools": [ADD]}}}
-                    )
+                    said = {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "result": {"tools": [ADD]}}}
+                    for answer in self.alter(said):
+                        await socket.send_json(answer)
                 elif given["type"] == "reset":
                     self.resets += 1
                     seed = given["data"]["seed"]
-                    await observe(socket, {"hint": f"the number is {seed}", "nothing": None}, None, False)
+                    await self.observe(socket, {"hint": f"the number is {seed}", "nothing": None}, None, False)
                 else:
                     await asyncio.sleep(self.delay_s)
                     await self.act(socket, given["data"], seed)
@@ -113,17 +118,20 @@ class GuessServer:
             await error(socket, "VALIDATION_ERROR", "Invalid message", [{"loc": ["value"], "msg": "not an integer"}])
         else:
             right = str(value) == str(seed)
-            await observe(socket, {"hint": "right" if right else "wrong"}, float(right), right)
+            await self.observe(socket, {"hint": "right" if right else "wrong"}, float(right), right)
 
     async def call(self, socket: web.WebSocketResponse, action: dict[str, Any]) -> None:
         given = action["arguments"]
         result = {"content": [{"type": "text", "text": str(given["a"] + given["b"])}]}
         seen = {"metadata": {}, "tool_name": action["tool_name"], "result": result, "error": None}
-        await observe(socket, seen, 0.5, False)
+        await self.observe(socket, seen, 0.5, False)
 
-
-async def observe(socket: web.WebSocketResponse, seen: dict[str, Any], reward: float | None, done: bool) -> None:
-    await socket.send_json({"type": "observation", "data": {"observation": seen, "reward": reward, "done": done}})
+    async def observe(
+        self, socket: web.WebSocketResponse, seen: dict[str, Any], reward: float | None, done: bool
+    ) -> None:
+        said = {"type": "observation", "data": {"observation": seen, "reward": reward, "done": done}}
+        for answer in self.alter(said):
+            await socket.send_json(answer)
 
 
 async def error(socket: web.WebSocketResponse, code: str, message: str, errors: Any = None) -> None:

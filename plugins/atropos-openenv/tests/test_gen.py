@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Gen = Callable[..., list[dict[str, Any]]]
 Serve = Callable[..., tuple[str, Any]]
 
@@ -109,11 +111,98 @@ def test_a_lost_connection_fails_its_rollout_alone(gen: Gen, serve: Serve, tmp_p
     assert "EXECUTION_ERROR: the action failed" in failures[2]["message"]
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("reward", [NAN, "1.0", [1.0], 10**400], ids=range(4))
+def test_a_reward_that_is_no_number_is_never_left_out(gen: Gen, serve: Serve, tmp_path: Path, reward: Any) -> None:
+    name, server = serve("text")
+    server.alter = lambda said: [with_data(said, reward=reward)]
+    gen(name, ["0"], "--limit", 1, "--group-size", 2, code=1)
+    assert "a reward that is not a finite number" in failure_of(tmp_path)
+
+
+@pytest.mark.parametrize(("reward", "given"), [(None, 0.0), (True, 1.0), (-2, -2.0)])
+def test_a_reward_may_be_missing_or_whole(gen: Gen, serve: Serve, reward: Any, given: float) -> None:
+    name, server = serve("text")
+    server.alter = lambda said: [with_data(said, reward=reward)]
+    (group,) = gen(name, ["0"], "--limit", 1, "--group-size", 1)
+    assert group["rollouts"][0]["reward"] == given
+
+
+@pytest.mark.parametrize("done", ["false", [0], NAN])
+def test_an_end_that_is_neither_true_nor_false_is_an_error(gen: Gen, serve: Serve, tmp_path: Path, done: Any) -> None:
+    name, server = serve("text")
+    server.alter = lambda said: [with_data(said, done=done)]
+    gen(name, ["0"], "--limit", 1, "--group-size", 1, code=1)
+    assert "neither true nor false" in failure_of(tmp_path)
+
+
+def test_an_episode_that_is_over_at_its_reset_is_not_played(gen: Gen, serve: Serve, tmp_path: Path) -> None:
+    name, server = serve("text")
+    server.alter = lambda said: [with_data(said, done=True)]
+    gen(name, ["0"], "--limit", 1, "--group-size", 1, code=1)
+    assert "over at its reset" in failure_of(tmp_path)
+
+
+def test_an_answer_too_many_is_not_taken_for_the_next_one(gen: Gen, serve: Serve, tmp_path: Path) -> None:
+    name, server = serve("text")
+    server.alter = lambda said: [said, with_data(said, reward=100.0)]
+    gen(name, ["1"], "--limit", 1, "--group-size", 1, "--data-seed", 1, "--max-steps", 3, code=1)
+    assert "a message that answers nothing" in failure_of(tmp_path)
+
+
+@pytest.mark.parametrize("tools", [[], "add", [{"name": 5}], [{"name": "add", "input_schema": "a and b"}]])
+def test_a_server_without_tools_that_can_be_called_fails_its_rollouts(
+    gen: Gen, serve: Serve, tmp_path: Path, tools: Any
+) -> None:
+    name, server = serve("tools")
+    server.alter = lambda said: [with_data(said, result={"tools": tools}) if said["type"] == "mcp" else said]
+    gen(name, ["seven"], "--limit", 1, "--group-size", 1, code=1)
+    assert "tool" in failure_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        "<html></html>",
+        "[" * 100_000,
+        '{"action": "' + "x" * (17 << 20) + '"}',
+        {"action": "text"},
+        {"action": {"properties": ["answer"]}},
+        {"action": {"properties": {"answer": "string"}, "required": ["answer"]}},
+        {"action": {"properties": {"answer": {"type": "string"}}, "required": 1}},
+        {"action": {"properties": {"answer": {"type": "string"}}, "required": [["answer"]]}},
+    ],
+    ids=range(9),
+)
+def test_a_server_that_describes_nothing_of_use_is_refused(
+    cli: Callable[..., Any], serve: Serve, described: Any
+) -> None:
+    name, server = serve("text")
+    server.described = described
+    ended = cli("gen", name, "--backend", "scripted", "--backend.replies", "x")
+    assert (ended.code, "its /schema" in ended.stderr) == (3, True), ended.stderr
+
+
+def with_data(said: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {**said, "data": {**said["data"], **changed}}
+
+
+def failure_of(folder: Path) -> str:
+    message: str = json.loads((folder / "run" / "failures.jsonl").read_text().splitlines()[0])["message"]
+    return message
+
+
 def test_an_address_without_a_server_and_one_that_is_none(cli: Callable[..., Any], serve: Serve) -> None:
     none = cli("gen", "openenv:http://127.0.0.1:9", "--backend", "scripted", "--backend.replies", "x")
     assert (none.code, "no OpenEnv server at http://127.0.0.1:9" in none.stderr) == (3, True)
     odd = cli("gen", "openenv:somewhere", "--backend", "scripted", "--backend.replies", "x")
     assert (odd.code, "openenv:http://HOST:PORT" in odd.stderr) == (2, True)
+    for wrong in ("http://[::1", "http://host:port", "http://host:99999", "http://", "//host"):
+        refused = cli("gen", f"openenv:{wrong}", "--backend", "scripted", "--backend.replies", "x")
+        assert (refused.code, "is not the address of a server" in refused.stderr) == (2, True), refused.stderr
     alone = cli("gen", "openenv", "--backend", "scripted", "--backend.replies", "x")
     assert (alone.code, "openenv:http://HOST:PORT" in alone.stderr) == (3, True)
     name, _ = serve("tools")

@@ -146,6 +146,62 @@ def test_sessions_are_limited_and_given_back_when_a_client_dies(start: Serve) ->
     assert asyncio.run(play()) == ["CAPACITY_REACHED", "observation"]
 
 
+TROUBLE = f"{Path(__file__).with_name('trouble.py')}:Trouble"
+RESET = {"type": "reset", "data": {"seed": 0}}
+
+
+@pytest.mark.parametrize("doing", ["raise", "leave", "hang", "fail when closed"])
+def test_an_environment_in_trouble_keeps_no_session(start: Serve, doing: str) -> None:
+    address = start(TROUBLE, "--sessions", "1")
+
+    async def leave() -> list[Any]:
+        """The answer to the step, if one comes; then the connection breaks, as that of a client that is killed."""
+        async with ClientSession() as http:
+            socket = await http.ws_connect(f"{address}/ws")
+            answers = []
+            for message in (RESET, step(message=doing)):
+                await socket.send_json(message)
+                try:
+                    answers.append(await socket.receive_json(timeout=1 if doing == "hang" else 60))
+                except TimeoutError:
+                    answers.append(None)
+            socket._response.connection.transport.abort()  # type: ignore[union-attr]
+            return answers[1:]
+
+    (answer,) = asyncio.run(leave())
+    expected = {"raise": "RuntimeError: the step broke", "leave": "RuntimeError: it called sys.exit(3)"}
+    if doing in expected:
+        assert answer["data"] == {"code": "EXECUTION_ERROR", "message": expected[doing]}
+    else:
+        assert (answer is None) is (doing == "hang")
+    for _ in range(100):
+        answers = asyncio.run(talk(address, RESET, step(message="four")))
+        if answers[0]["type"] == "observation":
+            break
+    assert answers[1]["data"]["reward"] == 4.0
+
+
+def test_an_episode_that_fails_to_close_does_not_hinder_the_next_one(start: Serve) -> None:
+    address = start(TROUBLE, "--sessions", "1")
+    said = asyncio.run(talk(address, RESET, step(message="fail when closed"), RESET, step(message="abc")))
+    assert [answer["type"] for answer in said] == ["observation"] * 4
+    assert said[3]["data"]["reward"] == 3.0
+
+
+def test_messages_that_come_before_the_answer_are_answered_in_turn(start: Serve) -> None:
+    address = start("arithmetic", "--sessions", "2")
+
+    async def burst() -> list[dict[str, Any]]:
+        async with ClientSession() as http, http.ws_connect(f"{address}/ws") as socket:
+            for message in (RESET, {"type": "state"}, step(message="x"), {"type": "state"}, {"type": "close"}):
+                await socket.send_json(message)
+            return [await socket.receive_json(timeout=60) for _ in range(4)]
+
+    first, before, ended, after = asyncio.run(burst())
+    assert (first["type"], ended["data"]["done"]) == ("observation", True)
+    assert (before["data"]["step_count"], after["data"]["step_count"]) == (0, 1)
+
+
 def test_pages_of_other_sites_and_names_are_refused(start: Serve) -> None:
     address = start("arithmetic", "--sessions", "2")
 

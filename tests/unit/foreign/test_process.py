@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atropos_cli.foreign.process import Dialect, ForeignProcess
+from atropos_cli.foreign.process import Dialect, ForeignFailed, ForeignProcess
 from atropos_cli.isolation.spec import WorkerCrashed
 
 SIDE = """
@@ -50,3 +50,60 @@ def test_killed_while_it_starts_again(tmp_path: Path, starts_again: bool) -> Non
     else:
         with pytest.raises(WorkerCrashed, match="did not start: its process was killed by SIGKILL"):
             asyncio.run(play())
+
+
+ODD = """
+class Unsaid(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+class Undumped:
+    def model_dump(self):
+        raise RuntimeError("it cannot be dumped")
+
+class Own(BaseException):
+    pass
+
+async def start(settings):
+    return {}
+
+async def answer(call, request):
+    kind = request["do"]
+    if kind == "circle":
+        circle = []
+        circle.append(circle)
+        return circle
+    if kind == "undumped":
+        return {"value": Undumped()}
+    if kind == "unsaid":
+        raise Unsaid()
+    if kind == "own":
+        raise Own("not an Exception")
+    return kind
+"""
+
+
+def test_what_cannot_be_sent_or_is_no_common_exception_fails_at_once(tmp_path: Path) -> None:
+    (tmp_path / "side.py").write_text(ODD)
+
+    async def play() -> list[tuple[str, str]]:
+        process = ForeignProcess(Dialect("some", tmp_path / "side.py", ()), sys.executable, {})
+        found = []
+        try:
+            for kind in ("circle", "undumped", "unsaid", "own"):
+                with pytest.raises(ForeignFailed) as raised:
+                    await process.request({"do": kind}, seconds=20)
+                found.append((raised.value.type, raised.value.message))
+            assert await process.request({"do": "well"}, seconds=20) == "well"
+            assert process.restarts == 0
+        finally:
+            await process.close()
+        return found
+
+    types, messages = zip(*asyncio.run(play()), strict=True)
+    assert types == ("RecursionError", "RuntimeError", "Unsaid", "Own")
+    assert messages[1:] == (
+        "RuntimeError: it cannot be dumped",
+        "Unsaid: an exception that says nothing",
+        "Own: not an Exception",
+    )

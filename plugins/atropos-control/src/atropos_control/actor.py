@@ -15,6 +15,13 @@ def width(space: Any) -> int:
     """How many numbers an observation has. Raises ConfigError for spaces that have no fixed number."""
     from gymnasium.spaces.utils import flatdim
 
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        parts = space.spaces.values() if kind == "Dict" else space.spaces
+        if any(type(part).__name__ in ("Dict", "Tuple") for part in parts):
+            raise ConfigError(
+                f"observations of {space} are nested more than once", hint="--env.wrappers FlattenObservation"
+            )
     try:
         return int(flatdim(space))
     except (NotImplementedError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,10 +29,12 @@ from atropos_cli.sdk import (
 from atropos_cli.sdk.data import home
 from atropos_cli.sdk.prompts import packaged_prompt
 from atropos_control.describing import Actions, check_observations, known, observed
-from atropos_control.making import Recipe, find_spec
+from atropos_control.making import Recipe, find_spec, told
 from atropos_control.pictures import write_film
 from atropos_control.playing import Played, Table, film, play, rollout_of
 from atropos_control.policies import RANDOM, Policy, load_policy
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "gymnasium"
 
@@ -93,6 +96,7 @@ class GymnasiumEnvironment(Environment):
         given = {name: getattr(config, name) for name in self.arguments if name in config.model_fields_set}
         self.recipe = Recipe(self.id, tuple(given.items()), config.max_steps, config.wrappers, config.threshold)
         self._free: list[Any] = []
+        self._films = config.videos
         self._table = Table(self.recipe)
         self._policy: Policy | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -122,7 +126,7 @@ class GymnasiumEnvironment(Environment):
         """An environment that no other episode uses."""
         if self._free:
             return self._free.pop()
-        return self.recipe.make()
+        return self.recipe.make(policy=False)
 
     def give_back(self, env: Any) -> None:
         """The environment is free again."""
@@ -159,9 +163,14 @@ class GymnasiumEnvironment(Environment):
         assert self._policy is not None, "open() loads it"
         seed, sample = int(str(task.info["seed"])), self.config.stochastic
         found = []
-        if seed % _TEST_SEEDS < self.config.videos:
-            found.append(film(self._table, self._policy, seed, sample=sample))
-        return found + play(self._table, self._policy, [seed] * (count - len(found)), sample=sample)
+        if seed % _TEST_SEEDS < self._films:
+            try:
+                found.append(film(self._table, self._policy, seed, sample=sample))
+            except Exception as error:  # noqa: BLE001 - a renderer may raise anything; the episode is played without it
+                self._films = 0
+                _log.warning("no videos: %s (atropos doctor)", told(error))
+        rest = [seed] * (count - len(found))
+        return found + play(self._table, self._policy, rest, sample=sample, before=len(found))
 
 
 class GymnasiumEpisode(Episode):
@@ -178,8 +187,13 @@ class GymnasiumEpisode(Episode):
 
     def reset(self) -> Sequence[Message]:
         self._env = self._environment.take()
+        plain = self._env.unwrapped
+        if not type(plain).__module__.startswith("gymnasium.envs."):
+            self._name = ""  # somebody's own one, which is only called so
         facts = known(self._name)
         self._labels = facts.get("observation", ())
+        if self._env.observation_space != plain.observation_space:
+            self._name, self._labels = "", ()  # a wrapper shows something else
         self._actions = Actions(self._env.action_space, facts.get("actions", ()))
         seen, _ = self._env.reset(seed=self._seed)
         about = facts.get("about", f"You control the environment {self._environment.id} of Gymnasium.").strip()

@@ -19,7 +19,7 @@ from typing import Any
 from atropos_cli.sdk.training import advantages, decided
 from atropos_control.actor import Actor
 from atropos_control.learner import Job, Learner, played_numbers
-from atropos_control.making import vector
+from atropos_control.making import check_infos, close_vector, vector
 from atropos_control.policies import ActorPolicy, Policy
 
 
@@ -51,7 +51,7 @@ class GrpoLearner(Learner):
             spaces = self._envs.observation_space, self._envs.action_space
             self._actor = Actor(*spaces, job.options["layers"])
         except Exception:
-            self._envs.close()
+            close_vector(self._envs)
             raise
         self._optimiser = torch.optim.Adam(self._actor.parameters(), lr=job.options["learning_rate"])
 
@@ -102,6 +102,7 @@ class GrpoLearner(Learner):
                 flat = self._actor.flat(seen, count)
                 actions, logps = self._actor.choose(flat, sample=True)
             seen, rewards, dones, infos = envs.step(self._actor.played(actions))
+            check_infos(infos)
             for place, one in enumerate(running):
                 if one is None:
                     continue
@@ -182,4 +183,4 @@ class GrpoLearner(Learner):
         self._optimiser.load_state_dict(state["optimiser"])
 
     def close(self) -> None:
-        self._envs.close()
+        close_vector(self._envs)

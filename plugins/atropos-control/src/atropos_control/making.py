@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk.training import TrainerError
 
 _REGISTERING = ("gymnasium_robotics",)
 """Modules that register environments when they are imported; Gymnasium finds none of them by itself."""
@@ -42,8 +44,11 @@ class Recipe:
     threshold: float | None = None
     """Return from which an episode is a success, where the environment does not say so itself."""
 
-    def make(self, *, pictures: bool = False) -> Any:
-        """The environment. pictures: its render() gives frames. Raises ConfigError."""
+    def make(self, *, pictures: bool = False, policy: bool = True) -> Any:
+        """The environment, whose steps raise ValueError for numbers from which nothing can be learnt.
+
+        pictures: its render() gives frames. policy: its observations are for one. Raises ConfigError.
+        """
         import gymnasium
 
         spec = find_spec(self.id)
@@ -61,7 +66,7 @@ class Recipe:
             ) from error
         for text in self.wrappers:
             env = _wrapped(env, text)
-        return env
+        return _checked(env, self.id, policy=policy)
 
     @property
     def cheap(self) -> bool:
@@ -70,27 +75,99 @@ class Recipe:
         return isinstance(entry, str) and entry.startswith(_CHEAP)
 
 
-def find_spec(name: str) -> Any:
-    """Gymnasium's entry for an id. Raises ConfigError."""
-    import gymnasium
-
+def register() -> None:
+    """Have the packages register their environments that do so when they are imported."""
     for module in _REGISTERING:
         if module not in sys.modules and importlib.util.find_spec(module) is not None:
             with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # it greets with remarks
                 warnings.simplefilter("ignore")
                 importlib.import_module(module)
+
+
+def find_spec(name: str) -> Any:
+    """Gymnasium's entry for an id. Raises ConfigError."""
+    import gymnasium
+
+    register()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module, colon, rest = name.rpartition(":")
             if colon:
-                importlib.import_module(module)
+                _import(module)
             return gymnasium.spec(rest)
     except (gymnasium.error.Error, ImportError, ValueError) as error:
         hint = "python -c 'import gymnasium; gymnasium.pprint_registry()' lists those that are installed"
+        if found := sorted(one for one in gymnasium.registry if one.rpartition("-v")[0] == rest):
+            hint = f"with its version: {', '.join(found)}"
         if name.startswith(_ROBOTS) and importlib.util.find_spec(_REGISTERING[0]) is None:
             hint = "pip install 'atropos-control[robotics]'"
         raise ConfigError(f"Gymnasium has no environment {name!r} here: {error}", hint=hint) from error
+
+
+def _import(module: str) -> None:
+    """Import a user's module, which may do anything. Raises ImportError or ConfigError."""
+    if module.startswith("."):
+        raise ImportError(f"{module!r} does not name a module")
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"the module {module!r}, which registers environments, cannot be imported: {told(error)}",
+            hint=f"python -c 'import {module}' shows where",
+        ) from error
+
+
+def told(error: BaseException) -> str:
+    """An exception of somebody else's code in a line."""
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _checked(env: Any, name: str, *, policy: bool) -> Any:
+    """The environment, which raises ValueError for a reward that is not finite, and for NaN that a policy sees.
+
+    One such number makes all weights NaN: some learners then fail, others continue without a word.
+    """
+    import gymnasium
+
+    class Checked(gymnasium.Wrapper):  # type: ignore[misc]
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            seen, info = self.env.reset(seed=seed, options=options)
+            self._check(seen)
+            return seen, info
+
+        def step(self, action: Any) -> Any:
+            seen, reward, terminated, truncated, info = self.env.step(action)
+            if not _is_finite(reward):
+                raise ValueError(f"{name} gave the reward {reward!r}, which is not a finite number")
+            self._check(seen)
+            return seen, reward, terminated, truncated, info
+
+        def _check(self, seen: Any) -> None:
+            if policy and _has_nan(seen):
+                raise ValueError(f"{name} gave an observation with NaN: {seen}")
+
+    return Checked(env)
+
+
+def _is_finite(reward: Any) -> bool:
+    try:
+        return math.isfinite(reward)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _has_nan(seen: Any) -> bool:
+    if isinstance(seen, dict):
+        return any(map(_has_nan, seen.values()))
+    if isinstance(seen, tuple):
+        return any(map(_has_nan, seen))
+    kind = getattr(getattr(seen, "dtype", None), "kind", None)
+    return kind == "f" and bool((seen != seen).any())
 
 
 def _missing(error: Exception) -> str | None:
@@ -129,7 +206,56 @@ class _Maker:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
         env = self._recipe.make()
+        if self._apart:
+            env = _telling(env)
         return seeded(env) if self._seeded else Monitor(env)
+
+
+FAILED = "atropos_failed"
+"""Key of a step's info: what the environment raised in its process."""
+
+
+def _telling(env: Any) -> Any:
+    """The environment in a process of its own: its exceptions are in the info of its steps, as FAILED.
+
+    Else its process prints the traceback and ends, and the one that trains learns only that it is gone.
+    """
+    import gymnasium
+
+    class Telling(gymnasium.Wrapper):  # type: ignore[misc]
+        _failed: str | None = None
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            try:
+                return self.env.reset(seed=seed, options=options)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - in the info of the next step
+                self._failed = told(error)
+                return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            if self._failed is None:
+                try:
+                    return self.env.step(action)
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - in the info
+                    self._failed = told(error)
+            return self.observation_space.sample(), 0.0, False, False, {FAILED: self._failed}
+
+    return Telling(env)
+
+
+def check_infos(infos: Sequence[Any]) -> None:
+    """Raises TrainerError where an environment in a process of its own failed."""
+    if (text := next((info[FAILED] for info in infos if FAILED in info), None)) is not None:
+        raise TrainerError(f"an environment failed: {text}", hint="--no-subprocesses --debug shows where")
+
+
+def close_vector(envs: Any) -> None:
+    """End the environments and their processes, also where some of them are gone."""
+    try:
+        envs.close()
+    except (EOFError, OSError):
+        for process in getattr(envs, "processes", ()):
+            process.kill()
 
 
 def vector(recipe: Recipe, count: int, *, processes: bool, starts: bool = False) -> Any:
@@ -146,8 +272,8 @@ def vector(recipe: Recipe, count: int, *, processes: bool, starts: bool = False)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        modules = ["stable_baselines3.common.vec_env.subproc_vec_env", "atropos_control.making", *_REGISTERING]
-        multiprocessing.set_forkserver_preload([one for one in modules if importlib.util.find_spec(one)])
+        modules = ["stable_baselines3.common.vec_env.subproc_vec_env", "atropos_control.preload"]
+        multiprocessing.set_forkserver_preload(modules)
         return SubprocVecEnv(makers, start_method="forkserver")
 
 

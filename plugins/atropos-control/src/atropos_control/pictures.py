@@ -15,6 +15,16 @@ _FRAMES = 120
 _GIF_MILLISECONDS = 40
 
 
+def picture(frame: Any) -> Any:
+    """What render() gave, if it is a picture. Raises ValueError for all else, such as the None of many environments."""
+    import numpy as np
+
+    good = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3) and frame.size > 0
+    if not good or (frame.ndim == 3 and frame.shape[2] not in (3, 4)):
+        raise ValueError(f"render() gave no picture but {type(frame).__name__} {str(frame)[:80]}")
+    return frame
+
+
 def write_film(frames: Sequence[Any], path: Path) -> Path:
     """An MP4 of the frames, or a GIF where its encoder is missing; the path that it has."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +80,7 @@ def _images(frames: Sequence[Any], side: int) -> list[Any]:
     chosen = [frames[number * len(frames) // most] for number in range(most)]
     images = []
     for frame in chosen:
-        image = Image.fromarray(frame)
+        image = Image.fromarray(frame).convert("RGB")
         scale = min(1.0, side / max(image.size))
         wide, high = (max(2, int(length * scale) // 2 * 2) for length in image.size)
         images.append(image.resize((wide, high)))

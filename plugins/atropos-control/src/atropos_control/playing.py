@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from atropos_cli.sdk import JsonDict, Rollout, Task, assistant
 from atropos_control.making import Recipe, find_spec
-from atropos_control.pictures import shown
+from atropos_control.pictures import picture, shown
 from atropos_control.policies import Policy
 
 _AT_ONCE = 16
@@ -53,6 +55,21 @@ class Table:
         """It is free again."""
         self._free[pictures].append(env)
 
+    @contextlib.contextmanager
+    def lent(self, count: int, *, pictures: bool = False) -> Iterator[list[Any]]:
+        """Some of them for a while; after an error they are closed, for their state is unknown."""
+        envs: list[Any] = []
+        try:
+            envs += (self.take(pictures=pictures) for _ in range(count))
+            yield envs
+        except BaseException:
+            for env in envs:
+                with contextlib.suppress(Exception):
+                    env.close()
+            raise
+        for env in envs:
+            self.give_back(env, pictures=pictures)
+
     def close(self) -> None:
         """Close those that are free."""
         for free in self._free.values():
@@ -67,48 +84,53 @@ def play(
     *,
     sample: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    before: int = 0,
 ) -> list[Played]:
-    """An episode for each seed, in their order; those under way when stop() becomes true are left unended."""
+    """An episode for each seed, in their order; those under way when stop() becomes true are left unended.
+
+    before: how many of the same seeds were played already, so that these draw other actions.
+    """
     found: list[Played] = []
     for start in range(0, len(seeds), _AT_ONCE):
         part = [Played(seed) for seed in seeds[start : start + _AT_ONCE]]
-        if part:
-            policy.begin(part[0].seed)
-            _play(table, policy, part, sample=sample, stop=stop)
+        policy.begin(_drawing(part[0].seed, before + start))
+        _play(table, policy, part, sample=sample, stop=stop)
         found += part
     return found
+
+
+def _drawing(seed: int, number: int) -> int:
+    """From what a policy draws its actions: another one for each part of the episodes that start at the same seed."""
+    return seed if number == 0 else int.from_bytes(blake2b(f"{seed}/{number}".encode(), digest_size=4).digest(), "big")
 
 
 def film(table: Table, policy: Policy, seed: int, *, sample: bool = False) -> Played:
     """One episode with pictures. Raises ConfigError and whatever a renderer raises."""
     played = Played(seed)
-    env = table.take(pictures=True)
-    policy.begin(seed)
-    seen, _ = env.reset(seed=seed)
-    info: Mapping[str, Any] = {}
-    played.frames.append(env.render())
-    while not played.ended:
-        (action,) = policy.act([seen], sample=sample)
-        seen, info = _step(env, played, action)
-        played.frames.append(env.render())
-    _judge(table.recipe, played, info)
-    table.give_back(env, pictures=True)
+    with table.lent(1, pictures=True) as (env,):
+        policy.begin(seed)
+        seen, _ = env.reset(seed=seed)
+        info: Mapping[str, Any] = {}
+        played.frames.append(picture(env.render()))
+        while not played.ended:
+            (action,) = policy.act([seen], sample=sample)
+            seen, info = _step(env, played, action)
+            played.frames.append(picture(env.render()))
+        _judge(table.recipe, played, info)
     return played
 
 
 def _play(table: Table, policy: Policy, part: Sequence[Played], *, sample: bool, stop: Callable[[], bool]) -> None:
-    envs = [table.take() for _ in part]
-    seen = [env.reset(seed=one.seed)[0] for env, one in zip(envs, part, strict=True)]
-    alive = list(range(len(part)))
-    while alive and not stop():
-        actions = policy.act([seen[place] for place in alive], sample=sample)
-        for place, action in zip(list(alive), actions, strict=True):
-            seen[place], info = _step(envs[place], part[place], action)
-            if part[place].ended:
-                _judge(table.recipe, part[place], info)
-                alive.remove(place)
-    for env in envs:
-        table.give_back(env)
+    with table.lent(len(part)) as envs:
+        seen = [env.reset(seed=one.seed)[0] for env, one in zip(envs, part, strict=True)]
+        alive = list(range(len(part)))
+        while alive and not stop():
+            actions = policy.act([seen[place] for place in alive], sample=sample)
+            for place, action in zip(list(alive), actions, strict=True):
+                seen[place], info = _step(envs[place], part[place], action)
+                if part[place].ended:
+                    _judge(table.recipe, part[place], info)
+                    alive.remove(place)
 
 
 def _step(env: Any, played: Played, action: Any) -> tuple[Any, Mapping[str, Any]]:

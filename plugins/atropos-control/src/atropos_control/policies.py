@@ -90,6 +90,21 @@ def stacked(seen: Sequence[Any]) -> Any:
     return np.stack(seen)
 
 
+def check_counting(method: str, spaces: Sequence[Any]) -> None:
+    """Raises ConfigError for numbered values that do not begin at 0, which stable-baselines3 takes as if they did."""
+    import numpy as np
+
+    for space in spaces:
+        kind = type(space).__name__
+        if kind in ("Dict", "Tuple"):
+            check_counting(method, list(space.spaces.values()) if kind == "Dict" else space.spaces)
+        elif kind in ("Discrete", "MultiDiscrete") and np.any(space.start):
+            raise ConfigError(
+                f"{method} counts values from 0, and the environment has {space}",
+                hint="train grpo, or --env.wrappers MODULE:NAME that counts from 0",
+            )
+
+
 def sb3_class(method: str, space: Any) -> tuple[str, Any]:
     """(name, class) of the policy for observations of a space. Raises ConfigError for others."""
     from stable_baselines3 import PPO, SAC
@@ -183,6 +198,7 @@ def _built(method: str, layers: list[int], env: Any, weights: Any) -> Policy:
         return ActorPolicy(actor)
     if method not in ("ppo", "sac"):
         raise DataError(f"a policy of an unknown method {method!r}")
+    check_counting(method, (env.observation_space, env.action_space))
     _, kind = sb3_class(method, env.observation_space)
     module = kind(env.observation_space, env.action_space, lambda _: 0.0, net_arch=list(layers))
     module.load_state_dict(weights)

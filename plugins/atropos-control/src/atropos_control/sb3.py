@@ -16,7 +16,7 @@ from stable_baselines3.her import HerReplayBuffer
 
 from atropos_cli.sdk import ConfigError
 from atropos_control.learner import Job, Learner, played_numbers
-from atropos_control.making import vector
+from atropos_control.making import check_infos, close_vector, vector
 from atropos_control.policies import Policy, Sb3Policy, sb3_class
 
 _PPO = ("learning_rate", "batch_size", "gamma", "gae_lambda", "clip_range", "ent_coef", "max_grad_norm")
@@ -33,6 +33,7 @@ class _Ended(BaseCallback):  # type: ignore[misc]
         self.episodes: list[tuple[float, int, bool | None]] = []
 
     def _on_step(self) -> bool:
+        check_infos(self.locals["infos"])
         for info in self.locals["infos"]:
             if (episode := info.get("episode")) is not None:
                 success = info.get("is_success")
@@ -49,7 +50,7 @@ class Sb3Learner(Learner):
         try:
             self._model = _model(job, self._envs)
         except Exception:
-            self._envs.close()
+            close_vector(self._envs)
             raise
         self._ended = _Ended(job.stop)
         self._callback: Any = None
@@ -137,7 +138,7 @@ class Sb3Learner(Learner):
             _restore_buffer(model.replay_buffer, state["buffer"])
 
     def close(self) -> None:
-        self._envs.close()
+        close_vector(self._envs)
 
 
 _NAMES = {
@@ -176,7 +177,7 @@ def _model(job: Job, envs: Any) -> Any:
                 given |= {"replay_buffer_class": HerReplayBuffer}
                 given |= {"replay_buffer_kwargs": {"n_sampled_goal": options["her_goals"]}}
             model = SAC(name, envs, seed=job.seed, device="cpu", policy_kwargs=layers, **given)
-    except (AssertionError, ValueError, NotImplementedError) as error:
+    except (AssertionError, ValueError, NotImplementedError, RuntimeError) as error:  # the last: pictures too small
         raise ConfigError(f"{job.method} cannot train on {job.recipe.id}: {error}", hint=_other(job.method)) from error
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model

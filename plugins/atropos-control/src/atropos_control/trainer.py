@@ -16,7 +16,7 @@ from atropos_cli.sdk import ConfigError, JsonDict, ScoredGroup, Task
 from atropos_cli.sdk.engine import make_group_id
 from atropos_cli.sdk.records import checkpoints
 from atropos_cli.sdk.runs import Plan
-from atropos_cli.sdk.training import TrainContext, Trainer, TrainPlan, TrainResult
+from atropos_cli.sdk.training import EvalSuite, TrainContext, Trainer, TrainerError, TrainPlan, TrainResult
 from atropos_control import config, store
 from atropos_control.config import ControlConfig
 from atropos_control.environment import PREFIX, recipe_of, short_name
@@ -24,10 +24,11 @@ from atropos_control.learner import Job, Learner, random_state, set_random_state
 from atropos_control.making import Recipe
 from atropos_control.pictures import write_film
 from atropos_control.playing import Played, Table, film, play, rollout_of
-from atropos_control.policies import weights_for, write_policy
+from atropos_control.policies import check_counting, weights_for, write_policy
 
 _NEW = "new"
 _ADVANTAGES = ("grpo", "dr_grpo", "rloo")
+_NOT_TRAINED = ("policy", "stochastic", "video_dir")
 VIDEOS = "videos"
 
 
@@ -55,11 +56,17 @@ class ControlTrainer(Trainer):
         job = _job(self.config, plan, lambda: False)
         if plan.rollouts is not None and plan.rollouts.environment.config.get("policy") is not None:
             raise ConfigError("--env.policy is for gen and eval", hint="--model RUN/model: the policy to begin from")
+        if not 0 <= plan.seed < 1 << 32:
+            raise ConfigError(f"--seed {plan.seed} is not for control", hint="a number from 0 to 4294967295")
         if plan.model != _NEW:
             weights_for(plan.model, plan.method, job.options["layers"])
         env = job.recipe.make()
         try:
             seen, done = env.observation_space, env.action_space
+            if plan.method != "grpo":
+                check_counting(plan.method, (seen, done))
+            for suite in plan.suites:
+                _check_suite(suite, job.recipe, (seen, done))
             if plan.method == "sac" and type(done).__name__ != "Box":
                 raise ConfigError(
                     f"sac needs actions that are numbers, and {job.recipe.id} has {done}", hint="train ppo"
@@ -91,6 +98,31 @@ class ControlTrainer(Trainer):
             return _Run(plan, context, job, learner, self.config.videos).run()
         finally:
             learner.close()
+
+
+def _check_suite(suite: EvalSuite, recipe: Recipe, spaces: Sequence[Any]) -> None:
+    """Raises ConfigError for what an evaluation of a policy that is trained does not have."""
+    where, plan = f"--eval {suite.name}", suite.plan
+    if plan.group_size > 1:
+        raise ConfigError(
+            f"{where}: a policy plays each start once while it is trained, not {plan.group_size} times",
+            hint=f"atropos eval {plan.environment.name} --policy RUN/model --stochastic --samples {plan.group_size}",
+        )
+    own = recipe_of(_id(plan.environment.name), plan.environment.config)
+    if ignored := next((name for name in _NOT_TRAINED if plan.environment.config.get(name)), None):
+        raise ConfigError(f"{where}: {ignored} is for gen and eval", hint="leave it out")
+    if own == recipe:
+        return
+    env = own.make()
+    try:
+        for wanted, found in zip(spaces, (env.observation_space, env.action_space), strict=True):
+            if str(wanted) != str(found):
+                raise ConfigError(
+                    f"{where}: {own.id} has {found}, and the policy is trained with {wanted}",
+                    hint="an environment of the same spaces, such as the one that is trained on with other options",
+                )
+    finally:
+        env.close()
 
 
 def _id(name: str) -> str:
@@ -176,7 +208,12 @@ class _Run:
             if self.job.stop():
                 return self._interrupted()
             began = time.perf_counter()
-            numbers = learner.update()
+            try:
+                numbers = learner.update()
+            except (EOFError, ConnectionError) as error:
+                raise TrainerError(
+                    "the process of an environment ended by itself", hint="--no-subprocesses plays in this process"
+                ) from error
             if self.job.stop() and not numbers:
                 return self._interrupted()
             self._metrics = {**numbers, "step_time": time.perf_counter() - began}

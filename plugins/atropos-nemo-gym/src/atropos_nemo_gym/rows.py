@@ -34,7 +34,7 @@ class Rows:
             row = json.loads(line)
             if isinstance(row[PARAMS], dict):
                 return dict(row)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise DataError(
             f"row {index + 1} of {self._file} is not a task of NeMo Gym: it has no {PARAMS}",
@@ -61,7 +61,10 @@ def prompt_of(params: Data) -> tuple[Message, ...]:
         made.append(user(given))
     elif isinstance(given, list):
         for item in given:
-            made += _messages(item)
+            try:
+                made += _messages(item)
+            except (KeyError, TypeError, ValueError) as error:  # what is lacking, or of another type
+                raise DataError(f"an item of the input cannot be read: {json.dumps(item, default=str):.120}") from error
     if not made:
         raise DataError("the row has no input: its server's agent makes the prompt itself")
     return tuple(made)
@@ -103,9 +106,14 @@ def _content(content: Any) -> str | tuple[Data, ...]:
 def tools_of(params: Data) -> list[Data]:
     """The functions of the row in the shape of chats. Raises DataError for tools of a hosted service."""
     made: list[Data] = []
-    for tool in params.get("tools") or ():
+    given = params.get("tools") or []
+    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
+        raise DataError(f"the row's tools are not a list of functions: {json.dumps(given, default=str):.120}")
+    for tool in given:
         if tool.get("type", "function") != "function":
             raise DataError(f"the row has a tool of the kind {tool.get('type')!r}: functions alone are supported")
+        if not isinstance(tool.get("name"), str):
+            raise DataError(f"the row has a tool without a name: {json.dumps(tool, default=str):.120}")
         function = {key: tool[key] for key in ("name", "description", "parameters") if tool.get(key) is not None}
         made.append({"type": "function", "function": function})
     return made

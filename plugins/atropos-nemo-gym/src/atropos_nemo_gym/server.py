@@ -40,11 +40,7 @@ class Session:
             async with asyncio.timeout(self._timeout_s):
                 address = f"{self._url}/{path}"
                 async with self._http.post(address, json=body, proxy=proxy_for(self._url)) as answer:
-                    data = bytearray()
-                    async for chunk in answer.content.iter_chunked(_CHUNK):
-                        data += chunk
-                        if len(data) > _MOST_BYTES:
-                            raise NemoGymError(f"/{path} of {self._url} answered more than {_MOST_BYTES} bytes")
+                    data = await _limited(answer.content, f"/{path} of {self._url}")
                     return answer.status, clean_text(data.decode(errors="replace"))
         except TimeoutError:
             raise NemoGymError(f"the server did not answer /{path} within {self._timeout_s:g} s") from None
@@ -56,7 +52,7 @@ class Session:
         status, text = await self.post(path, data)
         try:
             said = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         if status != 200 or not isinstance(said, dict):
             raise NemoGymError(f"/{path} of {self._url} answered {status}: {text}")
@@ -85,12 +81,14 @@ class Server:
             async with asyncio.timeout(self._timeout_s):
                 address = f"{self.url}/openapi.json"
                 async with session._http.get(address, proxy=proxy_for(self.url)) as answer:
-                    routes = (await answer.json())["paths"]
-            if "/verify" not in routes:
+                    answer.raise_for_status()
+                    described = json.loads(await _limited(answer.content, "/openapi.json"))
+            routes = described.get("paths") if isinstance(described, dict) else None
+            if not isinstance(routes, dict) or "/verify" not in routes:
                 raise ValueError("it has no /verify")
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError, NemoGymError) as error:
             await self.close()
-            why = str(error) or type(error).__name__
+            why = clean_text(str(error) or type(error).__name__)[:_LONGEST_TEXT]
             raise ConfigError(
                 f"no resource server of NeMo Gym at {self.url}: {why}",
                 hint="start it, such as gym env start --resources-server NAME, then gen nemo-gym:http://HOST:PORT",
@@ -111,3 +109,13 @@ class Server:
         if self._connector is not None:
             await self._connector.close()
             self._connector = None
+
+
+async def _limited(stream: aiohttp.StreamReader, what: str) -> bytes:
+    """All of an answer. Raises NemoGymError for one that would fill the memory."""
+    data = bytearray()
+    async for chunk in stream.iter_chunked(_CHUNK):
+        data += chunk
+        if len(data) > _MOST_BYTES:
+            raise NemoGymError(f"{what} answered more than {_MOST_BYTES} bytes")
+    return bytes(data)

@@ -20,6 +20,19 @@ class Unreadable(ValueError):
     """A reply in which there is no action; the model may correct it."""
 
 
+def check_schema(schema: Any) -> Data:
+    """The schema of an action, of which the rest of this module can be sure. Raises ValueError."""
+    if not isinstance(schema, dict):
+        raise ValueError("it describes no action")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict) or not all(isinstance(item, dict) for item in properties.values()):
+        raise ValueError("the properties of an action are not an object of schemas")
+    required = schema.get("required") or []
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise ValueError("what an action requires is not a list of names")
+    return schema
+
+
 def has_tools(schema: Data) -> bool:
     """Are the server's actions calls of tools that it lists?"""
     return {"tool_name", "arguments"} <= _properties(schema).keys()
@@ -66,11 +79,13 @@ def act_tool(schema: Data) -> Data:
 
 
 def listed(tools: Sequence[Any]) -> list[Data]:
-    """The server's tools, as functions in OpenAI's shape."""
+    """The server's tools, as functions in OpenAI's shape. Raises ValueError."""
     made = []
     for tool in tools:
         if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
             given = tool.get("input_schema") or tool.get("inputSchema") or {"type": "object", "properties": {}}
+            if not isinstance(given, Mapping):
+                raise ValueError(f"the arguments of the server's tool {tool['name']!r} are described by no schema")
             about = str(tool.get("description") or "")
             made.append(
                 {"type": "function", "function": {"name": tool["name"], "description": about, "parameters": given}}

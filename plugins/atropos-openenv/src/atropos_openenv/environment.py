@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -26,7 +25,7 @@ from atropos_openenv.actions import (
     text_field,
 )
 from atropos_openenv.config import OpenEnvConfig
-from atropos_openenv.session import OpenEnvError, Server, Session
+from atropos_openenv.session import OpenEnvError, Server, Session, done_of, reward_of
 
 
 class OpenEnvEpisode(Episode):
@@ -48,9 +47,13 @@ class OpenEnvEpisode(Episode):
         seed = self._task.info["seed"]
         assert self._environment.server is not None
         self._session, said = await self._environment.server.session({**self._config.reset, "seed": seed})
-        self._first = _reward(said)
+        self._first = reward_of(said)
+        if done_of(said):
+            raise OpenEnvError("the server says that the episode is over at its reset: there is nothing to reply to")
         if self._environment.lists_tools:
             self.tools = listed(await self._session.tools())
+            if not self.tools:
+                raise OpenEnvError("the server lists no tools, and its actions are calls of tools")
         elif self._environment.kind == "tools":
             self.tools = [act_tool(self._environment.schema)]
         parts = [
@@ -122,10 +125,9 @@ class OpenEnvEpisode(Episode):
                 raise
             self._refused += 1
             return f"error: {error}"
-        reward = _reward(said)
+        reward, self._done = reward_of(said), done_of(said)
         if reward is not None:
             self._rewards.append(reward)
-        self._done = bool(said.get("done"))
         return seen(said["observation"], self._config.show)
 
     def _ended(self, messages: list[Message], *, counts: bool = False) -> Sequence[Message] | None:
@@ -153,11 +155,6 @@ class OpenEnvEpisode(Episode):
         """End the session."""
         if self._session is not None:
             await self._session.close()
-
-
-def _reward(said: Data) -> float | None:
-    value = said.get("reward")
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 class OpenEnvEnvironment(Environment):

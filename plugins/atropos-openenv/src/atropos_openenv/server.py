@@ -135,36 +135,62 @@ class EnvServer:
             with contextlib.suppress(ConnectionError):  # the client has left
                 await self._answer_all(socket, session)
         finally:
-            await session.close()
-            self._sockets.discard(socket)
+            try:
+                await session.close()
+            finally:
+                self._sockets.discard(socket)
         await socket.close()
         return socket
 
     async def _answer_all(self, socket: web.WebSocketResponse, session: Session) -> None:
-        """Until the client leaves, or is silent for too long."""
-        from aiohttp import WSMsgType
+        """Until the client leaves, or is silent for too long.
 
-        while True:
-            try:
-                message = await socket.receive(self._idle_s)
-            except TimeoutError:
-                await _error(socket, "SESSION_ERROR", f"no message for {self._idle_s:g} s")
-                return
-            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                return
-            try:
-                kind, data = _read(message.data)
+        The next message is awaited while one is answered: an environment that hangs would else keep the session of a
+        client that has left.
+        """
+        coming = asyncio.ensure_future(socket.receive())
+        answering: asyncio.Future[None] | None = None
+        try:
+            while True:
+                await asyncio.wait((coming,), timeout=self._idle_s)
+                if not coming.done():
+                    await _error(socket, "SESSION_ERROR", f"no message for {self._idle_s:g} s")
+                    return
+                message = coming.result()
+                if not _is_data(message):
+                    return
+                try:
+                    kind, data = _read(message.data)
+                except Refused as refused:
+                    await _error(socket, refused.code, str(refused))
+                    coming = asyncio.ensure_future(socket.receive())
+                    continue
                 if kind == "close":
                     return
-                answer = await session.answer(kind, data)
-            except Refused as refused:
-                await _error(socket, refused.code, str(refused))
-            except AtroposError as error:
-                await _error(socket, "EXECUTION_ERROR", error.message)
-            except Exception as error:  # noqa: BLE001 - an environment's error is told to the client, whose session stays
-                await _error(socket, "EXECUTION_ERROR", f"{type(error).__name__}: {error}")
-            else:
-                await socket.send_json(answer)
+                coming = asyncio.ensure_future(socket.receive())
+                answering = asyncio.ensure_future(self._answer(socket, session, kind, data))
+                await asyncio.wait((coming, answering), return_when=asyncio.FIRST_COMPLETED)
+                if coming.done() and not answering.done() and not _is_data(coming.result()):
+                    return
+                await answering
+        finally:
+            coming.cancel()
+            if answering is not None and not answering.done():
+                answering.cancel()
+                await asyncio.wait((answering,), timeout=_CLOSING_S)
+
+    async def _answer(self, socket: web.WebSocketResponse, session: Session, kind: str, data: Data) -> None:
+        """Answer one message. An environment's error is an answer too, and the session stays."""
+        try:
+            answer = await session.answer(kind, data)
+        except Refused as refused:
+            await _error(socket, refused.code, str(refused))
+        except AtroposError as error:
+            await _error(socket, "EXECUTION_ERROR", error.message)
+        except Exception as error:  # noqa: BLE001 - see above
+            await _error(socket, "EXECUTION_ERROR", f"{type(error).__name__}: {error}")
+        else:
+            await socket.send_json(answer)
 
 
 class Session:
@@ -294,6 +320,13 @@ class Session:
 def _functions(episode: HostedEpisode) -> list[Data]:
     functions: list[Any] = [tool["function"] for tool in episode.tools]
     return functions
+
+
+def _is_data(message: Any) -> bool:
+    """Is it a message of the client? Else the connection ends."""
+    from aiohttp import WSMsgType
+
+    return message.type in (WSMsgType.TEXT, WSMsgType.BINARY)
 
 
 def _said(kind: str, data: Data) -> Data:

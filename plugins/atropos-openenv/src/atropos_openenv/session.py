@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from urllib.parse import urlsplit, urlunsplit
 from atropos_cli.sdk import AtroposError, ConfigError, clean_text
 from atropos_cli.sdk.backends import proxy_for
 from atropos_cli.sdk.foreign import Data
+from atropos_openenv.actions import check_schema
 
 if TYPE_CHECKING:
     import aiohttp
 
 _FULL = "CAPACITY_REACHED"
 _REFUSED = frozenset({"VALIDATION_ERROR", "INVALID_JSON"})
-_MOST_BYTES = 100 << 20
+_MOST_BYTES, _MOST_SCHEMA = 100 << 20, 16 << 20
 _PING_S = 20.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _CLOSE_S = 2.0
@@ -61,12 +63,17 @@ class Session:
         """The tools that the server lists, over MCP: servers before 0.2.2 list them in no other way."""
         said = await self._request("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}, "mcp")
         try:
-            found: list[Any] = list(said["result"]["tools"])
+            found: Any = said["result"]["tools"]
         except (KeyError, TypeError) as error:
             raise OpenEnvError(f"the server lists no tools: {json.dumps(said)}") from error
+        if not isinstance(found, list):
+            raise OpenEnvError(f"the server's tools are not a list: {json.dumps(found)}")
         return found
 
     async def _request(self, kind: str, data: Data, wanted: str) -> Data:
+        if not self._answers.empty() and (early := self._answers.get_nowait()) is not None:
+            # Taken for the answer to this request, it would shift all answers, and rewards, that follow.
+            raise OpenEnvError(f"the server sent a message that answers nothing: {early!r}")
         # A server that ends the session says why first, such as that it has no more of them: so its answer is awaited.
         with contextlib.suppress(ConnectionError):
             await self._socket.send_str(json.dumps({"type": kind, "data": data}))
@@ -91,6 +98,31 @@ class Session:
         async for message in self._socket:
             self._answers.put_nowait(message.data)
         self._answers.put_nowait(None)
+
+
+def reward_of(said: Data) -> float | None:
+    """The reward of a step or a reset; None: it has none. Raises OpenEnvError where it is not a finite number.
+
+    To leave it out would make the return that of another episode.
+    """
+    value = said.get("reward")
+    if value is None:
+        return None
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise OpenEnvError(f"the server gave a reward that is not a finite number: {json.dumps(value)}")
+    return number
+
+
+def done_of(said: Data) -> bool:
+    """Is the episode over? Raises OpenEnvError where it is neither true nor false."""
+    value = said.get("done", False)
+    if value is None or value in (0, 1):  # true and false as well
+        return bool(value)
+    raise OpenEnvError(f"the server's 'done' is neither true nor false: {json.dumps(value)}")
 
 
 def _checked(text: Any, kind: str, wanted: str) -> Data:
@@ -148,17 +180,14 @@ class Server:
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             ) as answer:
                 answer.raise_for_status()
-                schema = await answer.json()
-                if not isinstance(schema.get("action"), dict):
-                    raise ValueError("its /schema describes no action")
-        except (aiohttp.ClientError, TimeoutError, ValueError, AttributeError) as error:
+                schema = _schema(await _limited(answer.content))
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             await self.close()
-            why = str(error) or type(error).__name__
+            why = clean_text(str(error) or type(error).__name__)[:_LONGEST_TEXT]
             raise ConfigError(
                 f"no OpenEnv server at {self.url}: {why}", hint="start it, then atropos gen openenv:http://HOST:PORT"
             ) from error
-        found: Data = schema
-        return found
+        return schema
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -258,3 +287,26 @@ class Server:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify()
+
+
+async def _limited(stream: aiohttp.StreamReader) -> bytes:
+    """All of an answer. Raises ValueError for one that is too large."""
+    data = bytearray()
+    async for part in stream.iter_chunked(1 << 16):
+        data += part
+        if len(data) > _MOST_SCHEMA:
+            raise ValueError(f"its /schema has more than {_MOST_SCHEMA >> 20} MB")
+    return bytes(data)
+
+
+def _schema(text: bytes) -> Data:
+    """What /schema says, whose "action" is a schema. Raises ValueError."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its /schema is not JSON: {error}") from error
+    try:
+        check_schema(found.get("action") if isinstance(found, dict) else None)
+    except ValueError as error:
+        raise ValueError(f"its /schema cannot be used: {error}") from error
+    return dict(found)

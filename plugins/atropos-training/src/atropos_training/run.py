@@ -170,10 +170,10 @@ def _train(
     except AtroposError as problem:
         error = problem
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         error = problem
         raise TrainerError(
-            f"trainer {plan.trainer.name!r} failed: {type(problem).__name__}: {problem}",
+            f"trainer {plan.trainer.name!r} failed: {_said(problem)}",
             hint=_where_and_how(run_dir.folder),
         ) from problem
     finally:
@@ -193,6 +193,13 @@ def _at_its_place(result: TrainResult, run_dir: RunDir) -> TrainResult:
     return result.model_copy(update={"output": str(output)})
 
 
+def _said(problem: BaseException) -> str:
+    """An exception in a line; a trainer, or what it trains on, may also have called sys.exit()."""
+    if isinstance(problem, SystemExit):
+        return f"it called sys.exit({problem.code!r})"
+    return f"{type(problem).__name__}: {problem}"
+
+
 def _where_and_how(folder: Path) -> str:
     hint, saved = "--debug shows where", checkpoints(folder)
     return f"{hint}; {saved[-1]} is complete: continue with --resume --output {folder}" if saved else hint
@@ -210,9 +217,9 @@ def _help(plan: TrainPlan, trainer: Trainer, folder: Path, registry: Registry, *
             return trainer.train(plan, session)
     except (AtroposError, KeyboardInterrupt):
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise TrainerError(
-            f"trainer {plan.trainer.name!r} failed on rank {rank()}: {type(problem).__name__}: {problem}",
+            f"trainer {plan.trainer.name!r} failed on rank {rank()}: {_said(problem)}",
             hint="the first error of all ranks is the cause; --debug shows where",
         ) from problem
     finally:
