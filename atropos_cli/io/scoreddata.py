@@ -19,6 +19,7 @@ from atropos_cli.domain.messages import Message, TokenSpan
 from atropos_cli.domain.rollout import Rollout, TokenSequence, token_sequences
 from atropos_cli.domain.task import Task
 from atropos_cli.errors import DataError
+from atropos_cli.io.jsonvalue import clean_tree, encode
 
 _MASKED = -100
 _MASKED_LOGPROB = 1.0
@@ -50,7 +51,7 @@ def scored_data(group: ScoredGroup, *, temperature: float | None = None) -> dict
         "tokens": [list(sequence.ids) for _, sequence in found],
         "masks": [_labels(sequence) for _, sequence in found],
         "scores": [rollout.reward for rollout, _ in found],
-        "messages": [_messages(rollout) for rollout, _ in found],
+        "messages": clean_tree([_messages(rollout) for rollout, _ in found]),
         "inference_logprobs": [_logprobs(sequence) for _, sequence in found] if known else None,
         "generation_params": None if temperature is None else {"temperature": temperature},
         "group_overrides": {"group_id": group.group_id},
@@ -176,7 +177,7 @@ def _prompt(rollouts: Sequence[Rollout]) -> tuple[Message, ...]:
     prompts = set()
     for rollout in rollouts:
         first = next(place for place, message in enumerate(rollout.messages) if message.role == "assistant")
-        prompts.add(tuple(message.model_dump_json() for message in rollout.messages[:first]))
+        prompts.add(tuple(encode(message) for message in rollout.messages[:first]))
         found = rollout.messages[:first]
     return found if len(prompts) == 1 else ()
 

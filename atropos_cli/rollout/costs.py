@@ -26,6 +26,7 @@ from typing import Any
 from atropos_cli.domain.plan import Plan, parse_shard
 from atropos_cli.domain.prices import Price, PriceTable, TokenUsage
 from atropos_cli.errors import AtroposError, ConfigError, DataError
+from atropos_cli.io.jsonvalue import encode
 from atropos_cli.ports.backend import GenerateRequest, Generation, InferenceBackend
 from atropos_cli.ports.metering import Send
 from atropos_cli.redaction import redacted
@@ -303,7 +304,7 @@ def most_of(request: GenerateRequest, price: Price) -> float:
 def _length(message: Any) -> int:
     if isinstance(message.content, str) and not message.tool_calls and not message.reasoning:
         return len(message.content.encode("utf-8", "replace")) + _PER_MESSAGE
-    return len(message.model_dump_json(exclude={"tokens"}).encode()) + _PER_MESSAGE
+    return len(encode(message.model_copy(update={"tokens": None}))) + _PER_MESSAGE
 
 
 def usage_of(generation: Generation) -> TokenUsage:

@@ -36,6 +36,14 @@ def test_a_group_as_parallel_lists() -> None:
     }
 
 
+def test_half_a_character_is_sent_as_utf_8() -> None:
+    question, answer = rollout(7).messages
+    half = rollout(7).model_copy(update={"messages": (question.model_copy(update={"content": "2 \ud800"}), answer)})
+    sent = scored_data(group(half))
+    assert sent is not None
+    assert sent["messages"][0][0]["content"] == "2 \ufffd"
+
+
 def test_what_is_written_is_read_back() -> None:
     written = scored_data(group(rollout(7), rollout(8, 0.0)))
     assert written is not None

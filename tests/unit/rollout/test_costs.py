@@ -294,3 +294,12 @@ def test_the_most_is_no_less_than_what_any_tokenizer_makes_of_it() -> None:
         assert most_of(ask(text), price) >= len(text.encode("utf-8", "replace"))
     assert most_of(GenerateRequest(prompt_ids=(1, 2, 3)), price) >= 3
     assert total({}, "cost") == 0
+
+
+def test_half_a_character_has_a_length() -> None:
+    from atropos_cli.domain.messages import Message
+    from atropos_cli.rollout.costs import _length
+
+    half = Message(role="assistant", content="half \ud800", reasoning="half \udc00")
+    whole = Message(role="assistant", content="half \ufffd", reasoning="half \ufffd")
+    assert _length(half) == _length(whole)
