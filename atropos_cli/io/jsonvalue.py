@@ -90,7 +90,7 @@ def clean_tree(value: Any) -> Any:
 
 
 def encode(record: BaseModel) -> bytes:
-    """A record as one line of strict JSON, without the newline and without what is None.
+    """A record as one line of strict JSON, without the newline and without fields that are None.
 
     Its texts may come from an environment, a reward or an exception, so they may hold lone surrogates.
     """

@@ -172,7 +172,7 @@ class HostedEpisode:
         return scored
 
     async def close(self) -> None:
-        """Free what it holds. An error is only logged: the episode is over."""
+        """Close it. An error is only logged: the episode is over."""
         try:
             await _called(self._episode.close)
         except Exception as error:  # noqa: BLE001 - a plugin's error
