@@ -149,7 +149,8 @@ class Trainer(ABC):
     default_suite: ClassVar[str] = ""
     """Options of the suite on the training's environment that such a trainer has where no --eval is given."""
     access: ClassVar[frozenset[str]] = frozenset()
-    """Options that only say how the weights are reached, such as a server's address: a resumed run may change them."""
+    """Options that do not decide the weights, such as a server's address or how a step is divided: a resumed run may
+    change them."""
     epochs: ClassVar[bool] = False
     """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""
 

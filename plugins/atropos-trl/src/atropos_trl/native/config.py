@@ -96,6 +96,10 @@ class NativeConfig(Config):
     )
 
 
+SPREAD = frozenset({"sharding", "cpu_offload", "micro_batch_tokens", "gradient_checkpointing"})
+"""Options that say where and in which portions a step is computed: its result is the same up to rounding."""
+
+
 def propose(
     config: NativeConfig, given: Mapping[str, Any], *, live: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

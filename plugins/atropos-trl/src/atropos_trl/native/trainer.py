@@ -24,7 +24,7 @@ from atropos_trl.common.publishing import publish
 from atropos_trl.common.seeding import same_random_state, seed_everything
 
 from . import precision, weights
-from .config import NativeConfig, loss_spec, old_policy, propose, rate_factor, save_every
+from .config import SPREAD, NativeConfig, loss_spec, old_policy, propose, rate_factor, save_every
 from .crew import Crew
 from .loss import importance, policy_loss, row_weights
 from .memory import kept
@@ -54,6 +54,7 @@ class NativeTrainer(Trainer):
     methods = ("grpo",)
     epochs = True
     Config = NativeConfig
+    access = SPREAD
     off_policy = True
 
     def propose(
