@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from atropos_verl.config import VerlConfig
-from atropos_verl.settings import Shape, overrides
+from atropos_verl.settings import overrides
 from in_process import Result
 
 from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.distributed import Shape
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, TrainPlan
 
@@ -33,12 +34,14 @@ def train(
     verl_python: str, model: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., Result]:
     """train(["look"], "--env", ...) -> what `train grpo --trainer verl` did, with a machine of one GPU feigned."""
-    from atropos_verl import running, trainer
+    from atropos_verl.running import VerlRunning
+
+    from atropos_cli.distributed import trainer
 
     monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
     # The program in the place of verl's main composes and validates the settings itself.
     monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"engine": "1"})
-    monkeypatch.setattr(running, "MAIN", (str(MAIN),))
+    monkeypatch.setattr(VerlRunning, "main", (str(MAIN),))
     monkeypatch.setenv("CHECKED", str(tmp_path / "checked.json"))
 
     def made(replies: list[str], *words: Any) -> Result:
