@@ -30,13 +30,13 @@ class Chat:
         return "tools" in str(self._tokenizer.chat_template)
 
     def request(self, messages: list[dict[str, Any]], tools: Any, known: list[int]) -> tuple[list[int], bool]:
-        """The ids of a request, and whether they go on from the known ones. Raises NoPrompt."""
+        """The ids of a request, and whether they extend the known ones. Raises NoPrompt."""
         text = self._render(messages, tools)
         with self._lock:
             if known:
-                begun = self._decode(known, skip=False)
-                if text.startswith(begun):
-                    return [*known, *self._ids(text[len(begun) :])], True
+                decoded = self._decode(known, skip=False)
+                if text.startswith(decoded):
+                    return [*known, *self._ids(text[len(decoded) :])], True
             return self._ids(text), False
 
     def text(self, ids: list[int]) -> str:

@@ -22,6 +22,7 @@ import os
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
@@ -239,7 +240,7 @@ class Sequence:
             self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
 
 
-class Play:
+class Play(ABC):
     """One episode with the trainer's model. Lengths: of the first request, and of all tokens behind it."""
 
     def __init__(self, engine: Engine, prompt_length: int, response_length: int) -> None:
@@ -249,21 +250,21 @@ class Play:
         self._now: Any = None
         self.seconds = self.model_seconds = 0.0
 
+    @abstractmethod
     async def ready(self, messages: list[dict[str, Any]], tools: Any) -> Any:
-        """The sequence that the next reply goes on, its tokens those of the request; see `_begin`."""
-        raise NotImplementedError
+        """The sequence that the reply extends, its tokens those of the request; see `_begin`."""
 
+    @abstractmethod
     async def sample(self, prompt: list[int], most: int) -> tuple[list[int], list[float] | None]:
         """At most this many tokens, and their log-probabilities."""
-        raise NotImplementedError
 
+    @abstractmethod
     def took(self, now: Any, messages: list[dict[str, Any]], ids: list[int], logprobs: list[float] | None) -> str:
         """Add the sampled tokens to the sequence; returns their text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self, ids: list[int]) -> bool:
         """Did the model end this reply itself?"""
-        raise NotImplementedError
 
     async def run(self, item: Any, step: int) -> dict[str, Any]:
         """Play to the end: its reward and counts. Raises Fatal, EpisodeFailed, EngineLost."""
@@ -293,7 +294,7 @@ class Play:
         return [one for one in (*self._done, self._now) if one is not None and any(one.mask)]
 
     def _begin(self, sequence: Any) -> Any:
-        """Begin another sequence: the request does not go on where the last one ended."""
+        """Begin another sequence: the request does not extend the last one."""
         if self._now is not None:
             self._done.append(self._now)
         self._now = sequence

@@ -69,7 +69,7 @@ class Running(ABC):
         """The folder with the weights of a step, as transformers or PEFT loads it."""
 
     def brought(self, latest: int) -> None:
-        """The complete checkpoints are published: what nobody needs may go."""
+        """The complete checkpoints are published: older files may be deleted."""
 
     @property
     def log(self) -> Path:

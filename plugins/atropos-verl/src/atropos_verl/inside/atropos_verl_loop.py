@@ -26,7 +26,7 @@ class VerlSequence(Sequence):  # type: ignore[misc]
         self.reply = ""
         self.extra: dict[str, Any] = {}
 
-    def goes_on(self, messages: list[dict[str, Any]]) -> bool:
+    def extended_by(self, messages: list[dict[str, Any]]) -> bool:
         """Do these messages begin with those that are known, and the reply to them as it was sampled?"""
         known = len(self.messages)
         return (
@@ -76,14 +76,14 @@ class VerlPlay(Play):  # type: ignore[misc]
     async def ready(self, messages: list[dict[str, Any]], tools: Any) -> VerlSequence:
         """See Play: the tokens of new messages are made by verl's builder."""
         now: VerlSequence | None = self._now
-        if now is not None and now.goes_on(messages):
+        if now is not None and now.extended_by(messages):
             known, merge = messages[: len(now.messages) + 1], self._builder.merge_context_tokens
             with contextlib.suppress(ValueError):  # messages that verl's builder cannot append
                 self._merge(now, await asyncio.to_thread(merge, known, messages, now.ids, tools=tools), None)
                 return now
         prompt = await asyncio.to_thread(self._builder.build_initial_tokens, messages, tools=tools)
-        begun: VerlSequence = self._begin(VerlSequence(list(prompt), messages))
-        return begun
+        made: VerlSequence = self._begin(VerlSequence(list(prompt), messages))
+        return made
 
     async def sample(self, prompt: list[int], most: int) -> tuple[list[int], list[float] | None]:
         """By verl's servers."""
