@@ -249,6 +249,8 @@ class Play(ABC):
         self._done: list[Any] = []
         self._now: Any = None
         self.seconds = self.model_seconds = 0.0
+        self.cut = False
+        """Was a reply cut at its limit, or no room left for one?"""
 
     @abstractmethod
     async def ready(self, messages: list[dict[str, Any]], tools: Any) -> Any:
@@ -304,6 +306,7 @@ class Play(ABC):
         now = await self.ready(asked["messages"], asked["tools"])
         room = self._response_length - len(now.mask)
         if room < 1 or (not now.mask and len(now.ids) > self._prompt_length):
+            self.cut = True
             return await asyncio.wrap_future(episode.reply(overflow=True))
         most = min(room, asked["sampling"].get("max_tokens") or room)
         began, prompt = time.monotonic(), list(now.ids)
@@ -312,8 +315,11 @@ class Play(ABC):
         if not ids:
             raise EpisodeFailed("generate: the server gave no token")
         text = self.took(now, asked["messages"], ids, logprobs)
-        reason = "length" if len(ids) >= most and not self.ended(ids) else "stop"
-        said = episode.reply(text=text, ids=ids, logprobs=logprobs, prompt_ids=prompt, finish_reason=reason)
+        cut = len(ids) >= most and not self.ended(ids)
+        self.cut = self.cut or cut
+        said = episode.reply(
+            text=text, ids=ids, logprobs=logprobs, prompt_ids=prompt, finish_reason="length" if cut else "stop"
+        )
         return await asyncio.wrap_future(said)
 
 
