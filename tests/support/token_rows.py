@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 
 class Row(NamedTuple):
@@ -30,6 +33,15 @@ def rows_of(path: Path) -> list[Row]:
                 if any(columns[1])
             ]
     return sorted(found)
+
+
+def same(found: Sequence[Row], wanted: Sequence[Row]) -> bool:
+    """Are they, token for token?"""
+    assert [row[:3] for row in found] == [row[:3] for row in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs)
+        assert one.reward == pytest.approx(other.reward, abs=1e-5)
+    return True
 
 
 def _sequences(messages: list[dict[str, Any]]) -> list[tuple[list[int], list[int], list[float]]]:

@@ -16,7 +16,7 @@ import rule_backend
 from atropos_skyrl.config import SkyrlConfig
 from atropos_skyrl.settings import settings
 from in_process import Result
-from token_rows import Row, rows_of
+from token_rows import Row, rows_of, same
 
 from atropos_cli.sdk.backends import Sampling
 from atropos_cli.sdk.distributed import Shape
@@ -87,13 +87,6 @@ def given_to_skyrl(step: dict[str, Any]) -> list[Row]:
         row = Row(place, (*prompt, *response), (*nothing, *mask), (*map(float, nothing), *logprobs), reward)
         found.append(row)
     return sorted(found)
-
-
-def same(found: list[Row], wanted: list[Row]) -> bool:
-    assert [row[:3] for row in found] == [row[:3] for row in wanted]
-    assert [row.logprobs for row in found] == [pytest.approx(row.logprobs) for row in wanted]
-    assert [row.reward for row in found] == pytest.approx([row.reward for row in wanted])
-    return True
 
 
 @pytest.mark.parametrize("episodes", [TEXTWORLD, TOOLS, (*TOOLS, "--env.tools-in", "prompt")])
