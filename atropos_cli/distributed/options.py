@@ -95,6 +95,7 @@ def own_setting(text: str, ours: Collection[str], example: str, marks: str = "")
     key = key.lstrip(marks)
     if not equals or not key:
         raise ConfigError(f"--overrides {text!r}: not KEY=VALUE", hint=f"--overrides {example}")
-    if key in ours:
+    name = key.partition("[")[0]
+    if any(f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in ours):  # a whole section, a part
         raise ConfigError(f"--overrides {key}: set by atropos", hint="leave it out; atropos train grpo --help")
     return text

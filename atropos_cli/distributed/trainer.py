@@ -43,6 +43,7 @@ class PackageTrainer(Trainer):
     running: ClassVar[type[Running]]
     takes: ClassVar[Collection[str]] = ()
     """Those of min_p and stop that its servers can be given."""
+    own_processes: ClassVar[bool] = True
     config: PackageConfig
 
     @abstractmethod
@@ -101,7 +102,7 @@ class PackageTrainer(Trainer):
         if not here:
             raise ConfigError(
                 f"{self.name} needs NVIDIA GPUs, and there is none here",
-                hint="atropos slurm submit --gpus 8 -- train grpo ...; --dry-run checks the settings without one",
+                hint="atropos slurm submit --gpus-per-node 8 train grpo ...; --dry-run checks the settings without one",
             )
         if wanted is not None and wanted > here:
             raise ConfigError(f"--gpus {wanted}, and this node has {here}", hint=f"--gpus {here}")

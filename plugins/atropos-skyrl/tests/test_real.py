@@ -138,7 +138,8 @@ def test_settings_that_skyrl_takes_and_refuses(skyrl_python: str, model: Path, t
     combos += [{"offload": True, "tensor_parallel": 2, "gpus": 4}, {"lora_r": 16, "epsilon": 0.1, "epsilon_high": 0.3}]
     combos += [{"overrides": ("trainer.policy.optimizer_config.max_grad_norm=0.5",)}]
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"overrides": ("trainer.policy.optimizer_config.max_grad_nrom=1",)}, "max_grad_nrom"),
+        ({"overrides": ("trainer.policy.optimizer_config.max_grad_nrom=1",)}, "has no field 'max_grad_nrom'"),
+        ({"overrides": ("generator.chat_template=5",)}, "generator.chat_template"),
         ({"overrides": ("trainer.policy.optimizer_config.max_grad_norm=high",)}, "max_grad_norm: 'high' is not float"),
         ({"overrides": ("trainer.seed=[",)}, ""),
         ({"overrides": ("trainer.algorithm.advantage_estimator=reinforce++",)}, "step_wise_trajectories"),

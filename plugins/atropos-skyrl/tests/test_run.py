@@ -74,6 +74,8 @@ def test_a_run_that_breaks_off_and_is_resumed(train: Callable[..., Result], tmp_
     [
         (("--overrides", "trainer.epochs=2"), "--overrides trainer.epochs: set by atropos"),
         (("--overrides", "+trainer.epochs=2"), "--overrides trainer.epochs: set by atropos"),
+        (("--overrides", "trainer={epochs: 2}"), "--overrides trainer: set by atropos"),
+        (("--overrides", "data.train_data[0]=x"), "--overrides data.train_data[0]: set by atropos"),
         (("--overrides", "lr"), "'lr': not KEY=VALUE"),
         (("--engine", "sglang"), "SkyRL samples with vLLM alone"),
         (("--python", "/nowhere"), "no Python at /nowhere"),
@@ -106,6 +108,20 @@ def test_a_machine_without_gpus(train: Callable[..., Result], monkeypatch: pytes
     derived = json.loads(shown.stdout)["derived"]
     assert derived["gpus"] == 8
     assert "generator.sampling_params.min_p=0.05" in derived["overrides"]
+
+
+def test_a_job_on_several_nodes(
+    train: Callable[..., Result], cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One process of the engine on each node; SkyRL starts those of the GPUs."""
+    monkeypatch.setattr(trainer, "gpus_here", lambda: 0)
+    submit = ("slurm", "submit", "--nodes", 2, "--gpus-per-node", 8, "--dry-run")
+    shown = cli(*submit, *COMMON, "--model", tmp_path / "model", "-o", tmp_path / "run", "--steps", 1)
+    assert shown.code == 0, shown.stderr
+    assert "--processes" not in shown.stderr
+    assert "#SBATCH --gpus-per-node=8" in shown.stdout
+    assert shown.stdout.count('"NNODES": "2"') == 2
+    assert '"--processes"' not in shown.stdout
 
 
 @pytest.mark.parametrize(

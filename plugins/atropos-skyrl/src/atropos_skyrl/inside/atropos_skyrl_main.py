@@ -30,7 +30,7 @@ METRICS = "ATROPOS_SKYRL_METRICS"
 
 
 class Rows(PromptDataset):  # type: ignore[misc]
-    """All rows of a file. SkyRL's own leaves out long prompts; here the engine ends such episodes as truncated."""
+    """All rows of a file. SkyRL's own leaves out long prompts, and with them the order of the tasks."""
 
     def _read_files_and_tokenize(self) -> None:
         import datasets

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import json
+import re
 import sys
 import typing
 from importlib.metadata import version
@@ -29,8 +31,8 @@ def check(overrides: list[str]) -> dict[str, Any]:
 
     try:
         config = SkyRLTrainConfig.from_cli_overrides(overrides)
-    except (ValueError, TypeError, AssertionError, OmegaConfBaseException, YAMLError) as error:
-        return {"error": _line(error), "hint": "see --overrides"}
+    except (ValueError, TypeError, AttributeError, AssertionError, OmegaConfBaseException, YAMLError) as error:
+        return _unread(_line(error))
     wrong = next(_wrong(config, ""), None)
     if wrong is not None:
         return {"error": wrong, "hint": "see --overrides"}
@@ -44,6 +46,16 @@ def check(overrides: list[str]) -> dict[str, Any]:
         uneven = f"the {rows} rollouts of a step cannot be split evenly over {parts} GPUs"
         return {"error": uneven, "hint": "--prompts-per-step times --group-size must be a multiple of that"}
     return {"skyrl": version("skyrl"), "ray": version("ray"), "engine": _engine()}
+
+
+def _unread(line: str) -> dict[str, Any]:
+    """Settings that cannot be read. For a key that it does not know SkyRL lists all that it knows."""
+    if unknown := re.match(r"Invalid fields \{(.+?)\} for (\w+)\. Valid fields are \{(.+)\}", line):
+        key, known = unknown[1].split(", ")[0].strip("'"), [name.strip("'") for name in unknown[3].split(", ")]
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known)[:12])} ..."
+        return {"error": f"{unknown[2]} has no field {key!r}", "hint": hint}
+    return {"error": line, "hint": "see --overrides"}
 
 
 def _parts(config: Any) -> int:
@@ -66,7 +78,11 @@ def _wrong(node: Any, path: str) -> typing.Iterator[str]:
         if dataclasses.is_dataclass(value):
             yield from _wrong(value, f"{place}.")
         elif not _fits(value, hints[field.name]):
-            yield f"{place}: {value!r} is not {getattr(hints[field.name], '__name__', hints[field.name])}"
+            yield f"{place}: {value!r} is not {_name(hints[field.name])}"
+
+
+def _name(hint: Any) -> str:
+    return str(hint).replace("typing.", "") if typing.get_args(hint) else str(hint.__name__)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -76,6 +92,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is typing.Literal:
         return value in typing.get_args(hint)
     plain = origin or hint
+    if dataclasses.is_dataclass(plain):
+        return isinstance(value, plain)  # type: ignore[arg-type]
     if plain is type(None):
         return value is None
     if plain is float:
