@@ -6,6 +6,7 @@ What needs GPUs is not run: its servers and the workers that hold the weights.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import rule_backend
 from atropos_skyrl.config import SkyrlConfig
 from atropos_skyrl.settings import settings
+from chat_model import TEMPLATE
 from in_process import Result
 from token_rows import Row, rows_of, same
 
@@ -55,8 +57,8 @@ def train(
     monkeypatch.setenv("CHECKED", str(tmp_path / "checked.json"))
     monkeypatch.setenv("RULE", str(SUPPORT))
     return lambda *words: cli(
-        "train", "grpo", "--trainer", "skyrl", "--model", model, "--python", skyrl_python, "--env-workers", 2,
-        "--max-prompt-length", 6000, "--max-response-length", 9000, "-o", tmp_path / "run", *words,
+        "train", "grpo", "--trainer", "skyrl", "--python", skyrl_python, "--env-workers", 2, "-o", tmp_path / "run",
+        "--max-prompt-length", 6000, "--max-response-length", 9000, *words, *of_model(words, model),
     )  # fmt: skip
 
 
@@ -66,11 +68,15 @@ def gen(cli: Callable[..., Result], model: Path, tmp_path: Path) -> Callable[...
 
     def made(*words: Any) -> list[Row]:
         backend = f"{rule_backend.__file__}:Rule"
-        ended = cli("gen", *words, "--backend", backend, "--model", model, "-o", tmp_path / "gen")
+        ended = cli("gen", *words, "--backend", backend, "-o", tmp_path / "gen", *of_model(words, model))
         assert ended.code == 0, ended.stderr
         return rows_of(tmp_path / "gen" / "groups.jsonl")
 
     return made
+
+
+def of_model(words: tuple[Any, ...], model: Path) -> tuple[Any, ...]:
+    return () if "--model" in words else ("--model", model)
 
 
 def steps_of(tmp_path: Path) -> list[dict[str, Any]]:
@@ -108,6 +114,30 @@ def test_ten_episodes_as_gen_writes_them(
     assert metrics["reward"] == pytest.approx(sum(row.reward for row in wanted) / 10)
     assert (metrics["loss"], metrics["grad_norm"], metrics["entropy"]) == (0.25, 0.5, 1.5)
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def test_a_template_that_leaves_out_earlier_thinking(
+    train: Callable[..., Result], gen: Callable[..., list[Row]], model: Path, tmp_path: Path
+) -> None:
+    """Each reply begins a sequence of its own: steps of a trajectory, whose advantage SkyRL gives to all of them."""
+    thinks = shutil.copytree(model, tmp_path / "thinks")
+    template = TEMPLATE.replace("{{ m['content'] }}", "{{ m['content'].split('walk.\n')[-1] }}")
+    assert template != TEMPLATE
+    (thinks / "chat_template.jinja").write_text(template)
+    words = (*TEXTWORLD, "--model", thinks)
+    ended = train("--env", *words, "--steps", 1, "--prompts-per-step", 5, "--group-size", 2)
+    assert ended.code == 0, ended.stderr
+    wanted = gen(*words, "--limit", 5, "--group-size", 2)
+    assert len(wanted) > 20
+    (step,) = steps_of(tmp_path)
+    assert same(given_to_skyrl(step), wanted)
+    assert sum(step["is_last_step"]) == 10
+    assert sorted(map(tuple, step["sequences"])) == sorted(row.ids for row in wanted)
+    assert sorted(step["trained"]) == sorted(sum(row.mask) for row in wanted)
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    rewards = [rollout["reward"] for group in groups for rollout in group["rollouts"]]
+    (metrics,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert metrics["reward"] == pytest.approx(sum(rewards) / 10)
 
 
 def test_evaluations_checkpoints_and_resumption(train: Callable[..., Result], tmp_path: Path) -> None:
