@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from atropos_cli.distributed import host, inside
+from atropos_cli.distributed import chat, host, inside
 from atropos_cli.domain.plan import Plan
 from atropos_cli.domain.task import Task
 from atropos_cli.domain.training import TrainPlan
@@ -22,14 +22,18 @@ from atropos_cli.ports.trainer import TrainContext
 from atropos_cli.rollout.references import component_rewards
 
 CODE = "code"
-CLIENT = "atropos_episodes"
+CLIENTS = {"atropos_episodes": inside, "atropos_chat": chat}
+"""What the trainer's side imports, by its name there."""
 TRAIN = "train"
 _TURNS = 3
 _REHEARSAL_S = 600.0
 
 
-def check_plan(plan: TrainPlan, trainer: str) -> Plan:
-    """The plan of the live rollouts, where another trainer can play them one by one. Raises ConfigError."""
+def check_plan(plan: TrainPlan, trainer: str, takes: Collection[str] = ()) -> Plan:
+    """The plan of the live rollouts, where another trainer can play them one by one. Raises ConfigError.
+
+    takes: those of min_p and stop that its servers can be given.
+    """
     rollouts = plan.rollouts
     if rollouts is None or plan.pull is not None:
         raise ConfigError(
@@ -46,12 +50,22 @@ def check_plan(plan: TrainPlan, trainer: str) -> Plan:
         raise ConfigError(f"{trainer} plays one rollout at a time: no role {copies[0]!r} of the policy", hint=other)
     for one in (rollouts, *(suite.plan for suite in plan.suites)):
         _check_environments(one, trainer, other)
-    given = [name for name in ("min_p", "stop") if getattr(rollouts.sampling, name)]
+    given = [name for name in ("min_p", "stop") if name not in takes and getattr(rollouts.sampling, name)]
     if given:
         raise ConfigError(
             f"--{given[0].replace('_', '-')} cannot be passed to the servers of {trainer}", hint="leave it out"
         )
     return rollouts
+
+
+def check_suites(plan: TrainPlan, trainer: str) -> None:
+    """Raises ConfigError for suites that differ in what a trainer sets for all evaluations."""
+    kinds = {(suite.plan.group_size, suite.plan.sampling.temperature) for suite in plan.suites}
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"{trainer} evaluates all suites alike: --eval suites differ in samples or temperature",
+            hint="give each the same samples=N,temperature=T",
+        )
 
 
 def _check_environments(plan: Plan, trainer: str, hint: str) -> None:
@@ -83,17 +97,18 @@ def steps_of(plan: TrainPlan, context: TrainContext) -> int:
 
 
 def write_folder(folder: Path, plan: TrainPlan, rollouts: Plan, modules: list[Path]) -> Path:
-    """The folder that `inside` and `host` work with; returns the one for PYTHONPATH. modules: files beside `inside`."""
+    """The folder that `inside` and `host` work with; returns the one for PYTHONPATH. modules: files beside CLIENTS."""
     code = folder / CODE
     for name in (host.PLANS, host.ROLLOUTS, CODE):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / host.FATAL).unlink(missing_ok=True)
+    (folder / inside.FATAL).unlink(missing_ok=True)
     plans = {TRAIN: rollouts, **{plan_of_suite(place): suite.plan for place, suite in enumerate(plan.suites)}}
     for name, one in plans.items():
         atomic_write(folder / host.PLANS / f"{name}.json", one.model_dump_json().encode())
     spec = {"python": sys.executable, "cwd": str(Path.cwd()), "pythonpath": os.environ.get("PYTHONPATH")}
     atomic_write(folder / inside.SPEC, json.dumps(spec).encode())
-    for source, name in [(Path(inside.__file__), CLIENT), *((module, module.stem) for module in modules)]:
+    ours = {name: Path(str(module.__file__)) for name, module in CLIENTS.items()}
+    for name, source in {**ours, **{module.stem: module for module in modules}}.items():
         shutil.copyfile(source, code / f"{name}.py")
     return code
 
@@ -138,7 +153,7 @@ def try_episode(folder: Path, item: dict[str, Any], trainer: str) -> None:
         raise ConfigError(f"no episode can be played for {trainer}: {error}", hint="see atropos env check") from error
     finally:
         engine.close()
-        (folder / host.FATAL).unlink(missing_ok=True)
+        (folder / inside.FATAL).unlink(missing_ok=True)
     if "fatal" in said:
         raise ConfigError(f"no episode can be played for {trainer}: {said['fatal']}", hint="see atropos env check")
 

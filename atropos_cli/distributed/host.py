@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from atropos_cli.distributed.inside import FATAL
 from atropos_cli.distributed.requests import completion_of, request_data
 from atropos_cli.domain.group import ScoredGroup
 from atropos_cli.domain.plan import Plan
@@ -31,7 +32,7 @@ from atropos_cli.ports.backend import Capabilities, GenerateRequest, Generation,
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.player import Player
 
-PLANS, ROLLOUTS, FATAL = "plans", "rollouts", "fatal.json"
+PLANS, ROLLOUTS = "plans", "rollouts"
 _LONGEST = 1 << 28
 _asked: ContextVar[Conversation] = ContextVar("asked")
 

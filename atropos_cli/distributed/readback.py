@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.distributed.episodes import TRAIN, plan_of_suite
-from atropos_cli.distributed.host import FATAL, ROLLOUTS
+from atropos_cli.distributed.host import ROLLOUTS
+from atropos_cli.distributed.inside import FATAL
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.group import ScoredGroup, make_group_id
 from atropos_cli.domain.plan import Plan

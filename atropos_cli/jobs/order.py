@@ -17,17 +17,18 @@ _MARK = "makes_plan"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run that a command line asks for, resolved and not begun.
+    """A run that a command line asks for, resolved and not started.
 
     output: None leaves it to the caller. complete: `atropos run FOLDER` does all that the command does; otherwise
     the command has more to do than the plan says (an evaluation counts its successes). own_drain: the user decided
-    how long running groups may take in the end.
+    how long running groups may take in the end. own_processes: it starts those of its GPUs itself.
     """
 
     plan: RunPlan
     output: Path | None = None
     overwrite: bool = False
     processes: int = 1
+    own_processes: bool = False
     complete: bool = True
     own_drain: bool = False
 

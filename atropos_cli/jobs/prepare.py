@@ -69,7 +69,7 @@ def prepare(order: Order, launcher: Launcher) -> Prepared:
     if order.words[0] == "train" and not order.servers:
         if resources.nodes > 1:
             components = _on_all_nodes(components[0], resources.nodes)
-        if resources.gpus_per_node > 1 and (run is None or run.processes == 1):
+        if resources.gpus_per_node > 1 and (run is None or (run.processes == 1 and not run.own_processes)):
             gpus = resources.gpus_per_node
             notes = (f"{gpus} GPUs a node, and the training is one process there: --processes {gpus} uses them",)
     plan = JobPlan(

@@ -84,6 +84,7 @@ _OFFERED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "trainer": {
         "atropos-control[train]": ("control",),
         "atropos-lerobot": ("lerobot",),
+        "atropos-skyrl": ("skyrl",),
         "atropos-tinker[tinker]": ("tinker",),
         "atropos-trl[train]": ("native", "trl"),
         "atropos-verl": ("verl",),

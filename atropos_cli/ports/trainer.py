@@ -154,6 +154,8 @@ class Trainer(ABC):
     epochs: ClassVar[bool] = False
     """Does it make the plan's number of passes where the plan has no steps? Else more than one is refused."""
 
+    own_processes: ClassVar[bool] = False
+    """Does it start the processes of its GPUs itself? It is one process for the engine then, on each node."""
     off_policy: ClassVar[bool] = False
     """Corrects for tokens of earlier weights in live groups (TrainPlan.async_steps)."""
 

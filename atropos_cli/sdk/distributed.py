@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from atropos_cli.distributed.cluster import Nodes, Ray
-from atropos_cli.distributed.episodes import (
-    check_plan,
-    prompt_of,
-    steps_of,
-    suite_items,
-    training_items,
-    try_episode,
-    write_folder,
-    write_parquet,
-)
-from atropos_cli.distributed.process import Launched
-from atropos_cli.distributed.pythons import ask, check_model, check_python, gpus_here
-from atropos_cli.distributed.readback import Lines, Played, prune, publish, raise_fatal
+from atropos_cli.distributed.episodes import prompt_of
+from atropos_cli.distributed.options import PackageConfig, Shape, own_setting, save_every
+from atropos_cli.distributed.pythons import check_model
+from atropos_cli.distributed.running import Running, number_in, numbered
+from atropos_cli.distributed.trainer import EVAL_ROWS, TRAIN_ROWS, PackageTrainer
 
 __all__ = [
-    "Launched",
-    "Lines",
-    "Nodes",
-    "Played",
-    "Ray",
-    "ask",
+    "EVAL_ROWS",
+    "TRAIN_ROWS",
+    "PackageConfig",
+    "PackageTrainer",
+    "Running",
+    "Shape",
     "check_model",
-    "check_plan",
-    "check_python",
-    "gpus_here",
+    "number_in",
+    "numbered",
+    "own_setting",
     "prompt_of",
-    "prune",
-    "publish",
-    "raise_fatal",
-    "steps_of",
-    "suite_items",
-    "training_items",
-    "try_episode",
-    "write_folder",
-    "write_parquet",
+    "save_every",
 ]

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rule_backend
 from atropos_verl.config import VerlConfig
-from atropos_verl.settings import Shape, overrides
+from atropos_verl.settings import overrides
 from in_process import Result
+from token_rows import Row, rows_of, same
 
 from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.distributed import Shape
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, TrainPlan
 
@@ -25,68 +28,65 @@ import check
 json.dump([check.check(one) for one in json.load(sys.stdin)], sys.stderr)
 """
 MAIN = Path(__file__).with_name("verl_main.py")
-TOOL = '<tool_call>{"name": "calculate", "arguments": {"expression": "1+2"}}</tool_call>'
+SUPPORT = Path(rule_backend.__file__).parent
+TEXTWORLD = ("textworld", "--env.max-steps", 8, "--env.registry-mode", "generated", "--env.difficulty", "easy")
+TOOLS = ("tools-demo", "--env.kind", "calculator")
 
 
 @pytest.fixture
 def train(
     verl_python: str, model: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., Result]:
-    """train(["look"], "--env", ...) -> what `train grpo --trainer verl` did, with a machine of one GPU feigned."""
-    from atropos_verl import running, trainer
+    """train("--env", ...) -> what `train grpo --trainer verl` did, with a machine of one GPU feigned."""
+    from atropos_verl.running import VerlRunning
+
+    from atropos_cli.distributed import trainer
 
     monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
     # The program in the place of verl's main composes and validates the settings itself.
     monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"engine": "1"})
-    monkeypatch.setattr(running, "MAIN", (str(MAIN),))
+    monkeypatch.setattr(VerlRunning, "main", (str(MAIN),))
     monkeypatch.setenv("CHECKED", str(tmp_path / "checked.json"))
 
-    def made(replies: list[str], *words: Any) -> Result:
-        monkeypatch.setenv("REPLIES", json.dumps(replies))
-        return cli(
-            "train", "grpo", "--trainer", "verl", "--model", model, "--python", verl_python, "--env-workers", 1,
-            "--max-prompt-length", 6000, "--max-response-length", 2000, "-o", tmp_path / "run", *words,
-        )  # fmt: skip
+    monkeypatch.setenv("RULE", str(SUPPORT))
+    return lambda *words: cli(
+        "train", "grpo", "--trainer", "verl", "--model", model, "--python", verl_python, "--env-workers", 1,
+        "--max-prompt-length", 6000, "--max-response-length", 9000, "-o", tmp_path / "run", *words,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def gen(cli: Callable[..., Result], model: Path, tmp_path: Path) -> Callable[..., list[Row]]:
+    """gen("textworld", ...) -> the sequences of the same episodes, as `gen` writes them."""
+
+    def made(*words: Any) -> list[Row]:
+        backend = f"{rule_backend.__file__}:Rule"
+        ended = cli("gen", *words, "--backend", backend, "--model", model, "-o", tmp_path / "gen")
+        assert ended.code == 0, ended.stderr
+        return rows_of(tmp_path / "gen" / "groups.jsonl")
 
     return made
 
 
-def checked(tmp_path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((tmp_path / "checked.json").read_text())
-    return found
-
-
-def test_ten_episodes_of_a_text_game(train: Callable[..., Result], tmp_path: Path) -> None:
-    ended = train(
-        ["look", "go east", "inventory"], "--env", "textworld", "--env.max-steps", 3, "--steps", 1,
-        "--env.registry-mode", "generated", "--env.difficulty", "easy", "--prompts-per-step", 2, "--group-size", 5,
-    )  # fmt: skip
+@pytest.mark.parametrize("episodes", [TEXTWORLD, TOOLS, (*TOOLS, "--env.tools-in", "prompt")])
+def test_ten_episodes_as_gen_writes_them(
+    train: Callable[..., Result], gen: Callable[..., list[Row]], tmp_path: Path, episodes: tuple[Any, ...]
+) -> None:
+    ended = train("--env", *episodes, "--steps", 1, "--prompts-per-step", 5, "--group-size", 2)
     assert ended.code == 0, ended.stderr
-    (step,) = checked(tmp_path)
-    assert step["rows"] == 10
-    assert step["turns"] == [3] * 10
+    wanted = gen(*episodes, "--limit", 5, "--group-size", 2)
+    assert len(wanted) == 10
+    assert len({row.reward for row in wanted}) > 1
     run = tmp_path / "run"
-    groups = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
-    rewards = [rollout["reward"] for group in groups for rollout in group["rollouts"]]
-    assert sorted(rewards) == pytest.approx(sorted(step["rewards"]), abs=1e-5)
+    assert same(rows_of(run / "groups.jsonl"), wanted)
+    # verl's batch, which knows no places.
+    (step,) = json.loads((tmp_path / "checked.json").read_text())
+    given = [Row(0, *map(tuple, columns), reward) for *columns, reward in step["rows"]]
+    assert same(sorted(given), sorted(row._replace(place=0) for row in wanted))
     (metrics,) = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert metrics["reward"] == pytest.approx(sum(rewards) / 10, abs=1e-5)
+    assert metrics["reward"] == pytest.approx(sum(row.reward for row in wanted) / 10, abs=1e-5)
     assert metrics["verl/perf/odd"] == 3.0
     assert (run / "model" / "model.safetensors").exists()
-
-
-def test_ten_episodes_with_tools(train: Callable[..., Result], tmp_path: Path) -> None:
-    ended = train(
-        [TOOL, "3"], "--env", "tools-demo", "--env.kind", "calculator", "--steps", 1, "--prompts-per-step", 5,
-        "--group-size", 2,
-    )  # fmt: skip
-    assert ended.code == 0, ended.stderr
-    (step,) = checked(tmp_path)
-    assert step["rows"] == 10
-    assert step["turns"] == [2] * 10  # the call, its result in a message of the tool, the answer
-    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
-    said = [message["role"] for message in groups[0]["rollouts"][0]["messages"]]
-    assert said[-3:] == ["assistant", "tool", "assistant"]
 
 
 def test_settings_that_verl_takes_and_refuses(verl_python: str, model: Path, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from atropos_verl import running, trainer
+from atropos_verl.running import VerlRunning
 from in_process import Result
+
+from atropos_cli.distributed import trainer
 
 MAIN = Path(__file__).with_name("plain_main.py")
 COMMON = ("train", "grpo", "--trainer", "verl")
@@ -24,8 +26,8 @@ def train(cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path:
     (model / "config.json").write_text("{}")
     monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
     monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"verl": "0.9.1", "engine": "1"})
-    monkeypatch.setattr(running, "MAIN", (str(MAIN),))
-    monkeypatch.setattr(running, "_TICK", 0.1)
+    monkeypatch.setattr(VerlRunning, "main", (str(MAIN),))
+    monkeypatch.setattr(VerlRunning, "tick", 0.1)
     monkeypatch.setenv("WORLD_SIZE", "1")  # set by --processes
     monkeypatch.setenv("ATROPOS_TRAINER__PYTHON", sys.executable)
     monkeypatch.setenv("ATROPOS_TRAIN__ENV", "arithmetic")

@@ -1,7 +1,7 @@
 """In the place of `python -m verl.trainer.main_ppo`, on a CPU: all is verl's but the servers and the optimiser.
 
 Hydra composes the settings and verl validates them; verl's data set, worker of agent loops, tokens, padding and logger
-are used. A reply is a text of REPLIES (by the number of the turn) with made-up log-probabilities.
+are used. Replies come from `reply_rule`, in the folder RULE, with made-up log-probabilities.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.tracking import Tracking
 from verl.workers.rollout.replica import TokenOutput
 
-REPLIES = json.loads(os.environ["REPLIES"])
+sys.path.append(os.environ["RULE"])
+import reply_rule
+
 CHECKED = os.environ["CHECKED"]
 SLOW = float(os.environ.get("SLOW", "0"))
 
@@ -41,10 +43,10 @@ class Servers:
     async def generate(self, *, request_id: str, prompt_ids: list[int], sampling_params: Any, **more: Any) -> Any:
         await asyncio.sleep(0)
         turns = self.asked.setdefault(request_id, [])
-        text = REPLIES[len(turns) % len(REPLIES)]
+        text = reply_rule.reply(self.tokenizer.decode(prompt_ids, skip_special_tokens=False))
         ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
         ids = ids[: sampling_params["max_tokens"]]
-        logprobs = [-0.5 - 0.01 * place for place in range(len(ids))]
+        logprobs = reply_rule.logprobs(ids)
         turns.append((list(prompt_ids), ids, logprobs))
         return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed")
 
@@ -52,7 +54,8 @@ class Servers:
 def check(out: DataProto, servers: Servers, length: int) -> dict[str, Any]:
     """Each row has the sampled tokens, and no others, under its mask, with their log-probabilities."""
     batch = out.batch
-    turned = []
+    turned, rows = [], []
+    rewards = batch["rm_scores"].sum(dim=1).tolist()
     for row in range(len(batch)):
         mask, ids = batch["response_mask"][row].bool(), batch["responses"][row]
         whole = batch["input_ids"][row][batch["attention_mask"][row].bool()].tolist()
@@ -70,7 +73,11 @@ def check(out: DataProto, servers: Servers, length: int) -> dict[str, Any]:
         assert float(batch["rollout_log_probs"][row][~mask].abs().sum()) == 0.0
         assert batch["responses"].shape[1] == length
         turned.append(len(found[0]))
-    return {"rows": len(batch), "turns": turned, "rewards": batch["rm_scores"].sum(dim=1).tolist()}
+        last = batch["attention_mask"][row].bool()[-length:]
+        masks, values = mask[last].int().tolist(), batch["rollout_log_probs"][row][last].tolist()
+        before = [0] * (len(whole) - len(masks))
+        rows.append((whole, [*before, *masks], [*map(float, before), *values], rewards[row]))
+    return {"rows": rows, "turns": turned}
 
 
 def rows_of(data: Any, places: range, n: int, step: int) -> DataProto:

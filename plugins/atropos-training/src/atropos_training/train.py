@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,8 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
         session.registry,
     )
     if session.take is not None:
-        session.take(PlannedRun(plan, output, overwrite=options.overwrite, processes=options.processes))
+        taken = PlannedRun(plan, output, overwrite=options.overwrite, processes=options.processes)
+        session.take(replace(taken, own_processes=trainer.own_processes))
         derived(trainer, plan)  # complains of data that is not there
         return ExitCode.OK
     if options.dry_run and rank():

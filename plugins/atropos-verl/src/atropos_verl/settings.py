@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import ConfigError
-from atropos_cli.sdk.distributed import check_model
+from atropos_cli.sdk.distributed import EVAL_ROWS, TRAIN_ROWS, Shape, check_model, own_setting, save_every
 from atropos_cli.sdk.runs import Plan
 from atropos_cli.sdk.training import TrainPlan
 
@@ -15,7 +13,6 @@ from .config import VerlConfig
 
 AGENT = "atropos"
 LOOP = "agent_loop.yaml"
-SAVES_IN_A_RUN = 10
 _OURS = (
     "actor_rollout_ref.rollout.agent.agent_loop_config_path",
     "actor_rollout_ref.rollout.agent.default_agent_loop",
@@ -40,26 +37,6 @@ _LOSS: dict[str, dict[str, Any]] = {
     "gspo": {"loss_agg_mode": "seq-mean-token-mean", "policy_loss.loss_mode": "gspo"},
     "rloo": {"loss_agg_mode": "seq-mean-token-mean"},
 }
-_CLIP = {"gspo": (3e-4, 4e-4), "dapo": (0.2, 0.28)}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The size of a run, and its place. folder: verl's, in the run folder."""
-
-    folder: Path
-    steps: int
-    nodes: int
-    gpus: int
-
-
-def response_length(config: VerlConfig, rollouts: Plan) -> int:
-    """Tokens of an episode behind its first request."""
-    return config.max_response_length or max(4096, rollouts.sampling.max_tokens or 0)
-
-
-def save_every(plan: TrainPlan, steps: int) -> int:
-    return plan.save_every or max(1, steps // SAVES_IN_A_RUN)
 
 
 def overrides(config: VerlConfig, plan: TrainPlan, rollouts: Plan, shape: Shape) -> list[str]:
@@ -93,24 +70,16 @@ def hydra(value: Any) -> str:
 
 
 def _own(text: str) -> str:
-    key, equals, _ = text.partition("=")
-    key = key.lstrip("+~")
-    if not equals or not key:
-        raise ConfigError(
-            f"--overrides {text!r}: not KEY=VALUE", hint="--overrides actor_rollout_ref.actor.grad_clip=0.5"
-        )
-    if key in _OURS:
-        raise ConfigError(f"--overrides {key}: set by atropos", hint="leave it out; atropos train grpo --help")
-    return text
+    return own_setting(text, _OURS, "actor_rollout_ref.actor.grad_clip=0.5", marks="+~")
 
 
 def _data(config: VerlConfig, plan: TrainPlan, rollouts: Plan, shape: Shape) -> dict[str, Any]:
     values = {
-        "train_files": str(shape.folder / "train.parquet"),
-        "val_files": str(shape.folder / "val.parquet"),
+        "train_files": str(shape.folder / TRAIN_ROWS),
+        "val_files": str(shape.folder / EVAL_ROWS),
         "train_batch_size": plan.prompts_per_step,
         "max_prompt_length": config.max_prompt_length,
-        "max_response_length": response_length(config, rollouts),
+        "max_response_length": config.response_length(rollouts),
         "shuffle": False,
         "filter_overlong_prompts": False,
         "seed": plan.seed,
@@ -128,16 +97,13 @@ def _algorithm(config: VerlConfig) -> dict[str, Any]:
 
 
 def _actor(config: VerlConfig, plan: TrainPlan, rollouts: Plan) -> dict[str, Any]:
-    low, high = _CLIP.get(config.algorithm, (0.2, None))
-    low = config.epsilon if config.epsilon is not None else low
-    high = config.epsilon_high if config.epsilon_high is not None else max(low, high or low)
-    length = config.max_prompt_length + response_length(config, rollouts)
+    low, high = config.clip()
     actor: dict[str, Any] = {
         "strategy": "fsdp2",
         "optim.lr": config.learning_rate,
         "ppo_mini_batch_size": plan.prompts_per_step,
         "use_dynamic_bsz": True,
-        "ppo_max_token_len_per_gpu": max(16384, length),
+        "ppo_max_token_len_per_gpu": config.tokens_at_once(rollouts),
         "clip_ratio": low,
         "clip_ratio_low": low,
         "clip_ratio_high": high,
@@ -150,7 +116,7 @@ def _actor(config: VerlConfig, plan: TrainPlan, rollouts: Plan) -> dict[str, Any
         **_LOSS[config.algorithm],
     }
     if config.algorithm == "dr_grpo":
-        actor["loss_scale_factor"] = response_length(config, rollouts)
+        actor["loss_scale_factor"] = config.response_length(rollouts)
     model: dict[str, Any] = {"path": check_model(plan.model, "verl")}
     if config.lora_r is not None:
         model |= {"lora_rank": config.lora_r, "lora_alpha": config.lora_alpha or 2 * config.lora_r}
