@@ -18,6 +18,7 @@ from atropos_cli.errors import ConfigError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.ports.environment import Environment, GameEnvironment
+from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.trainer import TrainContext
 from atropos_cli.rollout.references import component_rewards
 
@@ -70,21 +71,21 @@ def check_suites(plan: TrainPlan, trainer: str) -> None:
 
 def _check_environments(plan: Plan, trainer: str, hint: str) -> None:
     registry = get_registry()
-    refs = [member.environment for member in plan.mixture] or [plan.environment]
-    for ref in refs:
+    parts = [(member.environment, member.rewards) for member in plan.mixture] or [(plan.environment, plan.rewards)]
+    for ref, rewards in parts:
         cls: type[Environment] = registry.find("environment", ref.name, dist=ref.dist).load()
         if issubclass(cls, GameEnvironment):
             raise ConfigError(
                 f"environment {ref.name!r} makes groups of its own, and {trainer} plays one rollout at a time",
                 hint=hint,
             )
-    rewards = [*plan.rewards, *(reward for member in plan.mixture for reward in member.rewards)]
-    for reward in component_rewards(rewards, {}, registry):
-        if reward.kind == "group":
-            raise ConfigError(
-                f"reward {reward.name!r} compares the rollouts of a group, and {trainer} scores one at a time",
-                hint=hint,
-            )
+        own = {reward.name: reward for reward in cls.rewards if isinstance(reward, Reward)}
+        for reward in component_rewards(rewards, own, registry):
+            if reward.kind == "group":
+                raise ConfigError(
+                    f"reward {reward.name!r} compares the rollouts of a group, and {trainer} scores one at a time",
+                    hint=hint,
+                )
 
 
 def steps_of(plan: TrainPlan, context: TrainContext) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from atropos_cli.domain.base import clean_text
 from atropos_cli.errors import ConfigError
-from atropos_cli.io.answers import environment_file, kept_answer, stamp
+from atropos_cli.io.answers import environment_stamps, kept_answer, stamp
 from atropos_cli.models.sources import find_model
 from atropos_cli.serving.platforms import detect
 
@@ -53,8 +53,16 @@ def ask(python: str, script: Path, question: dict[str, Any], *, trainer: str, ho
 
     The script reads the question from standard input and writes one line with the answer: "atropos-answer JSON".
     """
-    key = [python, stamp(environment_file(python)), stamp(script), question]
+    key = [python, environment_stamps(python), stamp(script), question]
     return kept_answer("trainers", key, lambda: _asked(python, script, question, trainer, how))
+
+
+def _answer(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _asked(python: str, script: Path, question: dict[str, Any], trainer: str, how: str) -> dict[str, Any]:
@@ -62,13 +70,13 @@ def _asked(python: str, script: Path, question: dict[str, Any], trainer: str, ho
     try:
         done = subprocess.run(  # noqa: S603 - no shell; the Python that the user named
             [python, str(script)],
-            input=json.dumps(question), env=env, capture_output=True, text=True, timeout=_ASK_S, check=False,
+            input=json.dumps(question), env=env, capture_output=True, encoding="utf-8", errors="replace",
+            timeout=_ASK_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{python} does not run: {error}", hint="--python PATH") from error
     for line in reversed(done.stdout.splitlines()):
-        if line.startswith(_ANSWER):
-            answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
+        if line.startswith(_ANSWER) and (answer := _answer(line.removeprefix(_ANSWER))) is not None:
             if (refused := answer.get("error")) is not None:
                 raise ConfigError(clean_text(f"{trainer} refuses the settings: {refused}"), hint=answer.get("hint"))
             return answer

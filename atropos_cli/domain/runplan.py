@@ -15,6 +15,10 @@ class RunPlan(Frozen):
         """The part that decides the results: a run is resumed under a plan of the same identity only."""
         return self.model_dump(mode="json")
 
+    def beside(self, other: RunPlan) -> RunPlan:
+        """This plan, as it is compared with another of the same run, which another version may have stored."""
+        return self
+
     @property
     def digest(self) -> str:
         """sha256 over the canonical JSON of the identity, in hex."""

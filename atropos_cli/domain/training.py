@@ -101,6 +101,14 @@ class TrainPlan(RunPlan):
         """Where the run is reported beside its own folder."""
         return Tracking(**{name: getattr(self, name) for name in Tracking.model_fields})
 
+    def beside(self, other: RunPlan) -> RunPlan:
+        """Options that either plan counts as access decide nothing: older versions had some in the trainer's config."""
+        if not isinstance(other, TrainPlan) or not (moved := self.trainer.config.keys() & other.access.keys()):
+            return self
+        kept = {name: value for name, value in self.trainer.config.items() if name not in moved}
+        found: TrainPlan = self.replace(trainer=self.trainer.replace(config=kept))
+        return found
+
     def identity(self) -> JsonDict:
         """The part that decides which weights come out; a run may be resumed under a plan of the same identity."""
         beside = {"atropos_version", "access", "suites", "eval_every", "save_every", "keep_checkpoints", "health"}

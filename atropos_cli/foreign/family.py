@@ -15,7 +15,7 @@ from atropos_cli.foreign.data import Data
 from atropos_cli.foreign.options import config_model
 from atropos_cli.foreign.process import Dialect, ForeignProcess
 from atropos_cli.foreign.store import Added
-from atropos_cli.io.answers import environment_file, kept_answer, stamp
+from atropos_cli.io.answers import environment_stamps, kept_answer, stamp
 from atropos_cli.ports.environment import Environment
 
 E = TypeVar("E", bound=Environment)
@@ -101,7 +101,7 @@ def describe(
     beside: a file; while the Python files of its folder do not change, what is kept is used. Raises PluginError.
     """
     files = [] if beside is None else sorted(beside.parent.glob("*.py"))[:_MOST_FILES]
-    stamps = [stamp(file) for file in (dialect.file, environment_file(python), *files)]
+    stamps = [*(stamp(file) for file in (dialect.file, *files)), *environment_stamps(python)]
 
     def ask() -> Data:
         hello = asyncio.run(_ask(ForeignProcess(dialect, python, settings, cwd=cwd)))

@@ -276,6 +276,7 @@ def check_same_plan(old: Plan, new: Plan, folder: Path) -> None:
 
 def check_same_identity(old: RunPlan, new: RunPlan, folder: Path) -> None:
     """Refuse to go on with a run under another plan. Raises PlanChanged with the differing keys."""
+    old, new = old.beside(new), new.beside(old)
     if old.digest == new.digest:
         return
     lines = [

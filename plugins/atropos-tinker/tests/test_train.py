@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
+from atropos_tinker.service import Service
 from tinker_support import groups, local_logprobs, make_plan, metrics, run
 
 from atropos_cli.sdk import AtroposError, ConfigError, DataError
@@ -181,6 +184,50 @@ def test_no_server(small: Path, env_file: str, tmp_path: Path) -> None:
     with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:9 cannot be reached") as caught:
         run(make_plan(small, "http://127.0.0.1:9", environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
     assert "launch-skyrl" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("broken", ["healthz", "get_server_capabilities"])
+def test_a_server_out_of_order_is_not_waited_for(
+    server: TinkerServer, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The client repeats a request that is answered by 500 for five minutes."""
+    monkeypatch.setattr("atropos_tinker.service._TIMEOUT", 2.0)
+    asked, wrong = server.get, (500, {"detail": "no"})
+    monkeypatch.setattr(server, "get", lambda path: wrong if path == broken else asked(path))
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable, match="answers 500" if broken == "healthz" else "gave no session in 2 s"):
+        Service(server.url, "NO_KEY", max_wait=1).connect()
+    assert time.monotonic() - began < 30
+
+
+def test_a_page_of_another_server(server: TinkerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atropos_tinker.service.get", lambda *_, **__: httpx.Response(200, html="<p>Welcome</p>"))
+    with pytest.raises(ConfigError, match="does not speak the Tinker API"):
+        Service(server.url, "NO_KEY").connect()
+
+
+ODD = [None, {}, [], "x", {"supported_models": None}, {"supported_models": ["x"]}]
+ODD += [{"supported_models": [{"model_name": "NAME", "max_context_length": value}]} for value in ("many", 1.5)]
+
+
+@pytest.mark.parametrize("told", ODD, ids=str)
+def test_odd_capabilities(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Any
+) -> None:
+    asked, text = server.get, json.dumps(told).replace("NAME", str(small))
+    answer = (200, json.loads(text))
+    monkeypatch.setattr(server, "get", lambda path: answer if path == "get_server_capabilities" else asked(path))
+    with pytest.raises(AtroposError) as caught:
+        run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=1), tmp_path / "run")
+    assert caught.value.hint
+
+
+def test_a_length_that_is_none(server: TinkerServer, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"supported_models": [{"model_name": name, "max_context_length": at} for name, at in (("a", -5), ("b", 0))]}
+    monkeypatch.setattr(server, "get", lambda path: (200, told if path == "get_server_capabilities" else {}))
+    service = Service(server.url, "NO_KEY")
+    service.connect()
+    assert service.contexts == {"a": None, "b": None}
 
 
 def test_a_server_that_stops_answering(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:

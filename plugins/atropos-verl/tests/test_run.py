@@ -88,6 +88,49 @@ def test_what_cannot_work_is_said_before_anything_starts(
     assert not (tmp_path / "run" / "verl" / "verl.log").exists()
 
 
+OWN = """
+from atropos_cli.sdk import Environment, Task, group_reward, reward, user
+
+
+@reward
+def nines(task, rollout):
+    return float("9" in rollout.text)
+
+
+@group_reward
+def shorter(task, rollouts):
+    return [0.0 for _ in rollouts]
+
+
+class Nines(Environment):
+    name = "nines"
+    rewards = (nines,)
+
+    def tasks(self, split):
+        return [Task(id=str(i), prompt=(user(str(i)),)) for i in range(8)]
+
+
+class Compared(Nines):
+    name = "compared"
+    rewards = (nines, shorter)
+"""
+
+
+def test_rewards_of_the_environment_itself(train: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    words = ("--steps", 1, "--prompts-per-step", 2, "--group-size", 2)
+    refused = train(*words, "--env", f"{tmp_path}/own.py:Compared")
+    assert refused.code == 3
+    assert "'shorter' compares the rollouts of a group" in refused.stderr
+    members = ("--env.of", "arithmetic", "--env.of", f"{tmp_path}/own.py:Nines")
+    mixed = train(*words, "--env", "mix", *members, "--dry-run")
+    assert mixed.code == 0, mixed.stderr
+    ended = train(*words, "--env", f"{tmp_path}/own.py:Nines")
+    assert ended.code == 0, ended.stderr
+    groups = lines(tmp_path / "run" / "groups.jsonl")
+    assert {name for group in groups for one in group["rollouts"] for name in one["rewards"]} == {"nines"}
+
+
 def test_a_machine_without_gpus(train: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "gpus_here", lambda: 0)
     ended = train("--steps", 1)

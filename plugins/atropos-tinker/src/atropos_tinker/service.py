@@ -32,6 +32,7 @@ _NO_KEY = "tml-none"
 """The client wants a key of this form, also for servers that ask for none."""
 _TIMEOUT = 10.0
 _LOOK_EVERY = 5.0
+_BROKEN = 500
 CLIENT = "0.24"
 """The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
 and have no call that fetches an adapter."""
@@ -78,8 +79,9 @@ class Service:
             client = tinker.ServiceClient(base_url=self.url, api_key=self._key or _NO_KEY)
             return client, client.get_server_capabilities()
 
-        self.client, has = self.wait(open_session)
-        self.contexts = {one.model_name: one.max_context_length for one in has.supported_models if one.model_name}
+        self.client, has = self.wait(open_session, within=max(self._max_wait, _TIMEOUT))
+        known = {one.model_name: one.max_context_length for one in has.supported_models if one.model_name}
+        self.contexts = {name: length if (length or 0) > 0 else None for name, length in known.items()}
 
     def model(self, wanted: str) -> str:
         """The server's name of a model. Raises ConfigError where it has another one."""
@@ -94,9 +96,12 @@ class Service:
             hint=f"--base-model {min(self.contexts, default='NAME')}, if --model is the same model under another name",
         )
 
-    def wait(self, work: Callable[[], T]) -> T:
-        """The result of work that blocks. Raises ServerUnavailable when the server is gone meanwhile for too long."""
-        future = self.submit(work)
+    def wait(self, work: Callable[[], T], *, within: float | None = None) -> T:
+        """The result of work that blocks. Raises ServerUnavailable when the server is gone meanwhile for too long.
+
+        within: seconds for work that takes none on a server in order; the client repeats a failed request for minutes.
+        """
+        future, began = self.submit(work), time.monotonic()
         while True:
             try:
                 return future.result(timeout=0.5)
@@ -105,6 +110,8 @@ class Service:
                     raise self.error(TimeoutError("the client gave up waiting")) from None
             except Exception as error:
                 raise self.error(error) from error
+            if within is not None and time.monotonic() - began > within:
+                raise self._gone(f"is there, and gave no session in {within:.0f} s: its log says why")
             self.watch()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -148,12 +155,11 @@ class Service:
             raise self._gone(f"does not answer for {gone:.0f} s")
 
     def answers(self) -> bool:
-        """Is a server there? Any answer counts."""
+        """Is a server there? Any answer of its own counts; 5xx is that of a proxy without it, or of a broken one."""
         try:
-            get(f"{self.url}/api/v1/healthz", timeout=_TIMEOUT)
+            return get(f"{self.url}/api/v1/healthz", timeout=_TIMEOUT).status_code < _BROKEN
         except OSError:
             return False
-        return True
 
     def error(self, error: Exception) -> AtroposError:
         """What a failure of the client means, and what to do."""
@@ -182,7 +188,9 @@ class Service:
             answer = get(f"{self.url}/api/v1/healthz", timeout=_TIMEOUT)
         except OSError as error:
             raise self._gone(f"cannot be reached ({error})") from error
-        if answer.status_code in (404, 405):
+        if answer.status_code >= _BROKEN:
+            raise self._gone(f"answers {answer.status_code}")
+        if answer.status_code in (404, 405) or "text/html" in answer.headers.get("content-type", ""):
             raise ConfigError(
                 f"the server at {place_of(self.url)} does not speak the Tinker API (no /api/v1/healthz)",
                 hint="--base-url takes the address without /v1: atropos launch-skyrl starts such a server",

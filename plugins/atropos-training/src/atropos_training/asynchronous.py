@@ -174,7 +174,7 @@ class AsyncSession(TrainSession):
         self._kept.look()
         self._tasks = StepOrder(self.folder, self._kept)
         self._first = self._tasks.begin(step)
-        end = None if self.plan.steps is not None else self.tasks
+        end = None if self.plan.steps is not None or self.tasks is None else self.tasks * self.plan.epochs
         places, slots = self._tasks.places(end), max(2, 2 * player.plan.execution.workers)
 
         async def make() -> Ahead:

@@ -14,7 +14,7 @@ from atropos_cli.sdk import ConfigError, JsonDict
 from atropos_cli.sdk.training import TrainContext, TrainPlan
 
 from .common import checkpoints
-from .common.machine import free_disk, free_memory, human
+from .common.machine import free_disk, free_memory, human, processes_here
 from .common.models import Facts, facts
 from .config import TrlConfig
 from .extra import check_extra
@@ -45,6 +45,10 @@ class Footprint:
         if self.lora:
             return int(weights * (1 + LORA_SHARE * (1 + ADAM_BYTES / FLOAT_BYTES)))
         return 2 * weights + parameters * ADAM_BYTES + (weights if self.reference else 0)
+
+    def on_cpu(self, parameters: int) -> int:
+        """The same of a process that computes on the CPU."""
+        return self.memory(parameters)
 
     def checkpoint(self, parameters: int) -> int:
         """Bytes of one checkpoint."""
@@ -127,9 +131,9 @@ def check_context(
 def check_memory(parameters: int, what: Footprint) -> JsonDict:
     """The estimate against free memory, from the number of parameters alone. Raises ConfigError."""
     estimate = what.memory(parameters)
-    free = free_memory()
-    if free is not None and not _GPU.exists() and estimate > free:
-        raise _no_memory(estimate, free, parameters, what)
+    free, processes = free_memory(), processes_here()
+    if free is not None and not _GPU.exists() and (needed := processes * what.on_cpu(parameters)) > free:
+        raise _no_memory(needed, free, parameters, what, processes)
     return {"parameters": parameters, "memory_estimate": human(estimate)}
 
 
@@ -265,9 +269,10 @@ def _check_rollouts(config: TrlConfig, plan: TrainPlan) -> None:
         )
 
 
-def _no_memory(estimate: int, free: int, parameters: int, what: Footprint) -> ConfigError:
+def _no_memory(estimate: int, free: int, parameters: int, what: Footprint, processes: int = 1) -> ConfigError:
+    of = f" in {processes} processes" if processes > 1 else ""
     return ConfigError(
-        f"weights, gradients and optimiser of {parameters / 1e6:.0f}M parameters take about {human(estimate)}, without "
-        f"activations; {human(free)} are free",
+        f"weights, gradients and optimiser of {parameters / 1e6:.0f}M parameters take about {human(estimate)}{of}, "
+        f"without activations; {human(free)} are free",
         hint="a smaller model" if what.lora else "train LoRA adapters: --lora-r 16, or a smaller model",
     )

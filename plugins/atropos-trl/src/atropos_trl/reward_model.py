@@ -88,11 +88,19 @@ class RewardModel(Reward):
             while row.value is None and row.error is None:
                 batch = self._waiting[:_MOST_ROWS]
                 del self._waiting[: len(batch)]
-                try:
-                    self._score(batch)
-                except Exception as error:  # noqa: BLE001 - the failure of these rollouts
-                    for each in batch:
-                        each.error = error
+                self._try(batch)
+
+    def _try(self, batch: Sequence[_Row]) -> None:
+        """Score rows; where that fails, each alone, since one of them must not take the others with it."""
+        try:
+            self._score(batch)
+        except Exception as error:  # noqa: BLE001 - the failure of this rollout
+            if len(batch) == 1:
+                batch[0].error = error
+                return
+            for row in batch:
+                if row.error is None:
+                    self._try([row])
 
     def _score(self, batch: Sequence[_Row]) -> None:
         import torch
@@ -108,7 +116,7 @@ class RewardModel(Reward):
         if not rows:
             return
         longest = max(len(row.ids) for row in rows)
-        pad = model.config.get_text_config().pad_token_id
+        pad = 0  # any token does: padding on the right is not looked at
         ids = torch.tensor([row.ids + [pad] * (longest - len(row.ids)) for row in rows], device=model.device)
         mask = torch.tensor([[1] * len(row.ids) + [0] * (longest - len(row.ids)) for row in rows], device=model.device)
         with torch.no_grad():
@@ -123,6 +131,11 @@ class RewardModel(Reward):
             tokenizer = models.load_tokenizer(self.model)
             model = models.load_reward_model(self.model).eval().to(pick_device())
             models.check_pair(model, tokenizer, self.model)
+            if getattr(model, "score", None) is None:
+                raise ConfigError(
+                    f"{self.model!r} is a {type(model).__name__}: its number is not one of the last token's",
+                    hint="a reward model made of a causal language model, as `atropos train reward` makes one",
+                )
             self._loaded = model, tokenizer
         return self._loaded
 

@@ -96,6 +96,17 @@ def test_nought_is_the_same_run_to_the_bit(tiny: Path, tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_all_passes_over_the_tasks_are_made(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(ENVIRONMENT)
+    words = grpo(tiny, limit=6, epochs=3, async_steps=1, output="run")
+    at = words.index("--steps")
+    result = atropos(*words[:at], *words[at + 2 :], cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    dropped = [place for step in lines(tmp_path / "run" / "steporder.jsonl") for place in step["dropped"]]
+    assert sorted([*trained(tmp_path / "run"), *dropped]) == list(range(18))
+    assert len(metrics(tmp_path / "run")) == 5
+
+
 def test_learns_from_tokens_that_are_marked_with_their_weights(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(ENVIRONMENT)
     result = atropos(*grpo(tiny, steps=24, async_steps=2, output="run", eval="./env.py:Letters"), cwd=tmp_path)

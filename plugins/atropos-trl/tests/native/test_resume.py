@@ -16,6 +16,8 @@ import torch
 from native_support import Folder, make_groups, make_plan, train
 
 from atropos_cli.sdk import ConfigError, DataError
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
 from atropos_cli.sdk.training import TrainerError
 
 CONFIG = {"algorithm": "grpo", "learning_rate": 0.003, "old_policy": "current", "num_iterations": 2, "beta": 0.01}
@@ -126,6 +128,46 @@ def test_adapters_resume_and_are_merged(tiny: Path, tmp_path: Path) -> None:
     changed = {name for name, tensor in merged.items() if not torch.equal(tensor, base[name])}
     assert changed
     assert all("proj" in name for name in changed)
+
+
+def test_a_step_without_an_advantage_moves_a_resumed_run_as_it_moves_others(tiny: Path, tmp_path: Path) -> None:
+    """The optimiser's moments go on: the first step after a break has no gradient of an earlier one to show it."""
+    groups = make_groups(6, seed=3)
+    for at in (2, 3):
+        equal = [one.model_copy(update={"reward": 1.0}) for one in groups[at].rollouts]
+        groups[at] = groups[at].model_copy(update={"rollouts": tuple(equal)})
+    plan = make_plan(
+        tiny, config={"learning_rate": 0.003, "old_policy": "current"}, prompts_per_step=2, steps=3, save_every=1
+    )
+    straight = Folder(tmp_path / "straight", groups)
+    final = weights(Path(train(plan, straight).output))
+    assert straight.reports[1][1]["grad_norm"] == 0
+    train(plan, Folder(tmp_path / "cut", groups, stop_at=1))
+    resumed = weights(Path(train(plan, Folder(tmp_path / "cut", groups, resume=True)).output))
+    for name, tensor in resumed.items():
+        torch.testing.assert_close(tensor, final[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("lost", [[4, 5], [6, 7, 8, 9]])
+def test_tasks_without_a_rollout_end_no_later_pass(tiny: Path, tmp_path: Path, lost: list[int]) -> None:
+    class Lossy(Folder):
+        def roll(self, places: Any, *, step: int) -> Any:
+            found = super().roll(places, step=step)
+            return [[] if place in lost else groups for place, groups in zip(places, found, strict=True)]
+
+    context = Lossy(tmp_path, make_groups(4), tasks=4)
+    rollouts = Plan(
+        atropos_version="0",
+        environment=ComponentRef(name="arithmetic"),
+        rewards=(RewardRef(name="exact_match"),),
+        backend=ComponentRef(name="local"),
+        model=str(tiny),
+        sampling=Sampling(max_tokens=8),
+    )
+    train(make_plan(tiny, prompts_per_step=2, steps=None, epochs=3, rollouts=rollouts, data=()), context)
+    rows = [metrics["rows"] for _, metrics in context.reports]
+    wanted = [0.0 if place in lost else 8.0 for place in range(0, 12, 2)]
+    assert rows == wanted
 
 
 def test_nothing_to_resume_from(tiny: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from atropos_trl.native.config import NativeConfig
@@ -74,3 +75,31 @@ def test_the_estimate_counts_what_each_process_keeps(monkeypatch: pytest.MonkeyP
     assert size(lora_r=8) == pytest.approx(4 + 0.05 * 16)
     assert size("bf16", lora_r=8) == pytest.approx(2 + 0.05 * 16)
     assert size("bf16", lora_r=8, lora_4bit=True) < 1.5
+
+
+@pytest.mark.parametrize(
+    ("config", "fits", "too_little"),
+    [
+        ({}, 4 * 16.5, 4 * 15.5),
+        ({"sharding": "fsdp2"}, 16.5, 15.5),
+        ({"sharding": "fsdp2", "cpu_offload": True}, 16.5, 15.5),
+    ],
+)
+def test_processes_of_a_cpu_share_its_memory(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, object], fits: float, too_little: float
+) -> None:
+    from atropos_trl import checks
+
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(checks, "_GPU", Path("/no/gpu"))
+    what = kept(NativeConfig.model_validate(config), make_plan("m"), LossSpec(), "fp32")
+    free = [int(fits * 10**9)]
+    monkeypatch.setattr(checks, "free_memory", lambda: free[0])
+    assert checks.check_memory(10**9, what)["parameters"] == 10**9
+    free[0] = int(too_little * 10**9)
+    with pytest.raises(ConfigError, match="in 4 processes"):
+        checks.check_memory(10**9, what)
+    monkeypatch.setenv("RANK", "1")  # one of them: the others have begun to fill it
+    if not config:
+        assert checks.check_memory(10**9, what)["parameters"] == 10**9

@@ -66,6 +66,60 @@ def test_pairs_are_put_in_order_and_rollouts_scored(small: Path, tmp_path: Path,
     assert metrics(tmp_path / "more")[0]["accuracy"] == 1.0  # its head is kept
 
 
+def classifier(small: Path, folder: Path, *, labels: int = 1) -> Path:
+    """A classifier that somebody else made: it names no token for padding."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(small)
+    config.num_labels, config.pad_token_id = labels, None
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(small).save_pretrained(folder)
+    return folder
+
+
+def test_texts_of_different_lengths_without_a_token_for_padding(small: Path, tmp_path: Path) -> None:
+    model, texts = classifier(small, tmp_path / "model"), ["4", "2468", "13572468"]
+    alone = [rewards(model, [text])[0] for text in texts]
+    assert rewards(model, texts) == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_text_that_fails_takes_no_other_with_it(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atropos_trl.reward_model import RewardModel, RewardModelConfig, reward_model
+
+    score = RewardModel._score
+
+    def failing(self: Any, batch: Any) -> None:
+        if any(row.messages[-1]["content"] == "1357" for row in batch):
+            raise RuntimeError("an index is out of range")
+        score(self, batch)
+
+    monkeypatch.setattr(RewardModel, "_score", failing)
+    made = reward_model.configured(RewardModelConfig(model=str(classifier(small, tmp_path / "model"))))
+    task = Task(id="t", prompt=(user("a"),))
+    rollouts = [Rollout(id=text, task_id="t", messages=(user("a"), assistant(text))) for text in ("4", "1357", "24")]
+
+    async def ask() -> list[Any]:
+        return list(await asyncio.gather(*(made.fn(task, one) for one in rollouts), return_exceptions=True))
+
+    first, second, third = asyncio.run(ask())
+    assert isinstance(first, float)
+    assert isinstance(second, RuntimeError)
+    assert isinstance(third, float)
+
+
+def test_a_classifier_that_gives_no_number_of_the_last_token(small: Path, tmp_path: Path) -> None:
+    """Said when it is loaded: the first of several classes is no reward."""
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    with pytest.raises(ConfigError, match="tells 2 classes apart"):
+        rewards(classifier(small, tmp_path / "two", labels=2), ["4"])
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertForSequenceClassification(BertConfig(num_labels=1, **sizes)).save_pretrained(tmp_path / "bert")
+    AutoTokenizer.from_pretrained(small).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ConfigError, match="is a BertForSequenceClassification"):
+        rewards(tmp_path / "bert", ["4"])
+
+
 def test_what_is_refused(small: Path, tmp_path: Path) -> None:
     from atropos_trl.reward_model import RewardModelConfig, reward_model
 

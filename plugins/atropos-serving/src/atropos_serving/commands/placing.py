@@ -25,6 +25,8 @@ def answered(session: Session, options: PlaceOptions, model: str | None, *, as_j
         raise UsageError("--status, --stop, --detach, --tmux and --slurm exclude each other")
     if not options.slurm and (options.time or options.profile):
         raise UsageError("--time and --profile are for --slurm", hint="add --slurm")
+    if options.dry_run and options.stop:
+        raise UsageError("--dry-run shows what would be started, and --stop stops", hint="leave one of them out")
     if options.status:
         return servers.show_status(session, options.name or model, as_json=as_json)
     if options.stop:

@@ -63,6 +63,13 @@ def same_everywhere() -> bool:
     return int(os.environ.get("LOCAL_WORLD_SIZE", world)) >= world
 
 
+def processes_here() -> int:
+    """Processes that are to share this host's memory; in one of them 1: the others may have begun to fill it."""
+    if "RANK" in os.environ:
+        return 1
+    return max(1, int(os.environ.get("WORLD_SIZE", "1")) // int(os.environ.get("NNODES") or "1"))
+
+
 def pick_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
     """auto: bf16 on a GPU that has it, else fp32 (bf16 is no faster on CPUs). Raises ConfigError when bf16 cannot be.
 

@@ -152,6 +152,11 @@ def load_reward_model(name: str) -> Any:
             f"model {name!r} cannot be made a reward model: {type(error).__name__}: {_first_line(error)}",
             hint="transformers must have a sequence classifier of its architecture",
         ) from error
+    if model.config.num_labels != 1:
+        raise ConfigError(
+            f"{name!r} is no reward model: it tells {model.config.num_labels} classes apart, and gives no one number",
+            hint="a model with one output, as `atropos train reward` makes it of a language model",
+        )
     model.train()
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atropos_cli.sdk import JsonDict
 from atropos_cli.sdk.training import TrainPlan
@@ -47,6 +47,10 @@ class Kept(checks.Footprint):
     def memory(self, parameters: int) -> int:
         """See Footprint; of one process."""
         return sum(self.parts(parameters).values())
+
+    def on_cpu(self, parameters: int) -> int:
+        """See Footprint. What is offloaded is in the same memory."""
+        return replace(self, offload=False).memory(parameters)
 
     def shown(self, parameters: int) -> JsonDict:
         """For --dry-run."""

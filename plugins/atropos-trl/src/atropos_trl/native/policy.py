@@ -219,13 +219,20 @@ class Policy:
 
         if not self.place.split:
             self.optimizer.load_state_dict(state)
-            return
         for index, parameter in enumerate(self.trained):
             if index in state["state"]:
-                mine = self.optimizer.state[parameter] = {}
-                for name, value in state["state"][index].items():
-                    if value.dim():
-                        mine[name] = torch.zeros_like(parameter)
-                        shards.take_part(mine[name], value)
-                    else:
-                        mine[name] = value
+                # As after a step: one without a single advantage moves these weights by the moments they have.
+                parameter.grad = torch.zeros_like(parameter)
+                if self.place.split:
+                    self._take_state(parameter, state["state"][index])
+
+    def _take_state(self, parameter: Any, state: dict[str, Any]) -> None:
+        import torch
+
+        mine = self.optimizer.state[parameter] = {}
+        for name, value in state.items():
+            if value.dim():
+                mine[name] = torch.zeros_like(parameter)
+                shards.take_part(mine[name], value)
+            else:
+                mine[name] = value

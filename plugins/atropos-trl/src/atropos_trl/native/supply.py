@@ -31,8 +31,7 @@ class Supply:
         """The groups of one batch; fewer at the end of the last pass, none after it."""
         if self._live:
             places = range(self.taken, self.taken + self._size)
-            passes, tasks = self._passes, self._context.tasks
-            left = None if passes is None or tasks is None else max(0, tasks * passes - self.taken)
+            left = self._left
             found = self._roll(places[:left], step) if left != 0 else []
             self.taken += len(found)
             return [group for groups in found for group in groups]
@@ -41,6 +40,17 @@ class Supply:
         groups = list(itertools.islice(self._stored, self._size))
         self.taken += len(groups)
         return groups
+
+    @property
+    def ended(self) -> bool:
+        """Are all passes over the tasks made? False for stored groups, which end with a batch of none."""
+        return self._live and self._left == 0
+
+    @property
+    def _left(self) -> int | None:
+        """Tasks of all passes that are not taken; None without an end."""
+        passes, tasks = self._passes, self._context.tasks
+        return None if passes is None or tasks is None else max(0, tasks * passes - self.taken)
 
     def _roll(self, places: Sequence[int], step: int) -> list[list[ScoredGroup]]:
         """Also without places: the engine may have weights to hand over."""

@@ -143,7 +143,7 @@ class _Loop:
                 groups = self.supply.next(self.step)
             if not groups and self._stopping():  # while it waited for a batch
                 return self._interrupted()
-            if not groups and self.plan.steps is None and (self.plan.rollouts is None or self._at_end):
+            if not groups and self.plan.steps is None and (self.plan.rollouts is None or self.supply.ended):
                 break
             empty = 0 if groups else empty + 1
             if empty == _EMPTY_STEPS:
@@ -193,10 +193,6 @@ class _Loop:
     def _stopping(self) -> bool:
         """Is any process asked to stop?"""
         return self.crew.any(self.context.stopping)
-
-    @property
-    def _at_end(self) -> bool:
-        return self.context.tasks is not None and self.supply.taken >= self.context.tasks
 
     @property
     def _due(self) -> bool:
