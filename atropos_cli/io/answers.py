@@ -35,7 +35,7 @@ def kept_answer(kind: str, key: object, ask: Callable[[], dict[str, Any]]) -> di
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """A kept answer; None where there is none, or not as it was written: callers rely on what is in it."""
+    """A kept answer; None where there is none, or where it is damaged: callers rely on its contents."""
     try:
         digest, _, text = file.read_bytes().partition(b"\n")
         found: Any = json.loads(text) if hashlib.sha256(text).hexdigest().encode() == digest else None

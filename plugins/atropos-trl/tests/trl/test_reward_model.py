@@ -111,7 +111,7 @@ def test_a_classifier_that_gives_no_number_of_the_last_token(small: Path, tmp_pa
     """Said when it is loaded: the first of several classes is no reward."""
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-    with pytest.raises(ConfigError, match="tells 2 classes apart"):
+    with pytest.raises(ConfigError, match="separates 2 classes"):
         rewards(classifier(small, tmp_path / "two", labels=2), ["4"])
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     BertForSequenceClassification(BertConfig(num_labels=1, **sizes)).save_pretrained(tmp_path / "bert")

@@ -154,7 +154,7 @@ def load_reward_model(name: str) -> Any:
         ) from error
     if model.config.num_labels != 1:
         raise ConfigError(
-            f"{name!r} is no reward model: it tells {model.config.num_labels} classes apart, and gives no one number",
+            f"{name!r} is not a reward model: it separates {model.config.num_labels} classes; a reward is one number",
             hint="a model with one output, as `atropos train reward` makes it of a language model",
         )
     model.train()

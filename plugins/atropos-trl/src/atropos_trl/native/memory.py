@@ -49,7 +49,7 @@ class Kept(checks.Footprint):
         return sum(self.parts(parameters).values())
 
     def on_cpu(self, parameters: int) -> int:
-        """See Footprint. What is offloaded is in the same memory."""
+        """See Footprint. Offloading frees nothing here."""
         return replace(self, offload=False).memory(parameters)
 
     def shown(self, parameters: int) -> JsonDict:

@@ -43,7 +43,7 @@ class Supply:
 
     @property
     def ended(self) -> bool:
-        """Are all passes over the tasks made? False for stored groups, which end with a batch of none."""
+        """Have all epochs been taken? False for stored groups, which end with an empty batch."""
         return self._live and self._left == 0
 
     @property
