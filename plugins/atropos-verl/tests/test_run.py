@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from atropos_verl.running import VerlRunning
 from in_process import Result
+from package_trainer import feigned
 
 from atropos_cli.distributed import trainer
 
@@ -21,18 +21,7 @@ COMMON = ("train", "grpo", "--trainer", "verl")
 @pytest.fixture
 def train(cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """train("--steps", 2) with a GPU, and an installed verl that takes all settings, feigned."""
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    monkeypatch.setattr(trainer, "gpus_here", lambda: 1)
-    monkeypatch.setattr(trainer, "ask", lambda *given, **more: {"verl": "0.9.1", "engine": "1"})
-    monkeypatch.setattr(VerlRunning, "main", (str(MAIN),))
-    monkeypatch.setattr(VerlRunning, "tick", 0.1)
-    monkeypatch.setenv("WORLD_SIZE", "1")  # set by --processes
-    monkeypatch.setenv("ATROPOS_TRAINER__PYTHON", sys.executable)
-    monkeypatch.setenv("ATROPOS_TRAIN__ENV", "arithmetic")
-    monkeypatch.setenv("SCRIPT", str(tmp_path / "script"))
-    return lambda *words: cli(*COMMON, "--model", model, "-o", tmp_path / "run", *words)
+    return feigned(cli, monkeypatch, tmp_path, VerlRunning, MAIN, "0.9.1")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import Message, Rollout, ScoredGroup, Task, TokenSpan, user
-from atropos_cli.sdk.runs import ComponentRef
+from atropos_cli.sdk.backends import Sampling
+from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
 from atropos_cli.sdk.training import TrainPlan
 
 WORDS = ["<pad>", "</s>", *"0123456789", "+", "=", "A", "B", "C", "D", "E", "F", "G"]
@@ -96,6 +97,18 @@ def make_plan(model: Path | str, *, config: Mapping[str, Any] | None = None, **f
     trainer = ComponentRef(name="native", config=dict(config or {}))
     values = {"atropos_version": "0", "method": "grpo", "model": str(model), "data": ("d",), "steps": 1, **fields}
     return TrainPlan(trainer=trainer, **values)
+
+
+def arithmetic(model: Path, max_tokens: int) -> Plan:
+    """How rollouts of a live training are made."""
+    return Plan(
+        atropos_version="0",
+        environment=ComponentRef(name="arithmetic"),
+        rewards=(RewardRef(name="exact_match"),),
+        backend=ComponentRef(name="local"),
+        model=str(model),
+        sampling=Sampling(max_tokens=max_tokens),
+    )
 
 
 def train(plan: TrainPlan, context: Folder) -> Any:

@@ -129,7 +129,8 @@ def test_learns_from_tokens_that_are_marked_with_their_weights(tiny: Path, tmp_p
         for message in rollout["messages"]
         if message["role"] == "assistant"
     }
-    assert len(versions) > 10  # a machine with other work may skip some
+    # A step takes tokens that are at most two versions old, so of three versions in a row one at least was sampled.
+    assert all(versions & {first, first + 1, first + 2} for first in range(22))
     assert sorted(trained(run)) == sorted(places(run))
     dropped = [place for step in lines(run / "steporder.jsonl") for place in step["dropped"]]
     assert sorted([*trained(run), *dropped]) == list(range(24 * 4 + len(dropped)))

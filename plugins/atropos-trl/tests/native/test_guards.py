@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native_support import Folder, make_groups, make_plan, train
+from native_support import Folder, arithmetic, make_groups, make_plan, train
 
 from atropos_cli.sdk import ConfigError, DataError
-from atropos_cli.sdk.backends import Sampling
-from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
 from atropos_cli.sdk.training import TrainerError
 
 CONFIG = {"learning_rate": 0.003, "old_policy": "current"}
@@ -122,14 +120,7 @@ def test_a_constant_reward_is_an_error_before_the_first_step(tiny: Path, tmp_pat
 def test_sizes_are_checked(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from atropos_trl import checks
 
-    rollouts = Plan(
-        atropos_version="0",
-        environment=ComponentRef(name="arithmetic"),
-        rewards=(RewardRef(name="exact_match"),),
-        backend=ComponentRef(name="local"),
-        model=str(tiny),
-        sampling=Sampling(max_tokens=640),
-    )
+    rollouts = arithmetic(tiny, 640)
     with pytest.raises(ConfigError, match=r"completions of up to 640 tokens .* context of 64") as caught:
         train(make_plan(tiny, rollouts=rollouts, data=()), Folder(tmp_path, []))
     assert caught.value.hint == "--max-tokens 63"

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from native_support import Folder, make_groups, make_plan, train
+from native_support import Folder, arithmetic, make_groups, make_plan, train
 
 from atropos_cli.sdk import ConfigError, DataError
-from atropos_cli.sdk.backends import Sampling
-from atropos_cli.sdk.runs import ComponentRef, Plan, RewardRef
 from atropos_cli.sdk.training import TrainerError
 
 CONFIG = {"algorithm": "grpo", "learning_rate": 0.003, "old_policy": "current", "num_iterations": 2, "beta": 0.01}
@@ -156,14 +154,7 @@ def test_tasks_without_a_rollout_end_no_later_pass(tiny: Path, tmp_path: Path, l
             return [[] if place in lost else groups for place, groups in zip(places, found, strict=True)]
 
     context = Lossy(tmp_path, make_groups(4), tasks=4)
-    rollouts = Plan(
-        atropos_version="0",
-        environment=ComponentRef(name="arithmetic"),
-        rewards=(RewardRef(name="exact_match"),),
-        backend=ComponentRef(name="local"),
-        model=str(tiny),
-        sampling=Sampling(max_tokens=8),
-    )
+    rollouts = arithmetic(tiny, 8)
     train(make_plan(tiny, prompts_per_step=2, steps=None, epochs=3, rollouts=rollouts, data=()), context)
     rows = [metrics["rows"] for _, metrics in context.reports]
     wanted = [0.0 if place in lost else 8.0 for place in range(0, 12, 2)]
