@@ -34,13 +34,14 @@ def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Re
     def call(*args: Any) -> Result:
         reset_registry()
         capfd.readouterr()
-        variables = set(os.environ)
+        variables = dict(os.environ)
         try:
             code = app.run([str(arg) for arg in args])
         finally:
-            # Secrets and levels hold for a whole process, which here is that of the next call too.
-            for name in [name for name in os.environ if _of_a_command(name) and name not in variables]:
+            # Secrets, levels and --offline hold for a whole process, which here is that of the next call too.
+            for name in set(os.environ) - set(variables):
                 del os.environ[name]
+            os.environ.update(variables)
         out = capfd.readouterr()
         return Result(code, out.out, out.err)
 
@@ -50,10 +51,6 @@ def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Re
     root.setLevel(level)  # --log-level, -q and -v
     root.handlers[:] = handlers
     reset_registry()
-
-
-def _of_a_command(variable: str) -> bool:
-    return variable.startswith("ATROPOS_") or variable.endswith(("_LOG_LEVEL", "_VERBOSITY"))
 
 
 def known_plugins_file(home: Path) -> Path:

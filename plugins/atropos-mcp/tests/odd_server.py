@@ -9,6 +9,7 @@ import sys
 import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "plain"
+MEMORY = bytearray()
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
@@ -84,6 +85,7 @@ def called(name: str, arguments: dict[str, object], count: int) -> dict[str, obj
             sys.stdout.write("x" * 65536)
     if text == "orphan":
         ours = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        MEMORY.extend(bytes(200 << 20))  # to be given back before the process is dead, which takes a moment
         return {"content": [{"type": "text", "text": f"{os.getpid()} {ours.pid}"}]}
     return {"content": [{"type": "text", "text": f"{name}: {text} ({count})"}]}
 

@@ -57,21 +57,26 @@ def test_our_own_client_plays_it_with_the_same_rewards(
     gen: Callable[..., Any], cli: Callable[..., Any], start: Serve, tmp_path: Path
 ) -> None:
     address = start("arithmetic", "--sessions", "2")
+    replies = ["Answer: 8", "Answer: 35"]
     options = ("--limit", 3, "--group-size", 2)
-    groups = gen(f"openenv:{address}", ["Answer: 8", "Answer: 35"], *options)
-    here = tmp_path / "here"
-    replies = ("--backend.replies", "Answer: 8", "--backend.replies", "Answer: 35")
-    assert cli("gen", "arithmetic", "--backend", "scripted", *replies, "-q", "-o", here, *options).code == 0
-    ours = {json.loads(line)["task"]["prompt"][-1]["content"]: line for line in (here / "groups.jsonl").open()}
-    for group in groups:
-        first = group["rollouts"][0]["messages"][0]["content"]
-        same = json.loads(next(line for prompt, line in ours.items() if first.endswith(prompt)))
-        assert scores(group) == scores(same)
-
-
-def scores(group: dict[str, Any]) -> dict[str, float]:
-    """By reply: which rollout got which reply depends on the order of requests."""
-    return {rollout["messages"][-1]["content"]: rollout["reward"] for rollout in group["rollouts"]}
+    groups = gen(f"openenv:{address}", replies, *options)
+    ours = {}
+    for number, reply in enumerate(replies):
+        here = tmp_path / f"here{number}"
+        words = ("--backend", "scripted", "--backend.replies", reply)
+        assert cli("gen", "arithmetic", *words, "-q", "-o", here, "--limit", 3, "--group-size", 1).code == 0
+        for line in (here / "groups.jsonl").open():
+            group = json.loads(line)
+            ours[group["task"]["prompt"][-1]["content"], reply] = group["rollouts"][0]["reward"]
+    assert len(ours) == 6
+    assert set(ours.values()) == {0.0, 1.0}
+    # Which rollout got which reply depends on the order of requests, which run side by side.
+    played = [rollout for group in groups for rollout in group["rollouts"]]
+    assert sorted(rollout["messages"][-1]["content"] for rollout in played) == [replies[1]] * 3 + [replies[0]] * 3
+    for rollout in played:
+        first, reply = rollout["messages"][0]["content"], rollout["messages"][-1]["content"]
+        (same,) = {score for (prompt, said), score in ours.items() if first.endswith(prompt) and said == reply}
+        assert rollout["reward"] == same
 
 
 def test_a_tool_environment_lists_its_tools_and_a_reply(gen: Callable[..., Any], start: Serve) -> None:

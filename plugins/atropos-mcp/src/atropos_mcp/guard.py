@@ -22,6 +22,8 @@ LONGEST = 8 << 20
 """Bytes of one message."""
 _TAIL = 4000
 _GRACE = 1.0
+_KILLING = 10.0
+"""Seconds after which a server that starts processes faster than they are killed is left."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -35,6 +37,16 @@ def main(command: list[str]) -> int:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # a server that reads nothing blocks our watch of the pipe
         if os.getppid() != parent:
             return 143
+    started: list[subprocess.Popen[bytes]] = []
+    asked: list[int] = []
+
+    def ended(number: int, _: object) -> None:
+        asked.append(number)
+        for server in started:
+            _kill(server)
+            os._exit(143)
+
+    signal.signal(signal.SIGTERM, ended)  # before there is a server, which would outlive us
     pipe = subprocess.PIPE
     try:
         server = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
@@ -44,12 +56,10 @@ def main(command: list[str]) -> int:
         sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
         sys.stderr.flush()
         return 120
-
-    def ended(*_: object) -> None:
+    started.append(server)
+    if asked:
         _kill(server)
-        os._exit(143)
-
-    signal.signal(signal.SIGTERM, ended)
+        return 143
     assert server.stdin is not None
     assert server.stdout is not None
     assert server.stderr is not None
@@ -107,19 +117,22 @@ def _keep_tail(stream: IO[bytes], said: deque[bytes]) -> None:
 
 
 def _kill(server: subprocess.Popen[bytes]) -> None:
-    """The server's group, then whatever it left to us: processes that went into groups of their own."""
+    """The server's group, then whatever it left to us: processes that went into groups of their own.
+
+    They are ours only when their parent is dead, for which a busy machine takes its time.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(server.pid, signal.SIGKILL)
-    for _ in range(100):
-        children = [pid for pid in _children() if pid != server.pid or server.poll() is None]
-        if not children:
-            return
+    with contextlib.suppress(ChildProcessError, AttributeError):  # the exit code is for whoever waits for the server
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    end = time.monotonic() + _KILLING
+    while (children := [pid for pid in _children() if pid != server.pid]) and time.monotonic() < end:
         for pid in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-            if pid != server.pid:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:
