@@ -250,6 +250,48 @@ def test_a_server_that_stops_answering(server: TinkerServer, small: Path, env_fi
     server.silent.clear()
 
 
+def test_a_server_that_is_gone_is_not_waited_for_once_the_run_is_to_stop(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path
+) -> None:
+    """The run ends as one that was broken off, at the last step that was saved, however long it may wait."""
+    access = {"base_url": server.url, "max_wait": 3600.0}
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=50, save_every=2, access=access)
+    post = server.post
+
+    def stopping(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        answer = post(path, body)
+        if path == "optim_step" and server.counts("optim_step") == 4:
+            server.stop()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return answer
+
+    server.post = stopping  # type: ignore[method-assign]
+    began, said = time.monotonic(), list[str]()
+    result = run(plan, tmp_path / "run", said=said)
+    assert time.monotonic() - began < 300
+    assert (result.stopped, result.steps) == ("interrupted", 2)
+    assert any("what it learned after step 2 is lost" in text for text in said)
+    again = type(server)(small, server.data).start()
+    access = {"base_url": again.url, "max_wait": 3.0}
+    fields = {"environment": f"{env_file}:Letters", "steps": 50, "save_every": 2, "access": access}
+    counted = again.post
+
+    def four(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "optim_step" and again.counts("optim_step") == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return counted(path, body)
+
+    again.post = four  # type: ignore[method-assign]
+    result = run(make_plan(small, again.url, **fields), tmp_path / "run", resume=True, said=said)
+    again.stop()
+    server.start()
+    assert any("resumed from step 2" in text for text in said)
+    assert result.stopped == "interrupted"
+    rows = [row["step"] for row in metrics(tmp_path / "run")]
+    assert rows == list(range(1, result.steps + 1))
+    assert len({group["group_id"] for group in groups(tmp_path / "run")}) == len(groups(tmp_path / "run"))
+
+
 def test_another_client(small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another protocol: said before a server is asked."""
     monkeypatch.setattr("atropos_tinker.service.version", lambda name: "0.38.0")

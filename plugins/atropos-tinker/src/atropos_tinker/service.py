@@ -32,6 +32,7 @@ _NO_KEY = "tml-none"
 """The client wants a key of this form, also for servers that ask for none."""
 _TIMEOUT = 10.0
 _LOOK_EVERY = 5.0
+_TICK = 0.5
 _BROKEN = 500
 CLIENT = "0.24"
 """The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
@@ -41,13 +42,17 @@ and have no call that fetches an adapter."""
 class Service:
     """One server, and the client's session there."""
 
-    def __init__(self, url: str | None, key_env: str, *, max_wait: float = 60.0) -> None:
+    def __init__(
+        self, url: str | None, key_env: str, *, max_wait: float = 60.0, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        """stopping: once it is true, a server that does not answer is no longer waited for."""
         given = url or os.environ.get(URL_VARIABLE, "").strip()
         self.url = (given or HOSTED).rstrip("/")
         self.client: Any = None
         self.contexts: dict[str, int | None] = {}
         """The models that it has, and their longest sequence where it says so."""
         self._max_wait = max_wait
+        self._stopping = stopping
         self._key = os.environ.get(key_env, "").strip()
         if not self._key and self.url == HOSTED:
             raise ConfigError(
@@ -104,14 +109,15 @@ class Service:
         future, began = self.submit(work), time.monotonic()
         while True:
             try:
-                return future.result(timeout=0.5)
+                return future.result(timeout=_TICK)
             except TimeoutError:
                 if future.done():
                     raise self.error(TimeoutError("the client gave up waiting")) from None
             except Exception as error:
                 raise self.error(error) from error
-            if within is not None and time.monotonic() - began > within:
-                raise self._gone(f"is there, and gave no session in {within:.0f} s: its log says why")
+            waited = time.monotonic() - began
+            if within is not None and (waited > within or self._stopping()):
+                raise self._gone(f"is there, and gave no session in {waited:.0f} s: its log says why")
             self.watch()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -144,14 +150,16 @@ class Service:
         if not self._looking.acquire(blocking=False):
             return
         try:
-            if time.monotonic() - self._looked < _LOOK_EVERY:
+            if time.monotonic() - self._looked < (_TICK if self._stopping() else _LOOK_EVERY):
                 return
-            if self.answers():
-                self._seen = time.monotonic()
+            answers = self.answers()
             self._looked = time.monotonic()
+            if answers:
+                self._seen = self._looked
         finally:
             self._looking.release()
-        if (gone := time.monotonic() - self._seen) > self._max_wait:
+        gone = time.monotonic() - self._seen
+        if gone > self._max_wait or (self._stopping() and self._seen < self._looked):
             raise self._gone(f"does not answer for {gone:.0f} s")
 
     def answers(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from atropos_cli.sdk import AtroposError, ConfigError, JsonDict, ScoredGroup
+from atropos_cli.sdk.backends import ServerUnavailable
 from atropos_cli.sdk.training import (
     TrainContext,
     Trainer,
@@ -68,7 +69,9 @@ class _Loop:
         self.saved: int | None = None
         self.checked = False
         folder, state = saving.newest(context.folder) if context.resume else (None, {})
-        service = Service(options.base_url, options.api_key_env, max_wait=options.max_wait)
+        service = Service(
+            options.base_url, options.api_key_env, max_wait=options.max_wait, stopping=lambda: context.stopping
+        )
         service.connect()
         base = service.model(options.base_model or plan.model)
         self.words = load_words(plan.model, service.contexts[base])
@@ -93,6 +96,17 @@ class _Loop:
 
     def run(self) -> TrainResult:
         """To the end of the plan or of the data, or until stopped."""
+        try:
+            return self._run()
+        except ServerUnavailable as error:
+            if not self.context.stopping or self.saved is None:
+                raise
+            lost = "" if self.saved == self.step else f"; what it learned after step {self.saved} is lost"
+            self.context.warn(f"{error.message}{lost}")
+            self.step = self.saved
+            return self._interrupted()
+
+    def _run(self) -> TrainResult:
         self.context.adopt(self.policy, self.words)
         self.checked = self.step > 0 or self.plan.method == "sft" or self.options.allow_constant_reward
         if not self.evaluated and self._due and not self.context.stopping:
