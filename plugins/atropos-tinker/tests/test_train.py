@@ -270,7 +270,7 @@ def test_a_server_that_is_gone_is_not_waited_for_once_the_run_is_to_stop(
     result = run(plan, tmp_path / "run", said=said)
     assert time.monotonic() - began < 300
     assert (result.stopped, result.steps) == ("interrupted", 2)
-    assert any("what it learned after step 2 is lost" in text for text in said)
+    assert any("the steps after 2 are lost" in text for text in said)
     again = type(server)(small, server.data).start()
     access = {"base_url": again.url, "max_wait": 3.0}
     fields = {"environment": f"{env_file}:Letters", "steps": 50, "save_every": 2, "access": access}

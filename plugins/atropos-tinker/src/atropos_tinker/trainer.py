@@ -101,7 +101,7 @@ class _Loop:
         except ServerUnavailable as error:
             if not self.context.stopping or self.saved is None:
                 raise
-            lost = "" if self.saved == self.step else f"; what it learned after step {self.saved} is lost"
+            lost = "" if self.saved == self.step else f"; the steps after {self.saved} are lost"
             self.context.warn(f"{error.message}{lost}")
             self.step = self.saved
             return self._interrupted()
