@@ -120,6 +120,11 @@ def load_model(name: str, *, attention: str | None = None, bits: Any = None, dev
             f"model {name!r} cannot be loaded: {type(error).__name__}: {_first_line(error)}",
             hint="it must be a causal language model that transformers knows; offline, it must be on this machine",
         ) from error
+    if bits is not None:
+        # On some CPUs bitsandbytes stores weights anew when a model samples, and these pass no gradient.
+        for module in model.modules():
+            if hasattr(module, "support_avx512bf16_for_cpu"):
+                module.support_avx512bf16_for_cpu = False
     model.train()
     return model
 

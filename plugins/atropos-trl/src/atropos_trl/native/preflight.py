@@ -69,5 +69,5 @@ def _check_placement(config: NativeConfig) -> None:
         )
     if find_spec("bitsandbytes") is None:
         raise ConfigError(
-            "--lora-4bit needs the package bitsandbytes", hint="pip install bitsandbytes, or leave it out"
+            "--lora-4bit needs the package bitsandbytes", hint="pip install 'atropos-trl[qlora]', or leave it out"
         )
