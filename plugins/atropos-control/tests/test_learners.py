@@ -11,6 +11,8 @@ from atropos_control.config import ControlConfig, resolved
 from atropos_control.learner import Job, Learner
 from atropos_control.making import Recipe
 
+from atropos_cli.sdk import DataError
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
@@ -101,6 +103,23 @@ def test_a_saved_state_is_the_whole_of_it(method: str, name: str, options: dict[
     assert {key.split("/")[0] for key in differ} <= {"buffer"}
     assert all(same(states[1][key], states[3][key]) for key in states[1])  # and leads to the same next step
     assert any(not same(states[1][key], kept[key]) for key in states[1])
+
+
+def test_a_fixed_weight_of_the_entropy_is_kept_and_is_not_taken_for_a_learned_one(tmp_path: Path) -> None:
+    sizes = {"rollout_steps": 10, "learning_starts": 10, "batch_size": 8, "buffer_size": 100}
+    for number, weight in enumerate(({"ent_coef": 0.25}, {})):
+        own = learner(job("sac", "tiny:Line-v0", **sizes, **weight))
+        for _ in range(4):
+            numbers = own.update()
+        assert (numbers["entropy_weight"] == 0.25) == bool(weight)
+        (tmp_path / str(number)).mkdir()
+        own.write(tmp_path / str(number))
+        own.close()
+    for number, weight in enumerate(({}, {"ent_coef": 0.25})):
+        other = learner(job("sac", "tiny:Line-v0", **sizes, **weight))
+        with pytest.raises(DataError, match=("fixed", "learned")[number] + ", and here"):
+            other.read(tmp_path / str(number))
+        other.close()
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:

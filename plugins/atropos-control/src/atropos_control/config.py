@@ -34,7 +34,9 @@ class ControlConfig(Config):
     gamma: float | None = Field(default=None, ge=0, le=1, description="ppo, sac: discount of a reward per step.")
     gae_lambda: float | None = Field(default=None, ge=0, le=1, description="ppo: of its advantage estimator.")
     clip_range: float | None = Field(default=None, gt=0, lt=1, description="ppo, grpo: bound of the ratio's change.")
-    ent_coef: float | None = Field(default=None, ge=0, description="ppo, grpo: weight of the entropy; sac learns it.")
+    ent_coef: float | None = Field(
+        default=None, ge=0, description="ppo, sac, grpo: weight of the entropy; sac learns it where there is none."
+    )
     max_grad_norm: float | None = Field(default=None, gt=0, description="ppo, grpo: gradients are cut to this norm.")
     her: bool | None = Field(
         default=None, description="sac: learn from reached goals too (HER); default: where observations have goals."

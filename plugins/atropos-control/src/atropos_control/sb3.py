@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.her import HerReplayBuffer
 
-from atropos_cli.sdk import ConfigError
+from atropos_cli.sdk import ConfigError, DataError
 from atropos_control.learner import Job, Learner, played_numbers
 from atropos_control.making import check_infos, close_vector, vector
 from atropos_control.policies import Policy, Sb3Policy, sb3_class
@@ -126,6 +126,14 @@ class Sb3Learner(Learner):
         import torch
 
         model = self._model
+        names, variables = model._get_torch_save_params()
+        if {*names, *variables} - {"policy"} != set(state["optimisers"]):
+            raise DataError(
+                "the checkpoint is of a run in which the weight of the entropy was learned, and here it is fixed"
+                if "log_ent_coef" in state["optimisers"]
+                else "the checkpoint is of a run in which the weight of the entropy was fixed, and here it is learned",
+                hint="the release that began the run resumes it: its values for this environment were others",
+            )
         model.policy.load_state_dict(state["weights"])
         for name, value in state["optimisers"].items():
             if isinstance(value, torch.Tensor):
@@ -169,6 +177,7 @@ def _model(job: Job, envs: Any) -> Any:
             model: Any = PPO(name, envs, seed=job.seed, device="cpu", policy_kwargs=layers, **sizes, **given)
         else:
             given = {key: options[key] for key in _SAC} | {"train_freq": options["rollout_steps"]}
+            given["ent_coef"] = options.get("ent_coef", "auto")
             goals = set(getattr(envs.observation_space, "spaces", ())) >= _GOALS
             her = goals if options.get("her") is None else options["her"]
             if her and not goals:
