@@ -7,6 +7,7 @@ it imports nothing but pytest, changes nothing, and all its fixtures begin with 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,35 @@ pytest.register_assert_rewrite(
 )
 
 
+@pytest.fixture(scope="session")
+def atropos_known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of a user after his first command: what is known of the installed plugins, which takes a second."""
+    from atropos_cli.sdk.authoring import load_registry
+
+    home = tmp_path_factory.mktemp("atropos-known")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATROPOS_DISABLE_PLUGINS", raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        load_registry()
+    return home
+
+
 @pytest.fixture
-def atropos_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder as home and working directory, and no ATROPOS_* variable: nothing of this machine leaks in."""
+def atropos_clean(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, atropos_known: Path
+) -> Path:
+    """An empty folder as home and working directory, and no ATROPOS_* variable: nothing of this machine leaks in.
+
+    The cache is elsewhere, and knows the installed plugins.
+    """
     for name in list(os.environ):
         if name.startswith("ATROPOS_"):
             monkeypatch.delenv(name)
-    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
+    cache = tmp_path_factory.mktemp("cache")
+    shutil.copytree(atropos_known, cache, dirs_exist_ok=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
