@@ -233,7 +233,7 @@ def test_ctrl_c_elsewhere_is_130_without_a_traceback(isolation: Path) -> None:
     assert errors == "interrupted\n"
 
 
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
+def wait_for(condition: Any, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

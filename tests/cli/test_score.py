@@ -302,7 +302,7 @@ def partial_records() -> int:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
+    for _ in range(4000):
         if condition():
             return
         time.sleep(0.03)

@@ -130,7 +130,7 @@ def log(folder: Path, name: str) -> str:
     return (folder / "logs" / "latest" / f"{name}.log").read_text()
 
 
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+def until(condition: Callable[[], Any], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -85,7 +85,7 @@ def _nothing_left(engines: Path) -> Iterator[None]:
             atropos("launch-vllm", "--stop", "--name", path.parent.name)
 
 
-def until(check: Callable[[], Any], seconds: float = 20) -> Any:
+def until(check: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := check()):
         assert time.monotonic() < deadline, "waited in vain"

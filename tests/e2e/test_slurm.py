@@ -118,7 +118,7 @@ def test_the_time_limit_comes_the_job_goes_on_to_the_same_groups(place: Path, cl
     done = cli("slurm", "submit", "--json", *limits, "--max-requeues", "1", "--", *slow, "--output", "run")
     assert done.code == 0, done.stderr
     job_id = done.json["id"]
-    until(lambda: cluster.job(job_id).get("Restarts") == "1", 80)  # SLURM looks at limits every half minute
+    until(lambda: cluster.job(job_id).get("Restarts") == "1")  # SLURM looks at limits every half minute
     assert record(place / "run") | {"code": 138, "requeued": True} == record(place / "run")
     before = len(groups(place / "run"))
     assert 0 < before < 24

@@ -131,7 +131,7 @@ def test_a_training_goes_on(place: Path, cluster: Cluster, cli: Any) -> None:
         180,
     )
     occupy(cluster)
-    until(lambda: cluster.job(job)["Restarts"] == "1", 120)
+    until(lambda: cluster.job(job)["Restarts"] == "1")
     assert record(place / "run")["requeued"] is True
     assert cluster.wait(job, 300)["JobState"] == "COMPLETED", log(place / "run", "main")
     assert json.loads((place / "run/train.json").read_text())["state"] == "finished"

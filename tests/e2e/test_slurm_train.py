@@ -40,10 +40,10 @@ def test_two_nodes_train_together_and_go_on_after_a_requeue(place: Path, cluster
     )
     assert done.code == 0, done.stderr
     job, run = done.json["id"], place / "run"
-    until(lambda: len(_steps(run)) >= 3, 180)
+    until(lambda: len(_steps(run)) >= 3)
     before = len(_steps(run))
     cluster.output("scancel", "--signal=USR1", "--batch", job)  # what comes before the time limit
-    until(lambda: cluster.job(job).get("Restarts") == "1", 120)
+    until(lambda: cluster.job(job).get("Restarts") == "1")
     assert record(run) | {"code": 138, "requeued": True} == record(run), log(run, "main")
     stopped = list((run / "checkpoints").glob("step-*"))
     assert cluster.wait(job, 240)["JobState"] == "COMPLETED", log(run, "main")

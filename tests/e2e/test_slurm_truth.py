@@ -106,7 +106,7 @@ def test_a_job_that_slurm_starts_again_has_not_ended(place: Path, cluster: Clust
     until(lambda: cluster.job(job)["JobState"] == "PENDING")
     assert status(cli, "run")["state"] == "pending"
     subprocess.run(["scontrol", "release", job], check=True)
-    until(lambda: status(cli, "run")["state"] == "finished", 90)
+    until(lambda: status(cli, "run")["state"] == "finished")
     assert status(cli, "run")["attempt"] == 2
     cli("slurm", "cancel", job)
 

@@ -103,7 +103,7 @@ def plain(install: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.3)

@@ -51,7 +51,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        return WebDriverWait(self.driver, 10, poll_frequency=0.05).until(lambda _: condition())
+        return WebDriverWait(self.driver, 60, poll_frequency=0.05).until(lambda _: condition())
 
     def all(self, selector: str) -> list[Any]:
         return list(self.driver.find_elements(By.CSS_SELECTOR, selector))

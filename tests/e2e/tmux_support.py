@@ -25,7 +25,7 @@ SOCKET = "atropos-test"
 SSHD = shutil.which("sshd") or next((p for p in ("/usr/sbin/sshd", "/usr/local/sbin/sshd") if Path(p).exists()), None)
 
 
-def wait_for(check: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def wait_for(check: Callable[[], object], what: str, seconds: float = 120.0) -> None:
     """Until the check is true; fails after so many seconds."""
     deadline = time.monotonic() + seconds
     while not check():
