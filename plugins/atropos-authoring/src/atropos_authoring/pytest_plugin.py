@@ -28,7 +28,7 @@ pytest.register_assert_rewrite(
 
 @pytest.fixture(scope="session")
 def atropos_known(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of a user after his first command: what is known of the installed plugins, which takes a second."""
+    """A user's cache after the first command, which reads the manifests of the installed plugins for a second."""
     from atropos_cli.sdk.authoring import load_registry
 
     home = tmp_path_factory.mktemp("atropos-known")
