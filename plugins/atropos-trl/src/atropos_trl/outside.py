@@ -69,7 +69,7 @@ class ForTRL:
         self._loop.call(first.close())
 
     def dataset(self, limit: int) -> Dataset:
-        """Rows of the first tasks, as far as there are so many: `prompt`, `task`, by which reward and factory know
+        """Rows of the first tasks, or of all there are: `prompt`, `task`, by which reward and factory know
         them, and `env`, by which the reward knows its own rows among others."""
         from datasets import Dataset
 
@@ -96,7 +96,7 @@ class ForTRL:
     ) -> list[float | None]:
         if task is None:
             raise UsageError(
-                "the rows have no column `task`, by which the reward knows what was asked",
+                "the rows have no column `task`, which names the task of a reply",
                 hint=f"train_dataset=ForTRL({self._host.name!r}).dataset(LIMIT), and keep its columns",
             )
         played: Sequence[Any] | None = columns.get("environments")
@@ -217,7 +217,7 @@ class Played:
     episode: HostedEpisode | None = None
     """The one that is played; None as soon as it is scored."""
     value: float | None = None
-    """Its reward, for whoever asks again."""
+    """Its reward, for a second call."""
 
     def reset(self, task: str, **columns: Any) -> None:
         """Begin the episode of a row, whose prompt has its first messages already."""
