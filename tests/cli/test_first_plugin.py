@@ -62,7 +62,12 @@ CLASS = [
     ),
     ("    name = ", "    splits = 'train'\n    name = ", "class Demo: splits is 'train', not a tuple", "('train',)"),
     ("    name = ", "    roles = 'user'\n    name = ", "class Demo: roles is 'user', not a tuple", "('user',)"),
-    ("    name = ", "    roles = {'user': {}}\n    name = ", "class Demo: roles is {'user': {}}, not a tuple", "= ('user',)"),
+    (
+        "    name = ",
+        "    roles = {'user': {}}\n    name = ",
+        "class Demo: roles is {'user': {}}, not a tuple",
+        "= ('user',)",
+    ),
     (
         "    name = ",
         "    class Config:\n        size = 1\n\n    name = ",

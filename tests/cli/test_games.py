@@ -210,6 +210,23 @@ def test_what_an_environment_puts_into_the_mouth_is_not_learned(cli: Any, nim: s
         assert {learned(row) for row in token_rows} == {"".join(texts).encode() for texts in said}
 
 
+def test_pairs_are_made_of_one_side(cli: Any, nim: str) -> None:
+    """The sides see other messages, and one of them may win by its seat alone."""
+    Path("varied.py").write_text("def reply(messages, request):\n    return str(1 + request.seed % 3)\n")
+    assert (
+        cli("gen", nim, *FLAGS[:2], "--group-size", "6", "--backend.function", "./varied.py:reply", "-o", "r").code == 0
+    )
+    sides = {side["id"]: side for group in groups("r") for side in group["rollouts"]}
+    made = cli("dpo-gen", "r", "-o", "pairs.jsonl", "--policy", "all", "--json")
+    assert made.code == 0, made.stderr
+    rows = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    assert "first" in {sides[row["rollout_chosen"]]["role"] for row in rows}  # whom all games ask the same
+    for row in rows:
+        chosen, rejected = sides[row["rollout_chosen"]], sides[row["rollout_rejected"]]
+        assert chosen["role"] == rejected["role"]
+        assert chosen["reward"] > rejected["reward"]
+
+
 def expected(stored: list[dict[str, Any]], baselines: dict[str, float]) -> list[list[float]]:
     """The rule once more: the reward less the average before it, which then moves by a twentieth."""
     found = []
