@@ -11,7 +11,7 @@ import typer
 
 import atropos_cli
 from atropos_cli import redaction
-from atropos_cli.cli.failure import report
+from atropos_cli.cli.failure import quit_in_component, report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, load_target, new_app
 from atropos_cli.cli.leaving import Leaving
 from atropos_cli.config import dotenv
@@ -148,6 +148,8 @@ def _run(args: Sequence[str], session: Session) -> int:
     except Help as help_text:
         session.out.note(help_text.message)
         return ExitCode.USAGE
+    except SystemExit as error:
+        return report(quit_in_component(error), session)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place that turns errors into exit codes)
         return report(error, session)
     # A plugin's command may return anything: only an ExitCode is meant as one.
