@@ -71,7 +71,7 @@ def quit_in_component(error: SystemExit) -> PluginError:
         raise error
     _, file, line = frames[-1]
     return PluginError(
-        f"{file}:{line} called sys.exit({error.code!r})", hint="raise an exception instead, which says what is wrong"
+        f"{file}:{line} called sys.exit({error.code!r})", hint="raise an exception instead, which names the fault"
     )
 
 
