@@ -71,6 +71,8 @@ class AtroposError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # for scripts that import us, where Python prints the error
 
 
 class UsageError(AtroposError):

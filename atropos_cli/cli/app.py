@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any, TextIO, cast
 
@@ -14,8 +11,9 @@ import typer
 
 import atropos_cli
 from atropos_cli import redaction
-from atropos_cli.cli.failure import report
+from atropos_cli.cli.failure import quit_in_component, report
 from atropos_cli.cli.lazy import Help, LazyCommand, LazyGroup, add_common, load_target, new_app
+from atropos_cli.cli.leaving import Leaving
 from atropos_cli.config import dotenv
 from atropos_cli.config.program import apply as apply_program_settings
 from atropos_cli.config.program import program_settings
@@ -23,7 +21,6 @@ from atropos_cli.console.session import Session
 from atropos_cli.errors import ExitCode
 from atropos_cli.streams import claim_stdout, open_closed
 
-_LINGER = 20.0  # seconds
 _COMMANDS = "atropos_cli.cli.commands"
 ROLLOUTS, DATA, TRAINING = "Rollouts", "Data", "Training"
 COMPONENTS, SETUP, JOBS = "Environments, rewards, plugins", "Set-up", "Jobs and servers"
@@ -151,6 +148,8 @@ def _run(args: Sequence[str], session: Session) -> int:
     except Help as help_text:
         session.out.note(help_text.message)
         return ExitCode.USAGE
+    except SystemExit as error:
+        return report(quit_in_component(error), session)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place that turns errors into exit codes)
         return report(error, session)
     # A plugin's command may return anything: only an ExitCode is meant as one.
@@ -180,18 +179,8 @@ def main() -> None:
         root_group().main(prog_name="atropos", obj=Session())
     open_closed()
     claim_stdout()
+    leaving = Leaving()
     code = run(sys.argv[1:])
     if "atropos_cli.plugins.loader" in sys.modules:
-        threading.Thread(target=_end_anyway, args=(code,), name="end", daemon=True).start()
+        leaving.with_code(code)
     sys.exit(code)
-
-
-def _end_anyway(code: int) -> None:
-    """End the program when something that a plugin left behind keeps it from ending: all is written by now."""
-    time.sleep(_LINGER)
-    names = [item.name for item in threading.enumerate() if not item.daemon and item is not threading.main_thread()]
-    what = f"threads that are left running ({', '.join(names)})" if names else "a function that runs at exit"
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"warning: {what} kept the program from ending; it is ended after {_LINGER:.0f} s\n")
-        sys.stderr.flush()
-    os._exit(code)

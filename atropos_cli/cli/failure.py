@@ -17,7 +17,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from atropos_cli.console.session import Session
-from atropos_cli.errors import AtroposError, ExitCode
+from atropos_cli.errors import AtroposError, ExitCode, PluginError
 from atropos_cli.streams import data_stream
 
 if TYPE_CHECKING:
@@ -55,6 +55,24 @@ def report(error: BaseException, session: Session) -> int:
     if code == ExitCode.BUG:
         out.note("This is a defect in atropos or in a plugin. Please report it with the lines above.")
     return code
+
+
+def quit_in_component(error: SystemExit) -> PluginError:
+    """The error that a sys.exit() of a component is: it would end a run in silence, with a code that means otherwise.
+
+    Raises it again where a plugin's command ends itself.
+    """
+    frames = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    ours = [name for name, _, _ in frames if name.startswith("atropos_cli.")]
+    if ours[-1:] in ([], ["atropos_cli.cli.app"], ["atropos_cli.cli.lazy"]):
+        raise error
+    _, file, line = frames[-1]
+    return PluginError(
+        f"{file}:{line} called sys.exit({error.code!r})", hint="raise an exception instead, which names the fault"
+    )
 
 
 def explained(error: BaseException) -> tuple[str, str | None]:

@@ -126,7 +126,7 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
     values, own = known["inference_logprobs"], known["overrides"] or {}
     # All logprobs 1.0: the sampler gave none. What is above 0 where a token is trained is no log-probability.
     usable = values and all(_is_logprob(value) for value, trained in zip(values, mask, strict=True) if trained)
-    versions = [version for version, length in own.get(_VERSIONS) or () for _ in range(min(length, len(ids)))]
+    versions = _versions(own.get(_VERSIONS) or (), len(ids))
     span = TokenSpan(
         ids=tuple(ids),
         mask=mask,
@@ -150,6 +150,14 @@ def _received(name: str, task: str, ids: list[int], known: dict[str, Any]) -> Ro
         reward=score,
         stop_reason=own.get("stop_reason"),
     )
+
+
+def _versions(runs: Any, most: int) -> list[int | None]:
+    """By token, from runs of [version, number of tokens]. Raises ValueError."""
+    try:
+        return [version for version, length in runs for _ in range(min(length, most))]
+    except (TypeError, ValueError):
+        raise ValueError(f"{_VERSIONS} are not pairs of a version and a number of tokens") from None
 
 
 def _is_logprob(value: Any) -> bool:
@@ -187,6 +195,8 @@ def _advantages(values: Any, masks: Sequence[Sequence[int]]) -> tuple[float, ...
         return None
     found = []
     for one, labels in zip(values, masks, strict=True):
+        if len(one) != len(labels):  # as stock environments of atroposlib send them: not one for each token
+            return None
         trained = {value for value, label in zip(one, labels, strict=True) if label != _MASKED}
         if len(trained) > 1:
             return None

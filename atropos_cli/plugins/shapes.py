@@ -6,7 +6,7 @@ Each mistake here is one that a first plugin makes; the message names the class 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from atropos_cli.plugins.errortext import found
@@ -46,7 +46,8 @@ def environment_problems(component: Any) -> Iterator[Problem]:
     for field in ("splits", "roles"):
         value = getattr(component, field)
         if isinstance(value, str) or not isinstance(value, Sequence):
-            yield f"class {name}: {field} is {value!r}, not a tuple", f"{field} = ({value!r},)"
+            names = [str(item) for item in value] if isinstance(value, Mapping | Set) else [value]
+            yield f"class {name}: {field} is {value!r}, not a tuple", f"{field} = {tuple(names)!r}"
     yield from _rewards(name, component.rewards)
     for method, words in _CALLS.items():
         function = inspect.getattr_static(component, method, None)

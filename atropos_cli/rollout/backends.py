@@ -61,6 +61,6 @@ async def open_backend(
 
 async def close_part(part: Environment | InferenceBackend | Reward | ToolSource) -> None:
     """Close a part; one that hangs or fails must not keep the rest from closing."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         async with asyncio.timeout(_CLOSE_TIMEOUT):
             await part.close()

@@ -76,7 +76,7 @@ class EpisodeState:
         self.failure = failure(stage, error, owner)
         self.over = True
 
-    def fail_late(self, error: Exception) -> None:
+    def fail_late(self, error: BaseException) -> None:
         """A failure of close(): the first failure counts."""
         if self.failure is None:
             self.fail("environment", error)
@@ -165,7 +165,7 @@ def close_episode(state: EpisodeState) -> Coroutine[Any, Any, None] | None:
     """End the episode; what is left to await of it, for a close() that is asynchronous."""
     try:
         result = state.episode.close()
-    except Exception as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
         state.fail_late(error)
         return None
     return _close_later(state, result) if inspect.isawaitable(result) else None
@@ -174,7 +174,7 @@ def close_episode(state: EpisodeState) -> Coroutine[Any, Any, None] | None:
 async def _close_later(state: EpisodeState, closing: Awaitable[Any]) -> None:
     try:
         await closing
-    except Exception as error:  # noqa: BLE001 - as above
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         state.fail_late(error)
 
 

@@ -122,7 +122,7 @@ class _Match:
         """Close the game; an error counts where nothing else went wrong."""
         try:
             await self._await(self.game.close())
-        except Exception as error:  # noqa: BLE001 - too late to matter for rollouts that were recorded
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - too late to matter for rollouts that were recorded
             self._fail("environment", error)
 
     @property

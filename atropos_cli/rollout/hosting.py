@@ -64,17 +64,31 @@ class Hosted:
         """Close it."""
         await self.environment.close()
 
+    @property
+    def compares(self) -> bool:
+        """Does a reward look at all rollouts of a task together? See score_together."""
+        return self._scorer.compares
+
+    def count(self) -> int | None:
+        """How many tasks the split has; None for any number. Raises DataError where it has none."""
+        source = self._tasks()
+        if getattr(source, "length", 0) is None:
+            return None
+        if not len(source):
+            raise DataError(f"environment {self.name!r} has no tasks in split {self.split!r}")
+        return len(source)
+
     def task(self, number: int) -> Task:
         """Task `number` of the split. After the last one comes the first one again."""
+        count = self.count()
+        return task_of(self.environment, self._tasks()[number if count is None else number % count])
+
+    def _tasks(self) -> Sequence[Task]:
         source = self._source
         if source is None:
             found = tasks_of(self.environment, self.split)
             source = self._source = found if isinstance(found, Sequence) else tuple(islice(found, _MOST_WALKED))
-        if getattr(source, "length", 0) is not None:
-            if not len(source):
-                raise DataError(f"environment {self.name!r} has no tasks in split {self.split!r}")
-            number %= len(source)
-        return task_of(self.environment, source[number])
+        return source
 
     def episode(self, task: Task) -> HostedEpisode:
         """An episode of the task."""
@@ -84,6 +98,11 @@ class Hosted:
         """The rollout with its rewards; one that failed, or whose reward fails, has a failure."""
         (scored,) = await self._scorer.score(task, [rollout], _REWARDS_S)
         return scored
+
+    async def score_together(self, episodes: Sequence[HostedEpisode]) -> Sequence[Rollout]:
+        """The rollouts of episodes of one task, as they are now, with rewards; a reward may compare them."""
+        rollouts = [episode.rollout(number) for number, episode in enumerate(episodes)]
+        return await self._scorer.score(episodes[0].told_task, rollouts, _REWARDS_S)
 
 
 def check_hosted(cls: type[Environment], name: str) -> None:
@@ -162,11 +181,22 @@ class HostedEpisode:
         if self._broken is not None:
             raise DataError(f"an earlier step of the episode failed: {type(self._broken).__name__}: {self._broken}")
 
+    @property
+    def told_task(self) -> Task:
+        """The task with the tools that were offered, as rewards get it."""
+        return with_tools(self.task, [self._state])
+
+    def rollout(self, number: int = 0) -> Rollout:
+        """The rollout as it is now, without rewards; the number is the last part of its id."""
+        if self._broken is not None and self._state.failure is None:
+            self._state.fail("environment", self._broken)
+        rollout = self._state.rollout(self.task.id, self.task)
+        return rollout.model_copy(update={"id": f"{self.task.id}/{number}"})
+
     async def score(self) -> Rollout:
         """The rollout as it is now, with rewards. Raises DataError where the environment or a reward fails."""
         self._check()
-        rollout = self._state.rollout(self.task.id, self.task)
-        scored = await self._host.score(with_tools(self.task, [self._state]), rollout)
+        scored = await self._host.score(self.told_task, self.rollout())
         if scored.failure is not None:
             raise DataError(scored.failure.message)
         return scored

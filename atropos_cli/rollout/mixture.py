@@ -170,11 +170,11 @@ class Mixture(Environment):
 
     async def close(self) -> None:
         """Close those that were opened, all of them whatever happens; the first error is raised."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         while self._opened:
             try:
                 await self._opened.pop().close()
-            except Exception as error:  # noqa: BLE001 - the others hold processes too
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the others hold processes too
                 errors.append(error)
         if errors:
             raise errors[0]

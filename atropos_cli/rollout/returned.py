@@ -65,14 +65,24 @@ def seen_of(game: Game, method: str, value: Any) -> dict[str, list[Message]]:
 
 
 def messages_of(episode: Episode | Game, method: str, value: Any) -> list[Message]:
-    """The messages that reset() or step() returned. Raises TypeError for anything else, ValueError for no beginning."""
+    """The messages that reset() or step() returned. Raises TypeError for anything else, ValueError for no beginning.
+
+    Whatever they carry, this model did not sample them here: a reply that is shown to another player, or again, has
+    its tokens in the prompt that follows, and is not trained on a second time.
+    """
     messages = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     if not all(isinstance(item, Message) for item in messages) or isinstance(value, Message):
         name = type(episode).__name__
         raise TypeError(f'{name}.{method}() returned {_what(value)}, not a list of messages like [user("...")]')
     if method == "reset" and not messages:
         raise ValueError("the episode began without any message")
-    return messages
+    return [_unsampled(message) for message in messages]
+
+
+def _unsampled(message: Message) -> Message:
+    if message.tokens is None and message.finish_reason is None:
+        return message
+    return message.model_copy(update={"tokens": None, "finish_reason": None})
 
 
 def tools_of(episode: Episode) -> tuple[JsonDict, ...]:

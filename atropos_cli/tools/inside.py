@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -45,8 +46,13 @@ async def _awaited(value: Any) -> Any:
 def _as_json(value: Any) -> str:
     """As text_of() writes it outside."""
     from pydantic import BaseModel
-    from pydantic_core import to_json
+    from pydantic_core import PydanticSerializationError, to_json
 
     if isinstance(value, BaseModel):
         return value.model_dump_json()
-    return to_json(value, fallback=str, inf_nan_mode="constants").decode()
+    try:
+        return to_json(value, fallback=str, inf_nan_mode="constants").decode()
+    except PydanticSerializationError:
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(value, default=str)
+        raise

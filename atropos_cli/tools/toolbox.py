@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.messages import ToolCall
@@ -179,7 +180,13 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, BaseModel):
         return value.model_dump_json()
-    return to_json(value, fallback=str, inf_nan_mode="constants").decode()
+    try:
+        return to_json(value, fallback=str, inf_nan_mode="constants").decode()
+    except PydanticSerializationError:
+        # Bytes that are no UTF-8, or half surrogates, as in the names of files: json writes both as escapes.
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(value, default=str)
+        raise
 
 
 def _said(error: BaseException) -> str:

@@ -138,6 +138,33 @@ def test_an_environment_gives_weights_to_installed_rewards(cli: Any, isolation: 
     assert "'much' is not a number" in wrong.stderr
 
 
+LEAVES = """
+import sys
+from atropos_cli.sdk import Environment, SingleTurn, Task, reward, user
+
+@reward
+def one(task, rollout):
+    return 1.0
+
+class Ends(SingleTurn):
+    def close(self):
+        sys.exit(4)
+
+class Leaves(Environment):
+    name = "leaves"
+    rewards = (one,)
+
+    def tasks(self, split):
+        return [Task(id="a", prompt=(user("go"),))]
+
+    def episode(self, task):
+        return Ends(task)
+
+    def validate(self, task):
+        sys.exit(3)
+"""
+
+
 def test_check_finds_what_is_broken(cli: Any, isolation: Path) -> None:
     (isolation / "bad.py").write_text(BAD)
     twice = cli("env", "check", "./bad.py:Twice", "--json")
@@ -151,6 +178,13 @@ def test_check_finds_what_is_broken(cli: Any, isolation: Path) -> None:
     assert [problem["message"] for problem in reset.json["problems"]] == [
         "validate() failed: KeyError: 'answer'",
         "reset() failed: ValueError: cannot begin",
+    ]
+    (isolation / "leaves.py").write_text(LEAVES)
+    leaves = cli("env", "check", "./leaves.py:Leaves", "--json")
+    assert leaves.code == 1
+    assert [problem["message"] for problem in leaves.json["problems"]] == [
+        "validate() failed: SystemExit: 3",
+        "close() failed: SystemExit: 4",
     ]
     empty = cli("env", "check", "./bad.py:Empty", "--json")
     assert empty.code == 1

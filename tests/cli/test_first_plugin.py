@@ -64,6 +64,12 @@ CLASS = [
     ("    name = ", "    roles = 'user'\n    name = ", "class Demo: roles is 'user', not a tuple", "('user',)"),
     (
         "    name = ",
+        "    roles = {'user': {}}\n    name = ",
+        "class Demo: roles is {'user': {}}, not a tuple",
+        "= ('user',)",
+    ),
+    (
+        "    name = ",
         "    class Config:\n        size = 1\n\n    name = ",
         "class Demo: Config is class Config, which is not a model of options",
         "class Config(atropos_cli.sdk.Config)",

@@ -111,6 +111,122 @@ def test_each_side_is_a_rollout_with_its_own_tokens(cli: Any, nim: str) -> None:
     )
 
 
+SHOWN = """
+from nim import Nim, NimEnvironment
+from atropos_cli.sdk import Environment, Episode, Task, assistant, reward, user
+
+
+class Shown(Nim):
+    "Shows a player what the other one said as it came, and an example."
+
+    async def step(self, player, reply):
+        seen = await super().step(player, reply)
+        return seen and {to: [reply, assistant("9"), *messages] for to, messages in seen.items()}
+
+    def close(self):
+        raise SystemExit(3)
+
+
+class ShownEnvironment(NimEnvironment):
+    def game(self, task):
+        return Shown(task)
+
+
+class Again(Episode):
+    "The same to one player: an example, and its own reply again."
+
+    def reset(self):
+        return [user("Say 3."), assistant("9"), user("Once more.")]
+
+    def step(self, reply):
+        if len(reply.text) > 1:
+            return None
+        self.said = reply
+        return [user("You said"), reply, user("Say 33.")]
+
+    async def close(self):
+        raise SystemExit(3)
+
+
+@reward
+def one(task, rollout):
+    return 1.0
+
+
+class AgainEnvironment(Environment):
+    name = "again"
+    rewards = (one,)
+
+    def tasks(self, split):
+        return [Task(id="one")]
+
+    def episode(self, task):
+        return Again()
+
+
+def reply(messages, request):
+    return "33" if messages[-1].text == "Say 33." else "3"
+"""
+
+
+def learned(row: dict[str, Any]) -> bytes:
+    pairs = zip(row["input_ids"], row["labels"], strict=True)
+    return bytes(token for token, label in pairs if 0 <= label < 256)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize("which", ["ShownEnvironment", "AgainEnvironment"])
+def test_what_an_environment_puts_into_the_mouth_is_not_learned(cli: Any, nim: str, which: str, tokens: bool) -> None:
+    """Another player's reply, an own one once more, an example: none of them was sampled there."""
+    Path("shown.py").write_text(SHOWN)
+    player = PERFECT if which == "ShownEnvironment" else ("--backend.function", "./shown.py:reply")
+    flags = [flag for flag in FLAGS if tokens or flag != "--backend.token-ids"]
+    made = cli("gen", f"./shown.py:{which}", *flags, *player, "-o", "r")
+    assert made.code == 0, made.stderr
+    sides = [side for group in groups("r") for side in group["rollouts"]]
+    assert not any("failure" in side for side in sides)
+    for side in sides:
+        ids: list[int] = []
+        for message in side["messages"]:
+            span = message.get("tokens", {"ids": [], "mask": False})
+            if span["mask"]:
+                assert message["finish_reason"] == "stop"
+                assert bytes(i for i in span["ids"] if i < 256).decode() == message["content"]
+            ids += span["ids"]
+        if tokens:  # each message once, and the last one ends it
+            text = bytes(i for i in ids if i < 256).decode()
+            assert text.count("You said") <= 1
+            assert text.endswith(side["messages"][-1]["content"])
+    assert cli("sft-gen", "r", "-o", "rows.jsonl", "--select", "all").code == 0
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    said = {
+        tuple(m["content"] for m in row["messages"] if m["role"] == "assistant" and m.get("weight", 1)) for row in rows
+    }
+    assert said == ({("3", "33")} if which == "AgainEnvironment" else said)
+    assert all("9" not in texts for texts in said)
+    if tokens:
+        assert cli("sft-gen", "r", "--format", "tokens", "-o", "tokens.jsonl", "--select", "all").code == 0
+        token_rows = [json.loads(line) for line in Path("tokens.jsonl").read_text().splitlines()]
+        assert {learned(row) for row in token_rows} == {"".join(texts).encode() for texts in said}
+
+
+def test_pairs_are_made_of_one_side(cli: Any, nim: str) -> None:
+    """The sides see other messages, and one of them may win by its seat alone."""
+    Path("varied.py").write_text("def reply(messages, request):\n    return str(1 + request.seed % 3)\n")
+    assert (
+        cli("gen", nim, *FLAGS[:2], "--group-size", "6", "--backend.function", "./varied.py:reply", "-o", "r").code == 0
+    )
+    sides = {side["id"]: side for group in groups("r") for side in group["rollouts"]}
+    made = cli("dpo-gen", "r", "-o", "pairs.jsonl", "--policy", "all", "--json")
+    assert made.code == 0, made.stderr
+    rows = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    assert "first" in {sides[row["rollout_chosen"]]["role"] for row in rows}  # whom all games ask the same
+    for row in rows:
+        chosen, rejected = sides[row["rollout_chosen"]], sides[row["rollout_rejected"]]
+        assert chosen["role"] == rejected["role"]
+        assert chosen["reward"] > rejected["reward"]
+
+
 def expected(stored: list[dict[str, Any]], baselines: dict[str, float]) -> list[list[float]]:
     """The rule once more: the reward less the average before it, which then moves by a twentieth."""
     found = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -103,6 +103,19 @@ class PairReport:
         add_tally(self, state)
 
 
+def _sides(record: Record) -> list[Record]:
+    """The record by roles of its rollouts; as it is where they have none."""
+    if record.format != "native":
+        return [record]
+    roles = dict.fromkeys(str(rollout.raw.get("role")) for rollout in record.rollouts)
+    if len(roles) < 2:
+        return [record]
+    return [
+        replace(record, rollouts=[rollout for rollout in record.rollouts if str(rollout.raw.get("role")) == role])
+        for role in roles
+    ]
+
+
 class PairConverter:
     """Turns records into rows; `report` grows with each. tell: called as (kind, text) with what people should read.
 
@@ -124,7 +137,10 @@ class PairConverter:
         self._table = table
 
     def rows(self, record: Record) -> list[Row]:
-        """The rows of a record."""
+        """The rows of a record. Each side of a game is a group: the others saw and were asked something else."""
+        return [row for side in _sides(record) for row in self._rows(side)]
+
+    def _rows(self, record: Record) -> list[Row]:
         self.report.groups += 1
         self.report.rollouts += len(record.rollouts)
         usable = self._usable(record)

@@ -34,6 +34,7 @@ from atropos_cli.datasets.convert.selection import passes, top_n
 from atropos_cli.datasets.convert.spec import SftOptions
 from atropos_cli.datasets.convert.template import TemplateRefused
 from atropos_cli.datasets.convert.turns import BadMessage
+from atropos_cli.io.formats.native import sampled
 from atropos_cli.io.records import Record, Row, StoredRollout
 from atropos_cli.stats.tallies import add_tally, tally_state
 
@@ -202,7 +203,7 @@ class SftConverter:
 
     def _rows_of(self, record: Record, rollout: StoredRollout) -> list[Row]:
         options = self.options
-        if options.form == "tokens" and not options.retokenize and rollout.sequences and not _weighted(rollout):
+        if options.form == "tokens" and not options.retokenize and rollout.sequences and not _weighted(record, rollout):
             return self._stored(record, rollout)
         sample = prepare(record, rollout, options)
         one_each = options.split_turns or (options.form == "prompt-completion" and len(sample.trained) > 1)
@@ -337,8 +338,12 @@ def _above_gap(order: list[int], scores: Sequence[float | None], min_gap: float)
     return [i for i in order if (score := scores[i]) is not None and score - lowest > min_gap]
 
 
-def _weighted(rollout: StoredRollout) -> bool:
-    return any(message.get("weight", 1) != 1 for message in rollout.messages)
+def _weighted(record: Record, rollout: StoredRollout) -> bool:
+    """Do its messages have weights that its tokens know nothing of?"""
+    return any(
+        message.get("weight", 1) != 1 and (record.format != "native" or sampled(message))
+        for message in rollout.messages
+    )
 
 
 def _last_run(mask: Sequence[bool]) -> list[bool]:

@@ -82,12 +82,13 @@ def _rollout(rollout: Any, index: int, record: Record) -> StoredRollout:
     if odd:
         record.non_finite.append(index)
     failure, rewards = rollout.get("failure"), rollout.get("rewards")
+    prompt_length = _prompt_length(messages, record)
     return StoredRollout(
-        messages=messages,
+        messages=_weighted(messages, prompt_length),
         score=score,
         raw=rollout,
         index=index,
-        prompt_length=_prompt_length(messages, record),
+        prompt_length=prompt_length,
         finish_reason=last_finish(messages),
         stop_reason=_typed(rollout, "stop_reason", str),
         failure=failure if isinstance(failure, dict) else None,
@@ -138,18 +139,37 @@ def _prompt_length(messages: list[Message], record: Record) -> int:
     start = len(record.prompt_messages) if record.prompt_messages else 0
     if start and not _begins_with(messages, record.prompt_messages or []):
         start = 0
-    first = None
-    for i in range(start, len(messages)):
-        message = messages[i]
-        if message["role"] == "assistant":
-            first = i if first is None else first
-            if _trained(message.get("tokens")):
-                return i
-    if first is None:
+    replies = [i for i in range(start, len(messages)) if messages[i]["role"] == "assistant"]
+    if not replies:
         return len(messages)
+    for i in replies:
+        if _trained(messages[i].get("tokens")):
+            return i
     if record.turn is not None:
-        return max(i for i in range(first, len(messages)) if messages[i]["role"] == "assistant")
-    return first
+        return replies[-1]
+    return next((i for i in replies if messages[i].get("finish_reason") is not None), replies[0])
+
+
+def _weighted(messages: list[Message], begin: int) -> list[Message]:
+    """Those that the environment put into the model's mouth (an example, another player's reply) are not trained on.
+
+    A reply of the model has a finish reason or tokens; where none has, all messages of the assistant are replies.
+    """
+    if not any(map(sampled, messages[begin:])):
+        return messages
+    return [
+        {**message, "weight": 0.0}
+        if i >= begin and message["role"] == "assistant" and not sampled(message)
+        else message
+        for i, message in enumerate(messages)
+    ]
+
+
+def sampled(message: Message) -> bool:
+    """Is it a reply of the model, by what `gen` notes of each?"""
+    return message["role"] == "assistant" and (
+        message.get("finish_reason") is not None or _trained(message.get("tokens"))
+    )
 
 
 def _begins_with(messages: list[Message], prompt: list[Message]) -> bool:

@@ -45,7 +45,7 @@ def test_a_whole_one_is_taken(made: Made) -> None:
         ({"codebase_version": "v4.0"}, "act", "this plugin knows v3.0"),
         ({"codebase_version": None}, "act", "names no format version"),
         ({"total_frames": 0}, "act", "has no frames"),
-        ({"total_frames": "many"}, "act", "has no frames"),
+        ({"total_frames": "many"}, "act", "are 'many' in"),
         ({"features": {"action": None}}, "act", "has no action"),
         ({"features": {"observation.state": {"dtype": "float32", "shape": [6, 2]}}}, "act", "the shape [6, 2]"),
         ({"features": {"observation.images.front": None}}, "groot", "has no camera, and groot needs one"),
@@ -70,6 +70,35 @@ def test_features_that_are_none(made: Made) -> None:
     assert "cannot be read" in refusal(folder)
     (folder / "meta" / "info.json").unlink()
     assert "it is not a LeRobot dataset" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"total_frames": "60"}, "the total_frames of dataset local/set are '60'"),
+        ({"total_frames": -5}, "are -5"),
+        ({"total_frames": 60.5}, "are 60.5"),
+        ({"total_frames": True}, "are True"),
+        ({"total_frames": None}, "are None"),
+        ({"features": {"action": {"dtype": "float32", "shape": ["x"], "names": None}}}, "has the shape ['x']"),
+        ({"features": {"action": {"dtype": "float32", "shape": [None], "names": None}}}, "has the shape [None]"),
+        ({"features": {"action": {"dtype": "float32", "shape": [0], "names": []}}}, "has the shape [0]"),
+        (
+            {"features": {"observation.images/../../..": {"dtype": "video", "shape": [9, 9, 3]}}},
+            "the name of a feature",
+        ),
+        ({"features": {"/": {"dtype": "video", "shape": [9, 9, 3]}}}, "'/' of dataset local/set is not the name"),
+    ],
+)
+def test_counts_shapes_and_names_that_cannot_be(made: Made, changes: dict[str, Any], told: str) -> None:
+    assert told in refusal(made(**changes))
+
+
+@pytest.mark.parametrize("text", ["{}", "[" * 100_000, "\xff", "null"])
+def test_a_description_that_describes_nothing(made: Made, text: str) -> None:
+    folder = made()
+    (folder / "meta" / "info.json").write_text(text, encoding="latin-1")
+    assert "info.json" in refusal(folder)
 
 
 def test_a_folder_that_was_copied_in_part(made: Made) -> None:

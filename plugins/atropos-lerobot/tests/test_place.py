@@ -29,6 +29,35 @@ def test_one_without_lerobot(cli: Cli, made: Callable[..., Path]) -> None:
     assert (done.code, "there is no LeRobot /none/python" in done.stderr) == (3, True)
 
 
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("printf '\\377\\n'", "is not a Python with LeRobot: it said"),
+        ("echo hello", "is not a Python with LeRobot: it said 'hello'"),
+        ("echo 0.3.9", "reads no datasets of format v3.0"),
+        ("sleep 1000", "did not say within 1 s"),
+    ],
+)
+def test_one_that_is_no_python(
+    cli: Cli, made: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, told: str
+) -> None:
+    monkeypatch.setattr(place, "_START_S", 1.0)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nexec {says}\n" if says.startswith("sleep") else f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    done = cli("train", "lerobot", "--dataset", made(), "--lerobot", program)
+    assert (done.code, told in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.parametrize("says", ["null", "[1]", "printf '\\377'", "true"])
+def test_one_that_answers_otherwise(tmp_path: Path, says: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{says if says.startswith('printf') or says == 'true' else f'echo {says!r}'}\n")
+    program.chmod(0o755)
+    with pytest.raises(AtroposError, match="did not answer"):
+        place.ask(str(program), [])
+
+
 def test_added_ones() -> None:
     with pytest.raises(AtroposError) as raised:
         place.python_of("0.5.1")

@@ -102,12 +102,20 @@ def test_the_order_is_the_files_where_it_can_be() -> None:
         ({"../a": {"command": ["gen"]}}, "must be letters"),
         ({"a": {"command": ["gen"], "inputs": ["{output}"]}}, "only {folder} and {here} can stand in '{output}'"),
         ({"a": {"command": ["gen"], "output": "{steps.b.output}"}}, "only {folder} and {here}"),
+        ({"a": GEN, "b": {**GEN, "output": "./x/../a"}}, "steps.b: it writes where step 'a' writes"),
+        ({"a": GEN, "b": {**GEN, "output": "{folder}/a"}}, "steps.b: it writes where step 'a' writes"),
     ],
 )
 def test_mistakes_are_named(steps: dict[str, Any], text: str) -> None:
     found = problems(**steps)
     assert len(found) == 1
     assert text in found[0]
+
+
+def test_a_step_that_follows_another_may_rewrite_its_output() -> None:
+    follows = {"command": ["filter", "{steps.a.output}", "-o", "{output}", "--overwrite"], "output": "a"}
+    assert problems(a=GEN, b=follows) == []
+    assert problems(a=GEN, b={**GEN, "output": "a", "after": ["a"]}) == []
 
 
 def test_a_circle_is_shown() -> None:

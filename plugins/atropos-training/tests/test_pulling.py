@@ -210,6 +210,18 @@ def test_what_cannot_be_trained_on_is_left_out_and_said(tmp_path: Path) -> None:
     ]
 
 
+def test_advantages_that_are_not_used_are_said_once(tmp_path: Path) -> None:
+    said = list[str]()
+    own = group(0, advantages=[[0, 0, 0.5], [0, 0, -1]])
+    odd = [group(1, advantages=[[0.5], [-1]]), group(2, advantages=[[1, 2], [3]])]
+    with run_api([own, *odd]) as (url, _):
+        batches = Batches(url, "0" * 10, tmp_path / "groups.jsonl", said.append)
+        found = batches.of(0, Kept(), lambda: False)  # type: ignore[arg-type]
+        batches.close()
+    assert [one.advantages for one in found] == [(0.5, -1.0), None, None]
+    assert ["sends advantages that are not one for all tokens" in text for text in said] == [True]
+
+
 @pytest.mark.parametrize(
     ("limit", "text"),
     [

@@ -116,6 +116,8 @@ def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None
     for advantages, expected in (
         ([[0, 0, 0.5, 0.5], [0, 0, -1, -1]], (0.5, -1.0)),
         ([[0, 0, 0.5, 0.6], [0, 0, -1, -1]], None),
+        ([[0.5], [-1]], None),
+        ([[], [0, 0, -1, -1]], None),
     ):
         got = received_group({**written, "advantages": advantages}, group_id="b-0", last=True)
         assert got.advantages == expected
@@ -129,6 +131,8 @@ def test_advantages_of_a_sequence_are_taken_where_its_tokens_share_one() -> None
         ({"masks": [[-100, -100, 3, 7]]}, "masks: 1 for 2 sequences"),
         ({"masks": [[-100], [-100]]}, r"masks\[0\]: 1 for 4 tokens"),
         ({"scores": None}, "scores is not a list"),
+        ({"overrides": [{"weights_versions": "x"}, {}]}, "weights_versions are not pairs"),
+        ({"overrides": [{"weights_versions": [[1, "2"]]}, {}]}, "weights_versions are not pairs"),
         ({"scores": [1.0, float("nan")]}, "a score of nan"),
         ({"scores": [1.0, -1e200]}, r"a score of -1e\+200"),
         ({"inference_logprobs": [[1.0], [1.0]]}, r"inference_logprobs\[0\]: 1 for 4 tokens"),

@@ -204,11 +204,94 @@ def test_a_thread_that_a_used_plugin_leaves_does_not_keep_the_program(isolation)
     (isolation / "loud.py").write_text(
         PRINTS + "threading.Thread(target=time.sleep, args=(1000,), name='mine').start()"
     )
-    code = "from atropos_cli.cli import app; app._LINGER = 0.5; app.main()"
+    code = "from atropos_cli.cli import app, leaving; leaving.LINGER = 0.5; app.main()"
     arguments = ["gen", "./loud.py:Loud", "--backend", "scripted", "--backend.replies", "2", "--limit", "1", "-o", "r"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "threads that are left running (mine) kept the program from ending" in done.stderr
+
+
+QUITS = """
+import sys
+from atropos_cli.sdk import Environment, SingleTurn, Task, reward, user
+
+@reward
+def one(task, rollout):
+    return 1.0
+
+class Quits(Environment):
+    name = "quits"
+    rewards = (one,)
+
+    def tasks(self, split):
+        return [Task(id="a", prompt=(user("go"),))]
+
+class InTasks(Quits):
+    def tasks(self, split):
+        sys.exit(0)
+
+class InOpen(Quits):
+    async def open(self, *, workers=1, seed=0):
+        sys.exit(5)
+
+class InInit(Quits):
+    def __init__(self, config):
+        sys.exit("enough")
+"""
+
+
+@pytest.mark.parametrize(("which", "line"), [("InTasks", 18), ("InOpen", 22), ("InInit", 26)])
+@pytest.mark.parametrize("command", [("gen", "-o", "r"), ("eval", "-o", "r"), ("env", "check")])
+def test_an_environment_that_quits_ends_no_program_in_silence(isolation, which, line, command):
+    """Exit code 0 would say that the run is done, and 5 that the model is to blame."""
+    (isolation / "quits.py").write_text(QUITS)
+    name, *more = command
+    words = ["env", "check", f"./quits.py:{which}"] if name == "env" else [name, f"./quits.py:{which}", *more]
+    words += [] if name == "env" else ["--backend", "scripted", "--backend.replies", "2"]
+    done = subprocess.run([sys.executable, "-m", "atropos_cli", *words], capture_output=True, text=True, timeout=60)
+    if name == "env" and which == "InTasks":
+        assert (done.returncode, "tasks() failed: SystemExit: 0" in done.stdout) == (1, True), done.stdout
+    else:
+        assert (done.returncode, f"quits.py:{line} called sys.exit(" in done.stderr) == (4, True), done.stderr
+
+
+LEFT = """
+import atexit, time
+from atropos_cli.sdk import Task, reward, user
+from atropos_cli.sdk.tools import ToolEnvironment
+
+kept = open("kept.txt", "w")
+atexit.register(lambda: (time.sleep(0.3), kept.write("at exit")))
+
+def forever():
+    "Within compiled code when its time is over, and when the program ends."
+    while True:
+        yield 1
+
+@reward
+def one(task, rollout):
+    return 1.0
+
+class Left(ToolEnvironment):
+    name = "left"
+    tools = (forever,)
+    rewards = (one,)
+
+    def tasks(self, split):
+        yield Task(id="a", prompt=(user("go"),))
+"""
+
+
+def test_a_tool_that_never_returns_does_not_abort_a_run_that_is_finished(isolation):
+    (isolation / "left.py").write_text(LEFT)
+    call = '<tool_call>{"name": "forever", "arguments": {}}</tool_call>'
+    command = [sys.executable, "-m", "atropos_cli", "gen", "./left.py:Left", "--backend", "scripted"]
+    command += ["--backend.replies", call, "--max-turns", "2", "--tool-timeout", "0.5", "--group-size", "1", "-o", "r"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "FATAL" not in done.stderr
+    assert json.loads((isolation / "r" / "summary.json").read_text())["metrics"]["tool_timeout"] == 1
+    assert (isolation / "kept.txt").read_text() == "at exit"
 
 
 # A component's module, and what `plugins check` says of it.

@@ -78,6 +78,18 @@ async def test_results_are_texts() -> None:
         assert await ask(box, "sleep", seconds=0) == ("ok", "atropos-tools")
 
 
+def names_of_files() -> dict[str, Any]:
+    """As the system gives them: half surrogates, bytes."""
+    return {"a\udcff": ["b\ud800", b"\xff", b"ok", {1}]}
+
+
+async def test_names_of_files_are_results() -> None:
+    async with opened(lambda: (names_of_files,)) as box:
+        kind, text = await ask(box, "names_of_files")
+    assert kind == "ok"
+    assert json.loads(text) == {"a\udcff": ["b\ud800", "b'\\xff'", "b'ok'", "{1}"]}
+
+
 async def test_mistakes_are_told_and_never_raised() -> None:
     async with opened(lambda: ALL) as box:
         assert await ask(box, "refuse") == ("error", "error: not today")
@@ -257,6 +269,10 @@ async def where(place: Place, day: date) -> str:
 def rows():
     """A generator."""
     yield Place(zone=1)
+
+
+def names():
+    return ["b\\ud800", b"\\xff"]
 '''
 
 
@@ -280,7 +296,7 @@ async def test_isolated_tools_run_in_processes_of_their_own(tmp_path: Path, monk
             place.chmod(0o755)
     monkeypatch.setenv("A_SECRET", "told")
     mine = load(folder / "mine.py")
-    tools = (mine.pid, mine.environment, mine.hang, mine.fail, mine.where, mine.rows)
+    tools = (mine.pid, mine.environment, mine.hang, mine.fail, mine.where, mine.rows, mine.names)
     async with opened(lambda: tools, seconds=2, isolated=True) as box:
         first, second = await ask(box, "pid"), await ask(box, "pid")
         assert first[0] == "ok", first[1]
@@ -291,6 +307,7 @@ async def test_isolated_tools_run_in_processes_of_their_own(tmp_path: Path, monk
         told = await ask(box, "where", place={"zone": 2.0}, day="2026-01-02")
         assert told == ("ok", "Place(zone=2) datetime.date(2026, 1, 2)")
         assert await ask(box, "rows") == ("ok", '[{"zone":1}]')
+        assert await ask(box, "names") == ("ok", r"""["b\ud800", "b'\\xff'"]""")
 
 
 async def test_tools_that_cannot_be_loaded_inside_are_no_answer_for_the_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from atropos_cli.sdk import ConfigError, DataError, UsageError
 from atropos_cli.sdk.data import home
@@ -40,7 +40,7 @@ class Found:
     @property
     def frames(self) -> int | None:
         value = self.info.get("total_frames")
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return value if _is_count(value) else None
 
     @property
     def cameras(self) -> list[str]:
@@ -108,12 +108,19 @@ def check(found: Found, policy: str, python: str) -> list[str]:
                 f"dataset {found.repo} has no {name}", hint=f"its features: {', '.join(features) or 'none'}"
             )
         shape = features[name].get("shape")
-        if not (isinstance(shape, list) and len(shape) == 1):
+        if not (isinstance(shape, list) and len(shape) == 1 and _is_count(shape[0]) and shape[0]):
             raise DataError(f"{name} of dataset {found.repo} has the shape {shape}, and one row of numbers is needed")
-    if not found.frames:
+    if not _is_count(told := found.info.get("total_frames")):
+        raise DataError(f"the total_frames of dataset {found.repo} are {told!r} in {INFO}, and a number is needed")
+    if not told:
         raise DataError(f"dataset {found.repo} has no frames", hint="record episodes first: lerobot-record")
+    _check_cameras(found, features, policy)
     _check_files(found)
-    return [*_cameras(found, features, policy), *_names(found, features)]
+    return _names(found, features)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def steps_of(frames: int, batch_size: int) -> int:
@@ -128,10 +135,10 @@ def _read(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{folder} holds no {INFO}, so it is not a LeRobot dataset", hint="give the folder that has meta/ and data/"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{folder / INFO} cannot be read: {error}") from error
-    if not isinstance(info, dict):
-        raise DataError(f"{folder / INFO} is not a JSON object")
+    if not isinstance(info, dict) or not info:
+        raise DataError(f"{folder / INFO} is not a JSON object that describes a dataset")
     return info
 
 
@@ -180,8 +187,10 @@ def _check_files(found: Found) -> None:
             raise DataError(f"{folder} holds no videos of that camera", hint="copy or download the whole dataset")
 
 
-def _cameras(found: Found, features: Mapping[str, Mapping[str, Any]], policy: str) -> list[str]:
+def _check_cameras(found: Found, features: Mapping[str, Mapping[str, Any]], policy: str) -> None:
     cameras = found.cameras
+    if odd := [name for name in features if "/" in name or "\0" in name]:
+        raise DataError(f"{odd[0]!r} of dataset {found.repo} is not the name of a feature")
     if not cameras and (policy in ("groot", "smolvla") or "observation.environment_state" not in features):
         raise ConfigError(
             f"dataset {found.repo} has no camera, and {policy} needs one",
@@ -198,7 +207,6 @@ def _cameras(found: Found, features: Mapping[str, Mapping[str, Any]], policy: st
             f"the cameras of dataset {found.repo} have the shapes {', '.join(sorted(shapes))}, and diffusion needs one",
             hint="--policy act takes any; or record the cameras at one size",
         )
-    return []
 
 
 def _names(found: Found, features: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -23,6 +23,7 @@ _GROOT_N15 = ("peft>=0.13,<1", "dm-tree>=0.1.8,<1", "timm>=1,<1.1", "decord>=0.6
 """What the extra `groot` of releases before 0.6 asks for, without flash-attn, which only builds beside torch."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)(\.\d+)*\Z")
 _ASK_S = 900.0
+_START_S = 120.0
 _LAST = 6
 
 
@@ -106,15 +107,21 @@ def installed_release(python: str) -> str:
     code = "from importlib.metadata import version; print(version('lerobot'))"
     try:
         done = subprocess.run(  # noqa: S603 - the Python that the user named
-            [home(python), "-c", code], capture_output=True, text=True, timeout=_ASK_S, check=False
+            [home(python), "-c", code], capture_output=True, text=True, errors="replace", timeout=_START_S, check=False
         )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{python} did not say within {_START_S:g} s which LeRobot it has", hint="--lerobot /path/to/python"
+        ) from error
     except OSError as error:
         raise ConfigError(f"{python} cannot be started: {error.strerror}", hint="--lerobot /path/to/python") from error
     if done.returncode:
         raise ConfigError(f"{python} has no LeRobot", hint="atropos env add lerobot, or --lerobot /path/to/python")
     release = done.stdout.strip()
     match = re.match(r"(\d+)\.(\d+)", release)
-    if match is None or (int(match[1]), int(match[2])) < _OLDEST:
+    if match is None:
+        raise ConfigError(f"{python} is not a Python with LeRobot: it said {release[:80]!r}", hint="--lerobot PYTHON")
+    if (int(match[1]), int(match[2])) < _OLDEST:
         raise ConfigError(
             f"{python} has LeRobot {release}, which reads no datasets of format v3.0",
             hint="atropos env add lerobot",
@@ -127,14 +134,16 @@ def ask(python: str, arguments: list[str]) -> dict[str, Any]:
     command = [python, str(SIDE), "check", json.dumps({"arguments": arguments})]
     try:
         done = subprocess.run(  # noqa: S603 - LeRobot's Python, and a file of ours
-            command, capture_output=True, text=True, timeout=_ASK_S, check=False, env=environment()
+            command, capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False, env=environment()
         )
-        found: dict[str, Any] = json.loads(done.stdout)
+        found: Any = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise PluginError(f"LeRobot did not answer within {_ASK_S:g} s") from error
     except (OSError, ValueError) as error:
         said = done.stderr.strip().splitlines()[-_LAST:] if isinstance(error, ValueError) else [str(error)]
         raise PluginError("LeRobot's Python did not answer: " + "\n".join(said), hint=f"try it: {python}") from error
+    if not isinstance(found, dict):
+        raise PluginError(f"LeRobot's Python did not answer, but said {done.stdout[:80]!r}", hint=f"try it: {python}")
     if broken := found.get("broken"):
         raise PluginError(f"LeRobot cannot be imported: {broken[0]}", hint=f"in the environment of {python}: pip check")
     return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os.path
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -147,6 +148,8 @@ def problems_of(file: PipelineFile, commands: Iterable[str]) -> list[tuple[Path,
         for text in (*step.inputs, step.output or ""):
             if any(match["word"] not in (None, "folder", "here") for match in _PLACEHOLDER.finditer(text)):
                 found.append((at, f"only {{folder}} and {{here}} can stand in {text!r}"))
+    if not found:
+        found += _shared_outputs(file)
     if not found and (cycle := _cycle(file)):
         found.append((("steps", cycle[0]), f"the steps wait for each other: {' -> '.join(cycle)}"))
     return found
@@ -208,6 +211,19 @@ def _output(name: str, step: Step, place: Place) -> str:
     default = name if step.command[0] in _FOLDER_COMMANDS else f"{name}.jsonl"
     words = {"folder": place.folder, "here": place.here}
     return str(PurePath(place.folder, replaced(step.output or default, words)))
+
+
+def _shared_outputs(file: PipelineFile) -> list[tuple[Path, str]]:
+    """Steps that would write over each other, or continue each other's run. One that depends on the other means it."""
+    place = Place(source="/file", here="/here", folder="/folder", cwd="/")
+    owners: dict[str, str] = {}
+    found: list[tuple[Path, str]] = []
+    for name, step in file.steps.items():
+        if writes_output(step):
+            first = owners.setdefault(os.path.normpath(_output(name, step, place)), name)
+            if first != name and first not in dependencies(step) and name not in dependencies(file.steps[first]):
+                found.append((("steps", name), f"it writes where step {first!r} writes; give one another output"))
+    return found
 
 
 def _wrong_words(argument: str, name: str, steps: list[str]) -> list[str]:

@@ -50,6 +50,7 @@ class Batches:
         self._unsaid: int | None = None
         self._registration: dict[str, Any] | None = None
         self._told = ""
+        self._warned = False
         self.vocabulary: int | None = None
         """Token ids of the model are below it."""
         self.group_size: int | None = None
@@ -106,6 +107,8 @@ class Batches:
             try:
                 group = received_group(row, group_id=make_group_id(self._digest, step, len(found)), last=False)
                 found.append(self._usable(group))
+                if group.advantages is None and row.get("advantages"):
+                    self._warn_of_advantages(group.env)
             except _Unfit as error:
                 unfit.append(error)
             except DataError as error:
@@ -118,6 +121,15 @@ class Batches:
             task = found[-1].task.model_copy(update={"info": {**found[-1].task.info, **told}})
             found[-1] = found[-1].model_copy(update={"last": True, "task": task})
         return found
+
+    def _warn_of_advantages(self, env: str) -> None:
+        """Once, and only where the trainer would take them."""
+        if self.group_size is None and not self._warned:
+            self._warned = True
+            self._warn(
+                f"{env} sends advantages that are not one for all tokens of a sequence, with a number for each token: "
+                "they are computed from the scores"
+            )
 
     def _usable(self, group: ScoredGroup) -> ScoredGroup:
         """The group; rollouts without a trained token behind a prompt have no reward. Raises DataError if none has."""

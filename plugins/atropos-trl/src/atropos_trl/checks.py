@@ -245,7 +245,7 @@ def check_constant(rewards: list[float], rows: int, cut: int, *, allowed: bool) 
     raise ConfigError(
         f"all {len(rewards)} completions of the first batch have reward {rewards[0]:g}: every advantage is 0{reason}",
         hint="look at samples.jsonl: answer format, --max-tokens, an easier task, a larger --group-size; "
-        "--allow-constant-reward goes on all the same",
+        "--allow-constant-reward trains anyway",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import itertools
 import time
@@ -154,14 +153,14 @@ def _tasks(environment: Any, split: str, report: Report) -> Iterator[Task]:
             yield task
     except AtroposError:
         raise
-    except Exception as error:  # noqa: BLE001 (the environment's own error is the finding)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the environment's own error is the finding)
         report.problems.append((None, f"tasks() failed: {_text(error)}"))
 
 
 def _round_trip(task: Task, report: Report) -> None:
     try:
         again = type(task).model_validate_json(task.model_dump_json())
-    except Exception as error:  # noqa: BLE001 (whatever cannot be written or read is the finding)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever cannot be written or read is the finding)
         report.problems.append((task.id, f"does not survive JSON: {_text(error)}"))
         return
     if again != task:
@@ -176,7 +175,7 @@ async def _gold(environment: Any, task: Task, report: Report, rewards: GoldRewar
             step = "scoring the gold answer"
             scored = await rewards.full_marks(task)
             verdict = scored if verdict is None else bool(verdict) and scored is not False
-    except Exception as error:  # noqa: BLE001 (a check that raises proves nothing)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (a check that raises proves nothing)
         report.gold_failed += 1
         report.problems.append((task.id, f"{step} failed: {_text(error)}"))
         return
@@ -206,12 +205,14 @@ async def _episode(environment: Any, task: Task, report: Report) -> bool:
         elif not all(isinstance(message, Message) for message in first):
             report.problems.append((task.id, "reset() gave something other than messages"))
         report.episodes += 1
-    except Exception as error:  # noqa: BLE001 (the episode's own error is the finding)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the episode's own error is the finding)
         report.problems.append((task.id, f"reset() failed: {_text(error)}"))
     finally:
         if episode is not None:
-            with contextlib.suppress(Exception):
+            try:
                 await _value(episode.close())
+            except (Exception, SystemExit) as error:  # noqa: BLE001 (as above)
+                report.problems.append((task.id, f"close() failed: {_text(error)}"))
     return len(report.problems) == found
 
 
