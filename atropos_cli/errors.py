@@ -14,6 +14,7 @@
     |   |   +-- ContextOverflow       prompt and completion do not fit the context
     |   +-- FatalBackendError         no request can succeed: stop the run
     +-- DataError             6       a rollout file or the disk
+    |   +-- Unscored                  a rollout has no value by a reward
     |   +-- RunLocked                 another process writes this run
     |   +-- RunExists                 the output is already there
     |   +-- PlanChanged               --resume with another plan
@@ -160,6 +161,10 @@ class FatalBackendError(BackendError):
 
 class DataError(AtroposError):
     exit_code = ExitCode.DATA
+
+
+class Unscored(DataError):
+    """A rollout has no value by a reward. Of weight 0 and not the only one, it is left out; else the rollout fails."""
 
 
 class RunLocked(DataError):

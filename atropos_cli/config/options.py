@@ -137,6 +137,8 @@ _LISTS = (list, tuple, set, frozenset, Sequence, Set)
 
 
 def _kind(core: Any) -> tuple[Kind, Any]:
+    if core is Any:  # a class since Python 3.11, so it would pass for a plain value
+        return "json", Any
     if core is bool:
         return "bool", bool
     origin = get_origin(core) or core
@@ -262,7 +264,7 @@ def parse_text(option: Option, text: str | Sequence[str]) -> Any:
             parsed = json_once(text, f"--{option.flag}")
             return text if _takes_text(option.core) and not isinstance(parsed, dict | list) else parsed
         except ValueError as error:
-            if _takes_text(option.core) and not text.lstrip().startswith(("{", "[")):
+            if (option.core is Any or _takes_text(option.core)) and not text.lstrip().startswith(("{", "[")):
                 return text
             raise ValueError(f"expected JSON ({error})") from None
     return _parse_scalar(option, text)

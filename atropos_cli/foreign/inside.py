@@ -142,8 +142,7 @@ class Server:
     def _end_copy(self, error: BaseException | None) -> None:
         """End a process that the environment forked where it would have ended by itself: its parent answers."""
         if os.getpid() != self._pid:
-            code = error.code if isinstance(error, SystemExit) else int(error is not None)
-            os._exit(code if isinstance(code, int) else int(code is not None))
+            os._exit(exit_code(error))
 
 
 def described(error: BaseException) -> dict[str, str]:
@@ -206,4 +205,20 @@ def main(channel: Any, dialect_file: str, settings: str) -> None:
             hello["error"] = described(error)
         await Server(connection, framing, dialect).run(hello)
 
-    asyncio.run(serve())
+    # Not asyncio.run(): it would cancel all requests where one calls sys.exit() in a task of its own, and each would
+    # answer that it failed. So the process ends with all of them unanswered, and the one that did it is found.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve())
+    except BaseException as error:  # noqa: BLE001 - the last words of the process
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(exit_code(error))
+
+
+def exit_code(error: BaseException | None) -> int:
+    """What Python would exit with."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return int(error is not None)

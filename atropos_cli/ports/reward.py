@@ -26,7 +26,7 @@ class Reward:
     kind "rollout": fn(task, rollout) -> float. kind "group": fn(task, rollouts) -> one float per
     rollout. The value must be finite, else the rollout fails at stage "score". The rollout's total
     is the sum of weight * value; weight 0 reports without training. A Score is a value that carries
-    numbers worth reporting.
+    numbers worth reporting. A function that has no value for a rollout raises Unscored.
 
     A reward with options is a subclass with a Config (a pydantic model, its fields are options) and configured().
     The options stand in the plan and belong to its digest, apart from those named in `access`: they say how

@@ -13,6 +13,7 @@ from typing import Any
 from atropos_cli.domain.rollout import Rollout, RolloutFailure
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
+from atropos_cli.errors import Unscored
 from atropos_cli.ports.reward import Reward
 from atropos_cli.redaction import redacted
 from atropos_cli.rollout.loopthread import FOREVER, LoopThread
@@ -58,7 +59,8 @@ class Scorer:
                     values[i][reward.name] = _finite(result)
                     metrics[i] |= _metrics(result)
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's error is this rollout's failure
-                    failures[i] = score_failure(reward, error)
+                    if reward.weight or len(self._rewards) == 1 or not isinstance(error, Unscored):
+                        failures[i] = score_failure(reward, error)
             if reward.kind == "group" and any(failures[i] is not None for i in alive):
                 # Values of a group belong together.
                 reason = next(failures[i] for i in alive if failures[i] is not None)

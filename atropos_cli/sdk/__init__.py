@@ -21,7 +21,7 @@ from atropos_cli.domain.methods import METHODS, Method
 from atropos_cli.domain.rollout import Rollout, RolloutFailure, TokenSequence, Usage, token_sequences
 from atropos_cli.domain.score import Score
 from atropos_cli.domain.task import Task
-from atropos_cli.errors import AtroposError, ConfigError, DataError, PluginError, UsageError
+from atropos_cli.errors import AtroposError, ConfigError, DataError, PluginError, Unscored, UsageError
 from atropos_cli.plugins.hookspecs import hookimpl
 from atropos_cli.plugins.spec import ComponentSpec
 from atropos_cli.ports.environment import (
@@ -77,6 +77,7 @@ __all__ = [
     "ToolCall",
     "ToolFormat",
     "ToolParse",
+    "Unscored",
     "Usage",
     "UsageError",
     "assistant",

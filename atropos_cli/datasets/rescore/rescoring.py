@@ -33,7 +33,7 @@ from atropos_cli.text.thinking import log_unknown_marks
 
 _FIRST_ERRORS = 5
 _NUMBERS = ("rollouts", "scored", "not_scored", "old_sum", "old_count", "new_sum")
-_COUNTERS = ("errors", "changes", "sums")
+_COUNTERS = ("errors", "changes", "sums", "valued")
 _ENOUGH = 50
 """Rollouts before the share of errors is judged."""
 
@@ -59,7 +59,8 @@ class ScoreJob:
 class ScoreReport:
     """The results. changes: verdicts against the old scores; errors: by type. resumed: records from before.
 
-    metrics: (sum, count) of the numbers that rewards report beside their values.
+    sums, valued: of the values of each reward, the sum and how many there are. metrics: (sum, count) of the numbers
+    that rewards report beside their values.
     """
 
     state: str = "finished"
@@ -72,6 +73,7 @@ class ScoreReport:
     errors: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
+    valued: Counter[str] = field(default_factory=Counter)
     metrics: dict[str, tuple[float, int]] = field(default_factory=dict)
     old_sum: float = 0.0
     old_count: int = 0
@@ -105,6 +107,7 @@ class ScoreReport:
             self.new_sum += verdict.reward
             for name, value in verdict.rewards.items():
                 self.sums[name] += value  # type: ignore[assignment]
+                self.valued[name] += 1
             for name, value in verdict.metrics.items():
                 total, count = self.metrics.get(name, (0.0, 0))
                 self.metrics[name] = (total + value, count + 1)
@@ -132,7 +135,7 @@ class ScoreReport:
             "changes": {name: self.changes[name] for name in CHANGES},
             "mean_before": self.old_sum / self.old_count if self.old_count else None,
             "mean": self.new_sum / self.scored if self.scored else None,
-            "rewards": {name: total / self.scored for name, total in self.sums.items()} if self.scored else {},
+            "rewards": {name: total / (self.valued[name] or self.scored) for name, total in self.sums.items()},
             "metrics": {name: total / count for name, (total, count) in self.metrics.items()},
             "restarts": self.restarts,
         }

@@ -61,6 +61,28 @@ def test_what_goes_wrong_fails_its_rollout_alone(gen: Gen, tmp_path: Path) -> No
     assert said["q3"] == "the environment was silent for 5 s"
 
 
+def test_how_a_solver_ends_its_sample_is_what_inspect_makes_of_it(gen: Gen, tmp_path: Path) -> None:
+    cleaned = tmp_path / "cleaned"
+    options = ("--n", 4, "--max-failure-rate", 1, "--cleaned", cleaned)
+    groups = gen("quiz", ["yes"], "--ways", "plain,exit,cancel,stop", *options, size=1)
+    ended = {group["task"]["id"]: group["rollouts"][0] for group in groups}
+    assert {key: (item["reward"], item["stop_reason"]) for key, item in ended.items()} == {
+        "q0": (1.0, "done"),
+        "q3": (1.0, "step_limit"),
+    }
+    failures = [json.loads(line) for line in (tmp_path / "run" / "failures.jsonl").read_text().splitlines()]
+    said = {failure["task_id"]: failure["message"] for failure in failures if "task_id" in failure}
+    assert "its process ended with exit code 3" in said["q1"]
+    assert said["q2"] == "RuntimeError: the solver was cancelled, and by no limit of inspect's"
+    assert {"q0", "q2", "q3"} <= set(cleaned.read_text().split())
+
+
+def test_a_text_of_a_scorer_that_does_not_count_costs_no_rollout(gen: Gen) -> None:
+    assert gen("labelled", ["yes"])[0]["rollouts"][0]["rewards"] == {"includes": 1.0, "label": 0.25}
+    rollout = gen("labelled", ["yes, yes"], "--overwrite")[0]["rollouts"][0]
+    assert (rollout["rewards"], rollout["reward"]) == ({"includes": 1.0}, 1.0)
+
+
 def test_a_process_that_is_killed_once_costs_no_rollout(gen: Gen, tmp_path: Path) -> None:
     groups = gen("quiz", ["yes"], "--ways", "plain,kill", "--once", tmp_path / "killed", "--n", 4)
     assert sorted(group["task"]["id"] for group in groups) == ["q0", "q1", "q2", "q3"]

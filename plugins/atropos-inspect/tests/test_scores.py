@@ -8,7 +8,7 @@ import pytest
 from atropos_inspect.environment import check_source
 from atropos_inspect.rewards import components, inspect_score, scorer_reward, value_of
 
-from atropos_cli.sdk import DataError, Rollout, Score, Task, UsageError
+from atropos_cli.sdk import Rollout, Score, Task, Unscored, UsageError
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_rewards_have_the_names_of_scorers() -> None:
 
 @pytest.mark.parametrize("scores", [{}, {"other": "C"}, {"first": "some text"}, {"first": {}}])
 def test_a_score_that_is_missing_is_no_zero(scores: dict[str, Any]) -> None:
-    with pytest.raises(DataError):
+    with pytest.raises(Unscored):
         scorer_reward("first", 1.0)(Task(id="t"), rollout(**scores))
 
 

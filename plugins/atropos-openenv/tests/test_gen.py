@@ -28,7 +28,12 @@ def test_json_actions_are_read_refused_and_counted(gen: Gen, serve: Serve) -> No
     assert contents(rollout)[2] == "error: there is no JSON object in the reply"
     assert contents(rollout)[4].startswith("error: VALIDATION_ERROR: Invalid message")
     assert (rollout["reward"], rollout["stop_reason"]) == (1.0, "done")
-    assert rollout["metrics"] == {"steps": 3.0, "refused_actions": 2.0, "last_reward": 1.0}
+    assert rollout["metrics"] == {
+        "steps": 3.0,
+        "refused_actions": 2.0,
+        "rewarded_steps": 1.0,
+        "last_reward": 1.0,
+    }
     assert rollout["info"]["step_rewards"] == [1.0]
     assert sum("tokens" in message for message in rollout["messages"]) >= 3
 

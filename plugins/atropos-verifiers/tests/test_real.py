@@ -103,6 +103,32 @@ def test_rewards_that_compare_see_the_group(add: Add, gen: Gen, version: str) ->
 
 
 @BEFORE
+def test_a_reward_function_that_gives_no_number_is_no_0(add: Add, gen: Gen, version: str, tmp_path: Path) -> None:
+    name = add("sums_before", version)
+    options = ("--limit", 1, "--group-size", 3, "--max-failure-rate", 1)
+    (group,) = gen(name, ["1", "one", "0"], "--kind", "odd", *options)
+    scored = [rollout for rollout in group["rollouts"] if "failure" not in rollout]
+    assert [(rollout["reward"], rollout["metrics"]["odd"]) for rollout in scored] == [(2.0, 1.0)]
+    assert all("odd" not in rollout["metrics"] for rollout in group["rollouts"] if rollout not in scored)
+    failures = (tmp_path / "run" / "failures.jsonl").read_text()
+    assert "reward function odd: ValueError: invalid literal for int()" in failures
+    assert "reward function odd: TypeError" in failures
+    (group,) = gen(name, ["1", "one", "0"], "--kind", "odd and right", *options, folder="weight 0")
+    assert sorted(rollout["metrics"].get("odd", -1.0) for rollout in group["rollouts"]) == [-1.0, -1.0, 1.0]
+    assert sorted(rollout["reward"] for rollout in group["rollouts"]) == [0.0, 0.0, 1.0]
+
+
+@BEFORE
+def test_a_group_of_environments(add: Add, gen: Gen, version: str, tmp_path: Path) -> None:
+    options = ("--kind", "several", "--size", 1, "--limit", 2, "--group-size", 1, "--max-failure-rate", 1)
+    made = gen(add("sums_before", version), ["1"], *options)
+    ended = {group["task"]["id"]: group["rollouts"][0] for group in made}
+    assert [ended[name]["stop_reason"] for name in ("train-000000", "train-000001")] == ["done", "step_limit"]
+    gen(add("sums_before", version), ["one"], *options, folder="broken", code=1)
+    assert "reward function odd" in (tmp_path / "broken" / "failures.jsonl").read_text()
+
+
+@BEFORE
 def test_other_arguments_are_json(add: Add, gen: Gen, version: str) -> None:
     name = add("sums_before", version)
     (group,) = gen(name, ["1"], "--args", '{"system": "Be brief."}', "--limit", 1, "--group-size", 1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from atropos_cli.sdk import DataError, Reward, Rollout, Score, Task, reward
+from atropos_cli.sdk import Reward, Rollout, Score, Task, Unscored, reward
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
@@ -47,17 +47,17 @@ def value_of(value: Any) -> float | None:
 
 
 def scored(rollout: Rollout, name: str | None) -> Score:
-    """The value of a scorer, of the first one without a name, with all components as metrics. Raises DataError."""
+    """The value of a scorer, of the first one without a name, with all components as metrics. Raises Unscored."""
     scores = rollout.info.get("scores")
     if not isinstance(scores, dict) or not scores:
-        raise DataError(f"rollout {rollout.id} has no score of a task of inspect_ai")
+        raise Unscored(f"rollout {rollout.id} has no score of a task of inspect_ai")
     chosen = next(iter(scores)) if name is None else name
     if chosen not in scores:
-        raise DataError(f"the scorer {chosen} gave no score", hint=f"scores: {', '.join(map(str, scores))}")
+        raise Unscored(f"the scorer {chosen} gave no score", hint=f"scores: {', '.join(map(str, scores))}")
     given = scores[chosen]
     value = value_of(given.get("value")) if isinstance(given, dict) else None
     if value is None:
-        raise DataError(f"the score of {chosen} has no number: {given!r:.200}")
+        raise Unscored(f"the score of {chosen} has no number: {given!r:.200}")
     assert isinstance(given, dict)
     return Score(value, {f"{chosen}.{key}": item for key, item in components(given.get("value")).items()})
 

@@ -7,6 +7,7 @@ Loaded by `worker` under the task's own Python. It follows what inspect 0.3.285 
 from __future__ import annotations
 
 import time
+import traceback
 from contextlib import AsyncExitStack, ExitStack
 from copy import deepcopy
 from typing import Any
@@ -98,7 +99,7 @@ class Running:
         from inspect_ai.model._model import init_model_usage, init_role_usage, init_sample_model_data
         from inspect_ai.scorer import Target
         from inspect_ai.scorer._score import init_scoring_context
-        from inspect_ai.solver._task_state import set_sample_state
+        from inspect_ai.solver._task_state import sample_state, set_sample_state
         from inspect_ai.util._store import init_subtask_store
 
         item = deepcopy(self._samples[index])
@@ -118,8 +119,11 @@ class Running:
             if sandbox is not None:
                 check_sandbox(sandbox)
                 await stack.enter_async_context(self._sandbox(item))
-            state, limit = await self._solve(state, active)
-            scores = await self._score(item, state)
+            try:
+                state, limit = await self._solve(state, active)
+                scores = await self._score(item, state)
+            finally:
+                await self._clean_up(sample_state() or state)
         return {
             "messages": self._engine.ending(state.messages),
             "scores": {name: plain(score) for name, score in scores.items()},
@@ -156,6 +160,7 @@ class Running:
     async def _solve(self, state: Any, active: Any) -> tuple[Any, str | None]:
         """The state after the solver, and the kind of limit that ended it. A sample that met a limit is scored."""
         import anyio
+        from inspect_ai._util.exception import TerminateSampleError
         from inspect_ai._util.working import init_sample_working_time
         from inspect_ai.solver._task_state import sample_state, set_sample_state
         from inspect_ai.util import LimitExceededError
@@ -163,20 +168,22 @@ class Running:
         from inspect_ai.util._limit import monitor_working_limit
 
         limit: str | None = None
+        cancelled: BaseException | None = None
         try:
             with ExitStack() as limits:
                 init_sample_working_time(time.monotonic())
                 self._limit(limits, state)
 
                 async def run(group: Any) -> None:
-                    nonlocal state, limit
+                    nonlocal state, limit, cancelled
                     try:
                         active.start(group)
                         if self._task.working_limit is not None:
                             monitor_working_limit()
                         state = await self._plan(state, self._generate)
-                    except anyio.get_cancelled_exc_class():
+                    except anyio.get_cancelled_exc_class() as error:
                         if active.limit_exceeded_error is None:
+                            cancelled = error
                             raise
                         state = sample_state() or state
                         limit = active.limit_exceeded_error.type
@@ -186,10 +193,14 @@ class Running:
                 try:
                     async with anyio.create_task_group() as group:
                         group.start_soon(run, group)
+                    if cancelled is not None:  # by no one out here: the group would have passed that on
+                        raise RuntimeError("the solver was cancelled, and by no limit of inspect's") from cancelled
                 except Exception as error:
                     raise inner_exception(error) from error
         except LimitExceededError as error:
             state, limit = sample_state() or state, error.type
+        except TerminateSampleError:
+            state, limit = sample_state() or state, "operator"
         state.completed = True
         set_sample_state(state)
         return state, limit
@@ -215,16 +226,24 @@ class Running:
         if state.scores is None:
             state.scores = {}
         limit = self._task.time_limit
-        try:
-            with time_limit(limit / 2 if limit else None):
-                for scorer, name in zip(self._task.scorer or (), self._names, strict=False):
-                    score = await scorer(state, Target(item.target))
-                    if score is not None:
-                        state.scores[name] = score
-        finally:
-            if self._task.cleanup is not None:
-                await self._task.cleanup(state)
+        with time_limit(limit / 2 if limit else None):
+            for scorer, name in zip(self._task.scorer or (), self._names, strict=False):
+                score = await scorer(state, Target(item.target))
+                if score is not None:
+                    state.scores[name] = score
         return {**{name: state.scores[name] for name in self._names if name in state.scores}, **state.scores}
+
+    async def _clean_up(self, state: Any) -> None:
+        """Always, and an exception of it costs no sample, as in inspect."""
+        if self._task.cleanup is None:
+            return
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._task.cleanup(state)
+            except Exception:  # noqa: BLE001 - the sample is scored by now
+                traceback.print_exc()
 
 
 def scorer_names(task: Any) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Literal
 
 from inspect_ai import Epochs, Task, task
+from inspect_ai._util.exception import TerminateSampleError
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.scorer import Score, Target, accuracy, includes, mean, model_graded_qa, scorer
 from inspect_ai.solver import (
@@ -53,6 +55,13 @@ def going_wrong(once: str | None):
         way = state.metadata["way"]
         if way == "raise":
             raise ValueError("this sample raises")
+        if way == "exit":
+            sys.exit(3)
+        if way == "cancel":
+            raise asyncio.CancelledError
+        if way == "stop":
+            state = await generate(state)
+            raise TerminateSampleError("enough")
         if way in ("kill", "hang") and first_time(once):
             print("not data")
             if way == "kill":
@@ -85,7 +94,9 @@ def parts():
 
 
 @task
-def quiz(n: int = 3, ways: str = "plain", limit: int | None = None, once: str | None = None) -> Task:
+def quiz(
+    n: int = 3, ways: str = "plain", limit: int | None = None, once: str | None = None, cleaned: str | None = None
+) -> Task:
     """Questions with a yes."""
     known = ways.split(",")
     samples = [
@@ -97,7 +108,32 @@ def quiz(n: int = 3, ways: str = "plain", limit: int | None = None, once: str | 
         scorer=[grades(), parts()],
         message_limit=limit,
         epochs=Epochs(2, "mean"),
+        cleanup=None if cleaned is None else noting(cleaned),
     )
+
+
+def noting(cleaned: str):
+    async def cleanup(state: TaskState) -> None:
+        with Path(cleaned).open("a") as file:  # noqa: ASYNC230 - a line
+            file.write(f"{state.sample_id}\n")
+        raise RuntimeError("the cleanup raises")
+
+    return cleanup
+
+
+@scorer(metrics=[accuracy()])
+def label():
+    async def score(state: TaskState, target: Target) -> Score:
+        return Score(value="long" if len(state.output.completion) > 3 else "0.25")
+
+    return score
+
+
+@task
+def labelled() -> Task:
+    """A scorer of texts beside one of grades."""
+    samples = [Sample(input="Say yes.", target="yes")]
+    return Task(dataset=samples, solver=generate(), scorer=[includes(), label()])
 
 
 @task

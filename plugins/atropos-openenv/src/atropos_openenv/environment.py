@@ -147,9 +147,10 @@ class OpenEnvEpisode(Episode):
         return {"step_rewards": self._rewards, "first_reward": self._first, "done": self._done}
 
     def metrics(self) -> dict[str, float]:
-        """Steps, those that were refused, and the last reward."""
-        last = self._rewards[-1] if self._rewards else 0.0
-        return {"steps": float(self._steps), "refused_actions": float(self._refused), "last_reward": last}
+        """Steps, those that were refused, those with a reward, and the last reward where there is one."""
+        counts = {"steps": self._steps, "refused_actions": self._refused, "rewarded_steps": len(self._rewards)}
+        last = {"last_reward": self._rewards[-1]} if self._rewards else {}
+        return {**{name: float(count) for name, count in counts.items()}, **last}
 
     async def close(self) -> None:
         """End the session."""

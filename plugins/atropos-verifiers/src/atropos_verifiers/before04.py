@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import importlib
 import inspect
 import json
@@ -16,6 +18,8 @@ from verifiers.types import Response, ResponseMessage, Tool, ToolCall, Usage
 
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 FINISH = ("stop", "length", "tool_calls")
+BROKEN: contextvars.ContextVar[dict[str, tuple[float, str]]] = contextvars.ContextVar("broken")
+"""Reward functions that gave no number while rollouts were scored: weight and error, by name."""
 
 
 class State:
@@ -69,6 +73,8 @@ async def make(settings: dict[str, Any]) -> dict[str, Any]:
         raise TypeError(f"load_environment() gave {type(env).__name__}, not an Environment of verifiers")
     if env.env_id is None or not env.env_id:
         env.env_id = settings["module"]
+    for rubric in rubrics_of(env):
+        rubric.funcs = [watched(*pair) for pair in zip(rubric.funcs, rubric.weights, strict=True)]
     sizes = {}
     for split, rows in (("train", env.get_dataset), ("test", env.get_eval_dataset)):
         try:
@@ -79,6 +85,36 @@ async def make(settings: dict[str, Any]) -> dict[str, Any]:
             continue
         sizes[split] = len(State.rows[split])
     return {"splits": sizes, "together": bool(env.requires_group_rollouts)}
+
+
+def rubrics_of(env: Any) -> list[Any]:
+    """All rubrics with functions, also of groups of rubrics and of environments."""
+    found, left = [], [env.rubric, *(part.rubric for part in getattr(env, "envs", ()))]
+    while left:
+        rubric = left.pop()
+        if rubric not in found:
+            found.append(rubric)
+            left += getattr(rubric, "rubrics", ())
+    return found
+
+
+def watched(function: Any, weight: float) -> Any:
+    """A reward function whose failure is noted: the rubric itself takes 0 for it and goes on."""
+    name = getattr(function, "__name__", repr(function))
+
+    @functools.wraps(function)
+    async def call(*args: Any, **given: Any) -> Any:
+        try:
+            value = function(*args, **given)
+            if inspect.isawaitable(value):
+                value = await value
+            [float(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+        except Exception as error:
+            BROKEN.get()[name] = (weight, f"{type(error).__name__}: {error}")
+            raise
+        return value
+
+    return call
 
 
 async def stop() -> None:
@@ -180,6 +216,7 @@ def wire(message: Any) -> dict[str, Any]:
 async def rollouts(call: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Rollouts of a row, scored: one by itself, or the group where the rubric compares."""
     env, row = State.env, State.rows[request["split"]][request["index"]]
+    BROKEN.set({})
     if env.requires_group_rollouts:
         states = await group(call, row, request["count"])
     else:
@@ -223,6 +260,11 @@ def entry_of(state: Any) -> dict[str, Any]:
     }
     if error is not None:
         entry["error"] = error_of(error)
+    for name, (weight, said) in BROKEN.get().items():
+        entry["metrics"].pop(name, None)
+        if weight:
+            broken = {"type": "RewardFailed", "message": f"reward function {name}: {said}", "stage": "score"}
+            entry.setdefault("error", broken)
     return entry
 
 
@@ -244,7 +286,9 @@ def stop_of(state: Any) -> str | None:
         return "context_length"
     if condition in ("timeout_reached", "max_total_completion_tokens_reached"):
         return "step_limit"
-    return "step_limit" if condition == "max_turns_reached" and State.env.max_turns > 1 else None
+    # After one turn it is over as it is meant to be. How many it may have, a group of environments does not say.
+    turns = len(state.get("trajectory") or ())
+    return "step_limit" if condition == "max_turns_reached" and turns > 1 else None
 
 
 def branches_of(state: Any) -> list[list[dict[str, Any]]]:

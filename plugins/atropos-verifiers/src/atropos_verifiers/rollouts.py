@@ -68,7 +68,7 @@ def _failure(entry: Data) -> RolloutFailure | None:
     error = entry.get("error")
     if error is None:
         return None
-    stage: Any = "generate" if error.get("model") else "environment"
+    stage: Any = "generate" if error.get("model") else error.get("stage", "environment")
     return RolloutFailure(stage=stage, type=str(error["type"]), message=str(error["message"]))
 
 

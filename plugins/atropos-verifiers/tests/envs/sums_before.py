@@ -38,6 +38,12 @@ def shortest(completions: Any, **rest: Any) -> list[float]:
     return [float(size == min(sizes)) for size in sizes]
 
 
+def odd(completion: Any) -> float:
+    """Breaks where the reply is no number, and has no value for 0."""
+    number = int(completion[-1]["content"])
+    return None if number == 0 else float(number)  # type: ignore[return-value]
+
+
 class Twice(vf.MultiTurnEnv):
     """Asks back once."""
 
@@ -97,6 +103,12 @@ def load_environment(
     ]
     funcs: list[Any] = [shortest] if kind == "together" else [right, brief]
     rubric = vf.Rubric(funcs=funcs, weights=[1.0, 0.0][: len(funcs)])
+    if kind in ("odd", "odd and right"):
+        rubric = vf.Rubric(funcs=[odd, right], weights=[float(kind == "odd"), 1.0])
+    if kind == "several":
+        given = [{"dataset": Dataset.from_list(rows), "rubric": vf.RubricGroup([vf.Rubric(funcs=[odd])])} for _ in "ab"]
+        envs = [Once(**given[0]), Twice(max_turns=2, **given[1])]
+        return vf.EnvGroup(envs, env_names=["once", "twice"])
     made = {"dataset": Dataset.from_list(rows), "rubric": rubric, "system_prompt": rest.get("system")}
     if kind == "tools":
         return vf.ToolEnv(tools=[add], max_turns=4, **made)
