@@ -21,7 +21,7 @@ def config_model(
     """A Config with a field for each property, beside those of `base`.
 
     hidden: properties that the engine decides. All but numbers, texts, choices and lists of texts are given as JSON;
-    what is no JSON is text.
+    anything that cannot be read as JSON is text.
     """
     definitions = schema.get("$defs", {})
     fields: dict[str, Any] = {}

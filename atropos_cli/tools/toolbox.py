@@ -183,7 +183,7 @@ def text_of(value: Any) -> str:
     try:
         return to_json(value, fallback=str, inf_nan_mode="constants").decode()
     except PydanticSerializationError:
-        # Bytes that are no UTF-8, or half surrogates, as in the names of files: json writes both as escapes.
+        # Bytes other than UTF-8, or half surrogates, as in the names of files: json writes both as escapes.
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             return json.dumps(value, default=str)
         raise

@@ -121,7 +121,7 @@ def load_model(name: str, *, attention: str | None = None, bits: Any = None, dev
             hint="it must be a causal language model that transformers knows; offline, it must be on this machine",
         ) from error
     if bits is not None:
-        # On some CPUs bitsandbytes stores weights anew when a model samples, and these pass no gradient.
+        # On some CPUs bitsandbytes converts weights when a model samples, and these pass no gradient.
         for module in model.modules():
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
