@@ -41,7 +41,7 @@ def as_failures() -> Iterator[None]:
     """For calls of plugins: an end of theirs that is not ours is an error, and fails what called.
 
     A cancelled task of a plugin's own would else look like the end of the run, and its groups be lost in silence; a
-    panic of compiled code, which is no Exception either, would end the program.
+    panic of compiled code, which is not an Exception either, would end the program.
     """
     try:
         yield
