@@ -23,6 +23,7 @@ from atropos_cli.redaction import redacted
 from atropos_cli.rollout.dispatch import GroupDeadline
 from atropos_cli.rollout.prefill import Wishes, wishes
 from atropos_cli.rollout.returned import tools_of
+from atropos_cli.rollout.stopping import as_failures
 from atropos_cli.rollout.systematic import place_of
 from atropos_cli.rollout.tokens import TokenTrail
 from atropos_cli.rollout.toolcalls import TOOLS, ReadReply, joined, read_reply
@@ -164,7 +165,8 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 def close_episode(state: EpisodeState) -> Coroutine[Any, Any, None] | None:
     """End the episode; what is left to await of it, for a close() that is asynchronous."""
     try:
-        result = state.episode.close()
+        with as_failures():
+            result = state.episode.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - too late to matter for the rollout, unless it had succeeded
         state.fail_late(error)
         return None
@@ -173,7 +175,8 @@ def close_episode(state: EpisodeState) -> Coroutine[Any, Any, None] | None:
 
 async def _close_later(state: EpisodeState, closing: Awaitable[Any]) -> None:
     try:
-        await closing
+        with as_failures():
+            await closing
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         state.fail_late(error)
 

@@ -36,6 +36,7 @@ from atropos_cli.rollout.prefill import Wishes, turn_seed, whole
 from atropos_cli.rollout.returned import episode_of, messages_of
 from atropos_cli.rollout.roles import Role, RoleModels
 from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.stopping import as_failures, awaited
 from atropos_cli.rollout.tokens import checked_ids, checked_logprobs, with_prompt
 from atropos_cli.rollout.toolsources import OpenSource, with_sources
 
@@ -185,7 +186,8 @@ class GroupRoller:
     async def roll(self, environment: Environment, task: Task) -> tuple[ScoredGroup, ...]:
         """All groups of the task. Raises what the environment raises, and ValueError when it left out the last one."""
         rolls, own = environment.own(task) if isinstance(environment, Mixture) else (environment, task)
-        groups = [group async for group in rolls.roll_group(own, self)]
+        with as_failures():
+            groups = [group async for group in rolls.roll_group(own, self)]
         if self._run.tools and not self._offered_tools:
             raise PluginError(f"{rolls.name} plays its groups itself, without --tools", hint="drop --tools")
         if not groups or not groups[-1].last:
@@ -362,13 +364,8 @@ class GroupRoller:
 
     async def in_time(self, awaitable: Awaitable[T]) -> T:
         """Await a plugin's answer no longer than the group has time left."""
-        try:
-            async with asyncio.timeout(max(0.0, self.budget.deadline - self._dispatcher.active_time())) as scope:
-                return await awaitable
-        except TimeoutError as error:
-            if scope.expired():
-                raise GroupDeadline from error
-            raise
+        seconds = max(0.0, self.budget.deadline - self._dispatcher.active_time())
+        return await awaited(awaitable, seconds, GroupDeadline)
 
     async def sample(
         self,

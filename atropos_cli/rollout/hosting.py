@@ -21,6 +21,7 @@ from atropos_cli.rollout.mixture import Mixture
 from atropos_cli.rollout.references import component_rewards, find_rewards, make_config
 from atropos_cli.rollout.returned import episode_of, messages_of, task_of, tasks_of
 from atropos_cli.rollout.scoring import Scorer
+from atropos_cli.rollout.stopping import as_failures
 from atropos_cli.rollout.tasks import check_split
 
 _log = logging.getLogger(__name__)
@@ -212,8 +213,9 @@ class HostedEpisode:
 async def _called(method: Callable[..., Any], *arguments: Any) -> Any:
     """The value of an episode's method. A sys.exit() in it is an error as any other, and does not end our program."""
     try:
-        given = method(*arguments)
-        return await given if inspect.isawaitable(given) else given
+        with as_failures():
+            given = method(*arguments)
+            return await given if inspect.isawaitable(given) else given
     except SystemExit as error:
         quit_as_error = RuntimeError(f"it called sys.exit({error.code!r})")
         raise quit_as_error.with_traceback(error.__traceback__) from error

@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import FrameType
+from typing import TypeVar
 
 from atropos_cli.errors import AtroposError, ExitCode
 
+T = TypeVar("T")
 TOO_LATE = "it was not done when the group's time was over"
 _LEAST_S = 10.0
 _AT_ONCE_S = 3.0
@@ -32,6 +34,37 @@ class Abort(BaseException):
     def __init__(self, error: AtroposError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@contextlib.contextmanager
+def as_failures() -> Iterator[None]:
+    """For calls of plugins: an end of theirs that is not ours is an error, and fails what called.
+
+    A cancelled task of a plugin's own would else look like the end of the run, and its groups be lost in silence; a
+    panic of compiled code, which is not an Exception either, would end the program.
+    """
+    try:
+        yield
+    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit, Abort, Draining):
+        raise
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError("it was cancelled") from error
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+async def awaited(awaitable: Awaitable[T], seconds: float, over_time: type[Exception]) -> T:
+    """A plugin's answer. Raises `over_time` where it takes longer."""
+    try:
+        async with asyncio.timeout(seconds) as scope:
+            with as_failures():
+                return await awaitable
+    except TimeoutError as error:
+        if scope.expired():
+            raise over_time from error
+        raise
 
 
 @contextlib.asynccontextmanager

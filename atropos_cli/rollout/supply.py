@@ -20,6 +20,7 @@ from atropos_cli.rollout.curriculum import Curriculum, Pool, Reading, success_of
 from atropos_cli.rollout.mixture import Mixture, member_name
 from atropos_cli.rollout.resume import DoneTasks
 from atropos_cli.rollout.returned import task_of, tasks_of
+from atropos_cli.rollout.stopping import as_failures
 from atropos_cli.rollout.tasks import Shard, TaskReader
 from atropos_cli.stats.metrics import full_marks
 
@@ -144,7 +145,8 @@ class Supply:
 
     def task(self) -> Task | None:
         """The task at the index, None behind the last."""
-        return self.reader.get(self.index)
+        with as_failures():
+            return self.reader.get(self.index)
 
     def outcome(self, index: int, task: Task | None, groups: Sequence[ScoredGroup] = ()) -> None:
         """The groups of a task, none where all failed; to be called before they are written."""

@@ -255,6 +255,115 @@ def test_an_environment_that_quits_ends_no_program_in_silence(isolation, which, 
         assert (done.returncode, f"quits.py:{line} called sys.exit(" in done.stderr) == (4, True), done.stderr
 
 
+ENDS = """
+import asyncio
+from atropos_cli.sdk import Environment, Game, GameEnvironment, SingleTurn, Task, reward, user
+
+class Panic(BaseException):
+    "As compiled code raises it."
+
+async def cancelled():
+    waited = asyncio.ensure_future(asyncio.sleep(60))
+    waited.cancel()
+    await waited  # of a client whose connection is gone
+
+@reward
+def one(task, rollout):
+    return 1.0
+
+class Fine(Environment):
+    name = "fine"
+    rewards = (one,)
+
+    def tasks(self, split):
+        return [Task(id=str(i), prompt=(user("go"),)) for i in range(3)]
+
+    def episode(self, task):
+        return self.Ends(task)
+
+class InStep(Fine):
+    class Ends(SingleTurn):
+        async def step(self, reply):
+            await cancelled()
+
+class InReset(Fine):
+    class Ends(SingleTurn):
+        async def reset(self):
+            await cancelled()
+
+class PanicStep(Fine):
+    class Ends(SingleTurn):
+        async def step(self, reply):
+            raise Panic("at the disco")
+
+class PlainPanic(Fine):
+    class Ends(SingleTurn):
+        def step(self, reply):
+            raise Panic("at the disco")
+
+class InGroup(Fine):
+    async def roll_group(self, task, context):
+        await cancelled()
+        yield
+
+class InTasks(Fine):
+    def tasks(self, split):
+        raise Panic("at the disco")
+        yield
+
+class InGame(GameEnvironment):
+    name = "game"
+    rewards = (one,)
+
+    def tasks(self, split):
+        return [Task(id=str(i)) for i in range(3)]
+
+    def game(self, task):
+        return Played()
+
+class Played(Game):
+    players = ("a", "b")
+
+    def reset(self):
+        return {"a": [user("go")], "b": [user("go")]}
+
+    def turn(self):
+        return "a"
+
+    async def step(self, player, reply):
+        await cancelled()
+
+class InClose(Fine):
+    class Ends(SingleTurn):
+        async def close(self):
+            await cancelled()
+"""
+
+
+@pytest.mark.parametrize("which", ["InStep", "InReset", "PanicStep", "PlainPanic", "InGroup", "InTasks", "InGame"])
+def test_an_end_that_a_plugin_raises_is_a_failure_and_no_group_is_lost_in_silence(isolation, which):
+    (isolation / "ends.py").write_text(ENDS)
+    words = ["gen", f"./ends.py:{which}", "--backend", "scripted", "--backend.replies", "2", "--group-size", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "atropos_cli", *words, "-o", "r"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    said = "Panic: at the disco" if which in ("PanicStep", "PlainPanic", "InTasks") else "it was cancelled"
+    assert f"RuntimeError: {said}" in done.stderr
+    failures = [json.loads(line) for line in (isolation / "r" / "failures.jsonl").read_text().splitlines()]
+    assert len({failure["group_id"] for failure in failures}) == (1 if which == "InTasks" else 3)
+
+
+def test_a_close_that_is_cancelled_takes_no_rollout_away(isolation):
+    (isolation / "ends.py").write_text(ENDS)
+    words = ["gen", "./ends.py:InClose", "--backend", "scripted", "--backend.replies", "2", "--group-size", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "atropos_cli", *words, "-o", "r"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((isolation / "r" / "groups.jsonl").read_text().splitlines()) == 3
+
+
 LEFT = """
 import atexit, time
 from atropos_cli.sdk import Task, reward, user

@@ -15,6 +15,7 @@ from atropos_cli.rollout.hosting import Hosted
 from atropos_cli.sdk.authoring import load_registry
 
 CODE = """
+import asyncio
 from atropos_cli.sdk import Environment, Episode, Task, TaskStream, reward, user
 
 class Trouble(Episode):
@@ -27,6 +28,10 @@ class Trouble(Episode):
             raise ValueError("the step broke")
         if reply.text == "leave":
             raise SystemExit(3)
+        if reply.text == "cancel":
+            raise asyncio.CancelledError
+        if reply.text == "panic":
+            raise type("Panic", (BaseException,), {})("of compiled code")
         return None if reply.text == "end" else [user("more")]
     def result(self):
         return {"said": self.said}
@@ -80,7 +85,15 @@ def test_a_failure_to_close_takes_no_reward_away(host: Hosted) -> None:
     assert reward == 5.0
 
 
-@pytest.mark.parametrize(("reply", "error"), [("raise", "ValueError: the step broke"), ("leave", "sys.exit(3)")])
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        ("raise", "ValueError: the step broke"),
+        ("leave", "sys.exit(3)"),
+        ("cancel", "it was cancelled"),
+        ("panic", "Panic: of compiled code"),
+    ],
+)
 def test_an_episode_whose_step_failed_goes_no_further_and_has_no_reward(host: Hosted, reply: str, error: str) -> None:
     first, second, reward = play(host, [reply, "end"])
     assert isinstance(first, ValueError | RuntimeError)
