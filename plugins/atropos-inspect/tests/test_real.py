@@ -107,6 +107,8 @@ def test_a_judge_is_the_role_grader_and_is_not_trained_on(gen: Gen) -> None:
     judge = ("--role.grader.backend", "scripted", "--role.grader.backend-options", '{"replies": ["GRADE: C"]}')
     rollout = gen("judged", ["The sky is blue."], *judge)[0]["rollouts"][0]
     assert rollout["rewards"] == {"model_graded_qa": 1.0}
+    own = gen("judged", ["The sky is blue."], "--kind", "own judge", "--overwrite", *judge)[0]["rollouts"][0]
+    assert own["rewards"] == {"model_graded_qa": 1.0}
     assert trained(rollout) == ["The sky is blue."]
     assert rollout["usage"]["requests"] == 1
 
@@ -115,9 +117,11 @@ def test_what_cannot_run_here_is_named(real: Path, cli: Cli) -> None:
     backend = ("--backend", "scripted", "--backend.replies", "x")
     ended = cli("gen", f"inspect:{real}@boxed", *backend)
     assert "in a sandbox of the kind docker" in ended.stderr
+    ended = cli("gen", f"inspect:{real}@said", *backend)
+    assert (ended.code, "the task said needs text" in ended.stderr, "--text VALUE" in ended.stderr) == (4, True, True)
     ended = cli("env", "info", f"inspect:{real}@nothing")
     assert "there is no task nothing" in ended.stderr
     listed = json.loads(cli("env", "info", f"inspect:{real}@judged", "--json").stdout)
     options = {option["name"]: option for option in listed["options"]}
-    assert (options["kind"]["type"], options["kind"]["default"]) == ("critique|template", "template")
+    assert (options["kind"]["type"], options["kind"]["default"]) == ("critique|template|own judge", "template")
     assert [(item["name"], item["weight"]) for item in listed["rewards"]] == [("model_graded_qa", 1.0)]

@@ -19,6 +19,7 @@ class CounterServer:
         self.verified: list[dict[str, Any]] = []
         self.fail_verify = 0
         self.hang = False
+        self.ports: list[int] = []
         self.described = '{"paths": {"/verify": {}, "/seed_session": {}}}'
         self._sessions = itertools.count(1)
 
@@ -45,6 +46,8 @@ class CounterServer:
         return answer
 
     async def _add(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        self.ports.append(request.transport.get_extra_info("peername")[1])
         body = await request.json()
         if not isinstance(body.get("count"), int):
             return web.json_response({"detail": "count is no integer"}, status=422)
@@ -55,6 +58,7 @@ class CounterServer:
         return web.json_response({"count": self.counters[request.cookies["session"]]})
 
     async def _verify(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
         if self.hang:
             await asyncio.sleep(60)
         body = await request.json()
@@ -66,5 +70,6 @@ class CounterServer:
             return web.json_response({"detail": lacking}, status=422)
         self.verified.append(body)
         count = self.counters[request.cookies["session"]]
+        self.ports.append(request.transport.get_extra_info("peername")[1])
         said = {**body, "reward": float(count == body["expected"]), "off_by": abs(count - body["expected"])}
         return web.json_response({**said, "exact": count == body["expected"], "why": "the count"})

@@ -61,6 +61,18 @@ def test_what_a_tool_refuses_is_for_the_model_to_read(gen: Gen) -> None:
     assert rollout["metrics"]["refused_calls"] == 2.0
 
 
+def test_no_request_meets_a_connection_that_the_server_gave_up(gen: Gen, server: tuple[str, CounterServer]) -> None:
+    rollout = gen([row(1, 3)], [call("add", count="two"), call("add", count=2), "Done."])[0]["rollouts"][0]
+    assert (rollout["reward"], rollout["metrics"]["refused_calls"]) == (1.0, 1.0)
+    ports = server[1].ports
+    assert len(ports) == len(set(ports)) > 2
+
+
+def test_a_reward_in_the_row_is_not_that_of_the_episode(gen: Gen) -> None:
+    rollout = gen([{**row(1, 3), "reward": 0.25}], [call("add", count=2), "Done."])[0]["rollouts"][0]
+    assert rollout["reward"] == 1.0
+
+
 def test_the_last_turn_that_is_allowed_is_verified(gen: Gen, server: tuple[str, CounterServer]) -> None:
     rollout = gen([row(1, 5)], [call("add", count=2)], "--max-turns", 2)[0]["rollouts"][0]
     assert (rollout["reward"], rollout["stop_reason"]) == (1.0, "step_limit")

@@ -121,7 +121,8 @@ class InspectEnvironment(Environment):
             role = question.pop("role")
             return await model.chat(question, role=None if role == POLICY else role)
 
-        request = {"do": "sample", "index": task.info["index"], "epoch": number + 1}
+        roles = [role for role in context.opponents() if role in self.roles]
+        request = {"do": "sample", "index": task.info["index"], "epoch": number + 1, "roles": roles}
         name = f"{context.group_id}/{number}"
         try:
             said = await self._process.request(request, answer=answer, seconds=self.config.timeout_s)

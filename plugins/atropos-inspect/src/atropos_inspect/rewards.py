@@ -53,7 +53,11 @@ def scored(rollout: Rollout, name: str | None) -> Score:
         raise Unscored(f"rollout {rollout.id} has no score of a task of inspect_ai")
     chosen = next(iter(scores)) if name is None else name
     if chosen not in scores:
-        raise Unscored(f"the scorer {chosen} gave no score", hint=f"scores: {', '.join(map(str, scores))}")
+        others = ", ".join(map(str, scores))
+        raise Unscored(
+            f"the scorer {chosen} gave no score, {others} did; where the task's arguments decide on its scorers, "
+            "--reward inspect_score takes the first of them"
+        )
     given = scores[chosen]
     value = value_of(given.get("value")) if isinstance(given, dict) else None
     if value is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
 from copy import deepcopy
 from typing import Any
@@ -35,12 +36,17 @@ class Running:
                 item.id = place + 1
         self._plan = resolve_plan(task, None)
         self._names = scorer_names(task)
-        self._model, roles = engine.models()
+        self._model, self._roles = engine.models()
         config = GenerateConfig(**task.config.model_dump(exclude_none=True)) if task.config else GenerateConfig()
         init_eval_context("warning", None, None)
-        init_task_context(self._model, {**roles, **(task.model_roles or {})}, config, task.approval)
+        init_task_context(self._model, self._playing(()), config, task.approval)
         self._config = config
         set_task_generate(self._generate)
+
+    def _playing(self, given: Sequence[str]) -> dict[str, Any]:
+        """The models of roles: the task's own, but for those that the run was given a model for."""
+        ours = {name: self._roles[name] for name in given if name in self._roles}
+        return {**self._roles, **(self._task.model_roles or {}), **ours}
 
     def ids(self) -> list[str]:
         """Of the samples, in order; unique."""
@@ -93,10 +99,15 @@ class Running:
             metadata=deepcopy(item.metadata) if item.metadata else {},
         )
 
-    async def play(self, index: int, epoch: int) -> dict[str, Any]:
-        """The sample, solved and scored."""
+    async def play(self, index: int, epoch: int, roles: Sequence[str]) -> dict[str, Any]:
+        """The sample, solved and scored. roles: those that have a model in the run."""
         from inspect_ai.log._transcript import Transcript, init_transcript
-        from inspect_ai.model._model import init_model_usage, init_role_usage, init_sample_model_data
+        from inspect_ai.model._model import (
+            init_model_roles,
+            init_model_usage,
+            init_role_usage,
+            init_sample_model_data,
+        )
         from inspect_ai.scorer import Target
         from inspect_ai.scorer._score import init_scoring_context
         from inspect_ai.solver._task_state import sample_state, set_sample_state
@@ -105,6 +116,7 @@ class Running:
         item = deepcopy(self._samples[index])
         state = self._state(item, epoch)
         transcript = Transcript(log_model_api=False)
+        init_model_roles(self._playing(roles))
         init_model_usage()
         init_role_usage()
         init_sample_model_data()

@@ -3,7 +3,8 @@
 Run by path under the task's own Python; it imports nothing of atropos. Settings: {"task", "file", "args", "seed",
 "mode"}, mode being "describe" or "run". Requests:
 
-    {"do": "sample", "index": I, "epoch": N}  -> {"messages", "scores", "limit", "target", "choices"}
+    {"do": "sample", "index": I, "epoch": N, "roles": [those with a model in the run]}
+        -> {"messages", "scores", "limit", "target", "choices"}
 
 scores: {NAME: {"value", "answer", "explanation"}}, by the task's scorers first, then by its solver. limit: the kind of
 inspect's limit that ended the sample, else None.
@@ -40,6 +41,10 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     about = {"doc": inspect.getdoc(found) or "", **parameters(found)}
     if settings["mode"] == "describe":
         return {**about, **tried(settings, about)}
+    if missing := [name for name in about["required"] if name not in settings["args"]]:
+        failed = TypeError(f"the task {settings['task']} needs {', '.join(missing)}")
+        failed.hint = " ".join(f"--{name.replace('_', '-')} VALUE" for name in missing)  # type: ignore[attr-defined]
+        raise failed
     random.seed(settings["seed"])
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(settings["seed"] % 2**32)
@@ -126,4 +131,4 @@ async def answer(call: Any, request: dict[str, Any]) -> Any:
     """One request of the engine."""
     engine.CALL.set(call)
     engine.SAMPLED.set({})
-    return await State.running.play(request["index"], request["epoch"])
+    return await State.running.play(request["index"], request["epoch"], request["roles"])

@@ -12,7 +12,7 @@ from typing import Literal
 from inspect_ai import Epochs, Task, task
 from inspect_ai._util.exception import TerminateSampleError
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.scorer import Score, Target, accuracy, includes, mean, model_graded_qa, scorer
+from inspect_ai.scorer import Score, Target, accuracy, exact, includes, mean, model_graded_qa, scorer
 from inspect_ai.solver import (
     Generate,
     TaskState,
@@ -137,6 +137,13 @@ def labelled() -> Task:
 
 
 @task
+def said(text: str, scored_by: str = "exact") -> Task:
+    """Needs a text, and is scored as it is told."""
+    by = exact() if scored_by == "exact" else includes()
+    return Task(dataset=[Sample(input=text, target="yes")], solver=generate(), scorer=by)
+
+
+@task
 def tools() -> Task:
     """A number that a tool doubles."""
     samples = [Sample(input="Double 21.", target="42")]
@@ -144,13 +151,14 @@ def tools() -> Task:
 
 
 @task
-def judged(kind: Literal["critique", "template"] = "template") -> Task:
+def judged(kind: Literal["critique", "template", "own judge"] = "template") -> Task:
     """A model judges the answer."""
     samples = [Sample(input="Say something true.", target="anything")]
     solvers = [prompt_template("Please: {prompt}"), generate()]
     if kind == "critique":
         solvers.append(self_critique())
-    return Task(dataset=samples, solver=solvers, scorer=model_graded_qa())
+    roles = {"grader": "mockllm/model"} if kind == "own judge" else None
+    return Task(dataset=samples, solver=solvers, scorer=model_graded_qa(), model_roles=roles)
 
 
 @task

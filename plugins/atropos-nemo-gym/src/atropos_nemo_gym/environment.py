@@ -128,8 +128,10 @@ class NemoGymEpisode(Episode):
         """What verify said, without the row and the response, which it repeats."""
         if self._verified is None:
             return {}
-        kept = {key: value for key, value in self._verified.items() if key not in self._row and key != "response"}
-        return {"verified_reward": kept.pop("reward", None), "verified": kept}
+        known = {*self._row, "reward", "response"}
+        kept = {key: value for key, value in self._verified.items() if key not in known}
+        # A row may have a reward, too: that of an episode in which it was collected.
+        return {"verified_reward": self._verified.get("reward"), "verified": kept}
 
     def metrics(self) -> dict[str, float]:
         """Turns and calls, and the numbers that verify gives beside the reward."""

@@ -63,7 +63,7 @@ class Session:
 
 
 class Server:
-    """A resource server, and the connections to it that all sessions share."""
+    """A resource server, and what connects all sessions to it."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.url = url.rstrip("/")
@@ -74,7 +74,9 @@ class Server:
         """Raises ConfigError where no such server answers."""
         import aiohttp
 
-        self._connector = aiohttp.TCPConnector(limit=0)
+        # Each request has a connection of its own. Where a tool raises, uvicorn answers 500 and closes the connection
+        # without saying so; the next request on it, of this session or of another one, would be lost.
+        self._connector = aiohttp.TCPConnector(limit=0, force_close=True)
         session = self.session()
         try:
             # Every resource server describes its routes here, and asking for them changes nothing.
