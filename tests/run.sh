@@ -7,4 +7,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash .ci/setup
-exec "${ATROPOS_TEST_VENV:-.venv}/bin/python" -m pytest -n "${ATROPOS_TEST_PROCESSES:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" --dist loadfile -q "$@"
+exec "${ATROPOS_TEST_VENV:-.venv}/bin/python" -m pytest -n "${ATROPOS_TEST_PROCESSES:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" --dist loadfile -q \
+  --hypothesis-profile=ci "$@"  # the same examples each time, and none of its limits on seconds
