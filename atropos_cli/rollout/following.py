@@ -60,8 +60,8 @@ class Follower:
         try:
             while True:
                 async with self.still:
-                    await self._look(Path(folder) if folder else None)
-                if not self.ready:
+                    taken = await self._look(Path(folder) if folder else None)
+                if taken and not self.ready:
                     self.ready = True
                     changed()
                 await asyncio.sleep(_LOOK_EVERY)
@@ -69,21 +69,24 @@ class Follower:
             self.error = error
             changed()
 
-    async def _look(self, place: Path | None) -> None:
+    async def _look(self, place: Path | None) -> bool:
+        """False: the newest weights were not there, and are to be looked for again."""
         found = None if place is None or not place.is_absolute() else await asyncio.to_thread(read_marker, place)
         backend = self._backend
         if found is None or found.version == backend.weights_version:
-            return
+            return True
         if found.folder is not None:
             if not backend.capabilities.weight_sync:
                 if not self.ready:
                     text = f"backend {backend.name!r} cannot take the trainer's weights: it samples with its own"
                     self._on_event("weights", text)
-                return
+                return True
             try:
                 await backend.update_weights(str(found.folder), version=found.version, loaded=found.pushed)
             except BackendError:
-                if place is not None and read_marker(place) != found:  # newer ones came, and these are gone
-                    return
+                # Newer ones came, and these are gone; or they are being replaced, and the next look finds which.
+                if place is not None and (read_marker(place) != found or not found.folder.is_dir()):
+                    return False
                 raise
         backend.weights_version = found.version
+        return True

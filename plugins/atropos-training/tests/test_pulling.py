@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from atropos_training.batches import Batches
+from atropos_training.pulling import PullSession
 
 from atropos_cli.sdk import DataError
 
@@ -283,3 +285,37 @@ def test_a_trainer_killed_at_any_moment_loses_no_group_and_trains_on_none_twice(
         status = client.get("/status").json()
     assert (status["queue_size"], status["leased_batches"]) == (0, 0)
     print(f"{steps} batches, killed {killed} times")
+
+
+class Saved:
+    """Saves a file with a text, as a model and a tokenizer do."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "saved").write_text(self._text)
+
+
+def test_a_resumed_trainer_leaves_the_weights_alone_that_others_read_now(tmp_path: Path) -> None:
+    """It leaves those of the same step under another name: a marker never names a folder that is not there."""
+
+    def give(step: int, text: str) -> str:
+        names = {"folder": tmp_path, "_given": None, "_in_process": True, "_backend": None, "_loop": None}
+        PullSession._give(SimpleNamespace(**names, _model=Saved(text), _tokenizer=Saved(text)), step)  # type: ignore[arg-type]
+        told: str = json.loads((tmp_path / "weights" / "weights.json").read_text())["folder"]
+        assert (tmp_path / "weights" / told / "saved").read_text() == text
+        return told
+
+    assert give(3, "three") == "step-3"
+    assert give(4, "four") == "step-4"
+    first = give(4, "four, resumed")
+    assert first != "step-4"
+    assert (tmp_path / "weights" / "step-4" / "saved").read_text() == "four"
+    assert give(4, "four, resumed again") not in ("step-4", first)
+    assert give(5, "five") == "step-5"
+    left = sorted(path.name for path in (tmp_path / "weights").glob("step-*"))
+    assert left == ["step-4", "step-4.1", "step-4.2", "step-5"]
+    give(6, "six")
+    assert sorted(path.name for path in (tmp_path / "weights").glob("step-*")) == ["step-5", "step-6"]

@@ -78,8 +78,42 @@ def test_weights_that_were_removed_meanwhile(tmp_path: Path) -> None:
     assert backend.given == [(str(tmp_path / "step-4"), 4, False)]
 
 
+def test_weights_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
+    """As by a trainer that is resumed: its marker names a folder that is not there, and is there again later."""
+    leave(tmp_path, 3, "step-3")
+    backend = Sampler()
+
+    def absent() -> None:
+        backend.wrong = absent_again
+        raise BackendError("it is not there")
+
+    def absent_again() -> None:
+        assert not follower_ready(), "the weights are not there yet"
+        raise BackendError("it is not there")
+
+    looked: list[Follower] = []
+
+    def follower_ready() -> bool:
+        return looked[0].ready
+
+    async def run() -> None:
+        follower = Follower(backend, lambda kind, text: None)
+        looked.append(follower)
+        changed = asyncio.Event()
+        task = asyncio.create_task(follower.follow(lambda: str(tmp_path), changed.set))
+        await asyncio.wait_for(changed.wait(), 20)
+        task.cancel()
+        assert (follower.ready, follower.error) == (True, None)
+
+    backend.wrong = absent
+    asyncio.run(run())
+    assert backend.given == [(str(tmp_path / "step-3"), 3, False)]
+    assert backend.weights_version == 3
+
+
 def test_weights_that_cannot_be_taken_end_the_run(tmp_path: Path) -> None:
     leave(tmp_path, 3, "step-3")
+    (tmp_path / "step-3").mkdir()
     backend = Sampler()
 
     def wrong() -> None:

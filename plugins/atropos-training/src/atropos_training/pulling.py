@@ -6,9 +6,11 @@ servers of --base-url. Rollouts of weights that are too old are left out of the 
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from atropos_cli.sdk import ScoredGroup
@@ -97,6 +99,7 @@ class PullSession(TrainSession):
             self._batches.close()
         super().close()
         if self._done == self.plan.steps:
+            (self.folder / WEIGHTS / MARKER).unlink(missing_ok=True)  # first, so that nobody is sent to what is gone
             shutil.rmtree(self.folder / WEIGHTS, ignore_errors=True)
 
     @property
@@ -129,13 +132,12 @@ class PullSession(TrainSession):
         place.mkdir(exist_ok=True)
         name = None
         if step:
-            name = f"step-{step}"
             writing = place / ".writing"
             shutil.rmtree(writing, ignore_errors=True)
-            shutil.rmtree(place / name, ignore_errors=True)
             with loading_model():
                 self._model.save_pretrained(writing)
                 self._tokenizer.save_pretrained(writing)
+            name = _free(place, f"step-{step}")
             writing.rename(place / name)
         backend = None if self._in_process else self._backend
         if backend is not None and self._loop is not None:
@@ -143,5 +145,12 @@ class PullSession(TrainSession):
         marker = {"version": step, "folder": name, "pushed": backend is not None}
         atomic_write(place / MARKER, json.dumps(marker).encode() + b"\n")
         for old in place.glob("step-*"):
-            if old.name not in (name, f"step-{step - 1}"):
+            if old.stem not in (f"step-{step}", f"step-{step - 1}"):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _free(place: Path, name: str) -> str:
+    """The name, or with a number where it is taken: by a session that was killed, whose weights others read now."""
+    taken = {path.name for path in place.glob(f"{name}*")}
+    names = itertools.chain((name,), (f"{name}.{number}" for number in itertools.count(1)))
+    return next(found for found in names if found not in taken)
