@@ -11,24 +11,17 @@ from typing import Any
 
 import case_tables
 import pytest
-from in_process import Result, command_line, known_plugins_file
+from in_process import Result, command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="session")
-def known_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is known of the installed plugins, as a user has it after the first command."""
-    return known_plugins_file(tmp_path_factory.mktemp("known"))
-
-
 @pytest.fixture(autouse=True)
-def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, known_plugins: Path) -> Path:
+def isolation(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, atropos_known: Path) -> Path:
     """A home and a working directory of the test's own, and none of the user's variables."""
     base = tmp_path_factory.mktemp("isolated")
-    for name in ("home/.cache/atropos", "work"):
-        (base / name).mkdir(parents=True)
-    shutil.copy2(known_plugins, base / "home/.cache/atropos")
+    (base / "work").mkdir()
+    shutil.copytree(atropos_known, base / "home/.cache")
     for variable in list(os.environ):
         if variable.startswith("ATROPOS_") and not variable.startswith("ATROPOS_TEST_"):
             monkeypatch.delenv(variable)

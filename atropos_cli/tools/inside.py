@@ -34,7 +34,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         value = _functions[request["tool"]](**request["arguments"])
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        return {"value": value if isinstance(value, str) else _as_json(value)}
+        return {"value": text_of(value)}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads it
         return {"error": f"{type(error).__name__}: {error}"[:2000]}
 
@@ -43,16 +43,19 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _as_json(value: Any) -> str:
-    """As text_of() writes it outside."""
+def text_of(value: Any) -> str:
+    """A tool's result as the model reads it, in the worker and outside: text as it is, anything else as JSON."""
     from pydantic import BaseModel
     from pydantic_core import PydanticSerializationError, to_json
 
+    if isinstance(value, str):
+        return value
     if isinstance(value, BaseModel):
         return value.model_dump_json()
     try:
         return to_json(value, fallback=str, inf_nan_mode="constants").decode()
     except PydanticSerializationError:
+        # Bytes other than UTF-8, or half surrogates, as in the names of files: json writes both as escapes.
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             return json.dumps(value, default=str)
         raise

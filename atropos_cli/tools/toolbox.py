@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
@@ -11,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import ValidationError
 
 from atropos_cli.domain.base import JsonDict, clean_text
 from atropos_cli.domain.messages import ToolCall
@@ -21,6 +19,7 @@ from atropos_cli.isolation.spec import WorkerError, WorkerSpec, WorkerTimeout
 from atropos_cli.isolation.worker import IsolatedWorker, shared_worker
 from atropos_cli.redaction import redacted
 from atropos_cli.text.toolcalls import parse_tool_calls
+from atropos_cli.tools.inside import text_of
 from atropos_cli.tools.schema import Tool, tools_of
 from atropos_cli.tools.threads import OutOfTime, ToolThread
 
@@ -172,21 +171,6 @@ class Toolbox:
     def _cut(self, text: str) -> str:
         text, most = clean_text(text), self.limits.characters
         return text if len(text) <= most else f"{text[:most]}\n... ({len(text) - most} more characters)"
-
-
-def text_of(value: Any) -> str:
-    """A tool's result as the model reads it: text as it is, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, BaseModel):
-        return value.model_dump_json()
-    try:
-        return to_json(value, fallback=str, inf_nan_mode="constants").decode()
-    except PydanticSerializationError:
-        # Bytes other than UTF-8, or half surrogates, as in the names of files: json writes both as escapes.
-        with contextlib.suppress(TypeError, ValueError, RecursionError):
-            return json.dumps(value, default=str)
-        raise
 
 
 def _said(error: BaseException) -> str:

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,14 +50,3 @@ def command_line(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Re
     root.setLevel(level)  # --log-level, -q and -v
     root.handlers[:] = handlers
     reset_registry()
-
-
-def known_plugins_file(home: Path) -> Path:
-    """What is known of the installed plugins, as a user has it after the first command."""
-    from atropos_cli.plugins.discovery import load_registry
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("ATROPOS_DISABLE_PLUGINS", raising=False)
-        patch.setenv("XDG_CACHE_HOME", str(home))
-        load_registry()
-    return home / "atropos" / "plugins.json"

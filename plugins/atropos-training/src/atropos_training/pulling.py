@@ -151,6 +151,5 @@ class PullSession(TrainSession):
 
 def _free(place: Path, name: str) -> str:
     """The name, or with a number where it is taken: by a session that was killed, whose weights others read now."""
-    taken = {path.name for path in place.glob(f"{name}*")}
     names = itertools.chain((name,), (f"{name}.{number}" for number in itertools.count(1)))
-    return next(found for found in names if found not in taken)
+    return next(found for found in names if not (place / found).exists())
