@@ -292,6 +292,79 @@ def test_a_server_that_is_gone_is_not_waited_for_once_the_run_is_to_stop(
     assert len({group["group_id"] for group in groups(tmp_path / "run")}) == len(groups(tmp_path / "run"))
 
 
+@pytest.mark.parametrize("at", ["post optim_step", "post save_weights_for_sampler", "get archive", "get download"])
+def test_a_server_that_goes_while_a_checkpoint_is_saved(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, at: str
+) -> None:
+    """At each of the requests: of a run that is to stop, the last whole checkpoint is what it ends with."""
+    plan = make_plan(
+        small,
+        server.url,
+        environment=f"{env_file}:Letters",
+        steps=50,
+        save_every=2,
+        access={"base_url": server.url, "max_wait": 3600.0},
+    )
+    post, get, seen = server.post, server.get, list[str]()
+
+    def goes(what: str) -> bool:
+        gone = what == at and server.counts("optim_step") == 4 and "gone" not in seen
+        seen.append(what)
+        if gone:
+            seen.append("gone")
+            server.stop()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return gone
+
+    def posted(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        answer = post(path, body)
+        goes(f"post {path}")
+        return answer
+
+    def got(path: str) -> tuple[int, Any]:
+        answer = get(path)
+        gone = goes(f"get {path.rpartition('/')[2]}")
+        return (503, {}) if gone and path.endswith("download") else answer
+
+    server.post, server.get = posted, got  # type: ignore[method-assign]
+    said = list[str]()
+    result = run(plan, tmp_path / "run", said=said)
+    server.start()
+    assert seen.count(at) >= 2, seen
+    assert (result.stopped, result.steps) == ("interrupted", 2)
+    assert any("the steps after 2 are lost" in text for text in said)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-2"]
+
+
+def test_a_download_that_fails_for_a_while(server: TinkerServer, small: Path, env_file: str, tmp_path: Path) -> None:
+    """It is made again: the run goes on as if nothing had been. The third time the connection breaks off."""
+    get, failures = server.get, [429, 503, None]
+
+    def busy(path: str) -> tuple[int, Any]:
+        if not path.endswith("download") or not failures:
+            return get(path)
+        if (status := failures.pop(0)) is None:
+            raise ConnectionResetError
+        return status, {}
+
+    server.get = busy  # type: ignore[method-assign]
+    result = run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert (failures, result.stopped, result.steps) == ([], None, 2)
+    assert (tmp_path / "run" / "model" / "adapter_model.safetensors").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("status", "says"), [(403, "refuses a download"), (503, "cannot be reached")])
+def test_a_download_that_the_server_refuses(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, status: int, says: str
+) -> None:
+    get = server.get
+    server.get = lambda path: (status, {}) if path.endswith("download") else get(path)  # type: ignore[method-assign]
+    with pytest.raises(AtroposError, match=says) as caught:
+        run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
+    assert "--resume" in str(caught.value.hint)
+    assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
 def test_another_client(small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another protocol: said before a server is asked."""
     monkeypatch.setattr("atropos_tinker.service.version", lambda name: "0.38.0")

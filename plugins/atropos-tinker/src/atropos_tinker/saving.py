@@ -57,7 +57,10 @@ _KINDS = {"step": int, "taken": int, "state": str, "base_model": str}
 
 
 def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[str, Any]) -> None:
-    """Download an adapter and put a folder of it in place. Raises TrainerError; an older folder stays then."""
+    """Download an adapter and put a folder of it in place.
+
+    Raises TrainerError, ServerUnavailable; an older folder stays then.
+    """
     writing = folder.with_name(f"{_WRITING}{folder.name}")
     shutil.rmtree(writing, ignore_errors=True)
     try:
@@ -76,10 +79,11 @@ def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[
         else:
             writing.rename(folder)
     except OSError as error:
-        shutil.rmtree(writing, ignore_errors=True)
         raise TrainerError(
             f"{folder} cannot be written: {error}", hint="mend it, then continue with --resume"
         ) from error
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
 
 
 def copy(source: Path, folder: Path) -> None:
@@ -124,37 +128,40 @@ def _step(folder: Path) -> int:
 
 def _download(policy: Policy, path: str, folder: Path) -> None:
     """The adapter's two files out of the server's archive. Nothing else of it is touched."""
-    import httpx
-
     service = policy.service
     url = _archive_url(service, path)
-    own = url.startswith(service.url)
     archive = folder / "archive"
+    service.fetch(lambda: _fetch(service, url, archive), url)
     try:
-        with (
-            httpx.stream(
-                "GET",
-                url,
-                headers=service.headers() if own else None,
-                timeout=_TIMEOUT,
-                follow_redirects=True,
-                proxy=proxy_for(url),
-                verify=tls_context() if url.startswith("https:") else True,
-                trust_env=False,
-            ) as answer,
-            archive.open("wb") as file,
-        ):
-            answer.raise_for_status()
-            for piece in answer.iter_bytes(_PIECE):
-                file.write(piece)
         with tarfile.open(archive) as packed:
             _unpack(packed, folder)
-    except (httpx.HTTPError, tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError) as error:
         raise TrainerError(
-            f"the adapter {path} cannot be fetched from the server: {str(error) or type(error).__name__}",
-            hint="continue with --resume",
+            f"the adapter {path} that the server sends cannot be read: {error}", hint="continue with --resume"
         ) from error
     archive.unlink()
+
+
+def _fetch(service: Service, url: str, archive: Path) -> None:
+    """Raises httpx.HTTPError."""
+    import httpx
+
+    with (
+        httpx.stream(
+            "GET",
+            url,
+            headers=service.headers() if url.startswith(service.url) else None,
+            timeout=_TIMEOUT,
+            follow_redirects=True,
+            proxy=proxy_for(url),
+            verify=tls_context() if url.startswith("https:") else True,
+            trust_env=False,
+        ) as answer,
+        archive.open("wb") as file,
+    ):
+        answer.raise_for_status()
+        for piece in answer.iter_bytes(_PIECE):
+            file.write(piece)
 
 
 def _archive_url(service: Service, path: str) -> str:

@@ -34,6 +34,7 @@ _TIMEOUT = 10.0
 _LOOK_EVERY = 5.0
 _TICK = 0.5
 _BROKEN = 500
+_PASSING = (429, 502, 503, 504)
 CLIENT = "0.24"
 """The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
 and have no call that fetches an adapter."""
@@ -119,6 +120,37 @@ class Service:
             if within is not None and (waited > within or self._stopping()):
                 raise self._gone(f"is there, and gave no session in {waited:.0f} s: its log says why")
             self.watch()
+
+    def fetch(self, work: Callable[[], None], address: str) -> None:
+        """Do a download, which the client does not: again while the connection fails, while servers are waited for.
+
+        Raises ServerUnavailable after that, and once the run is to stop; TrainerError for what does not pass; OSError.
+        """
+        import httpx
+
+        def once() -> httpx.HTTPError | OSError | None:
+            try:
+                work()
+            except (httpx.HTTPError, OSError) as error:
+                return error
+            return None
+
+        began = time.monotonic()
+        while (error := self.wait(once)) is not None:
+            if isinstance(error, OSError):
+                raise error
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if not _passes(error):
+                raise TrainerError(
+                    f"{place_of(address)} refuses a download: {text}", hint="continue with --resume"
+                ) from error
+            if self._stopping() or time.monotonic() - began > self._max_wait:
+                raise ServerUnavailable(
+                    f"the server at {place_of(address)} cannot be reached ({text})",
+                    hint="a run that has a checkpoint continues with --resume",
+                    address=place_of(address),
+                ) from error
+            time.sleep(_TICK)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Have work done in a thread that the end of the process does not wait for."""
@@ -210,6 +242,16 @@ class Service:
             hint="start it: atropos launch-skyrl MODEL; a run that has a checkpoint continues with --resume",
             address=self.url,
         )
+
+
+def _passes(error: Exception) -> bool:
+    """May this be over in a while: no connection, one that broke off, or a proxy without the server behind it?"""
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in _PASSING
+    never = httpx.UnsupportedProtocol | httpx.LocalProtocolError
+    return isinstance(error, httpx.TransportError) and not isinstance(error, never)
 
 
 def _same_file(one: str, other: str) -> bool:
