@@ -233,13 +233,6 @@ class FilterJob:
 Write = Callable[[bytes, Record], None]
 
 
-def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
-    """Filter all sources; `write` gets each line to keep. Raises DataError."""
-    work = prepare_filter(job, log)
-    filter_records(job, work, log, write)
-    return work.finish()
-
-
 def prepare_filter(job: FilterJob, log: ReadLog) -> Filter:
     """The rules, with all that they need before the first record."""
     ranges = _ranges(job) if job.spec.normalize == "env" and job.spec.thresholds else None

@@ -10,6 +10,8 @@ from typing import Any
 
 from case_tables import field_case
 
+from atropos_cli.datasets.filter.filtering import FilterJob, Write, filter_records, prepare_filter
+from atropos_cli.datasets.filter.report import FilterReport
 from atropos_cli.io.readers import ReadLog, ReadOptions, Reject, read_records
 from atropos_cli.io.records import Record
 from atropos_cli.io.sources import find_sources
@@ -50,3 +52,10 @@ def row(ident: str, *replies: str, scores: list[Any] | None = None, prompt: str 
 def write_rows(path: Path, *rows: Any) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def run_filter(job: FilterJob, log: ReadLog, write: Write) -> FilterReport:
+    """Filter all sources, as the command does; `write` gets each line to keep."""
+    work = prepare_filter(job, log)
+    filter_records(job, work, log, write)
+    return work.finish()

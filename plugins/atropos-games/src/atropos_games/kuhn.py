@@ -23,8 +23,6 @@ _NEXT: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("check", "bet"): ("fold", "call"),
 }
 """The moves after each history: the one that risks no chip first."""
-VALUE = -1 / 18
-"""What the first player gets with best play of both, in chips."""
 
 Strategy = Mapping[str, float]
 """The probability of the second of the two moves (bet, call) by information set."""

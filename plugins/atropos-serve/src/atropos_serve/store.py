@@ -282,9 +282,6 @@ class Store:
         self._new_segment()
         self._drop_unused()
 
-    def bytes_on_disk(self) -> int:
-        return sum(file.stat().st_size for file in self._folder.iterdir() if file.is_file())
-
     def close(self) -> None:
         for file in self._open_files.values():
             os.close(file)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_support import case_files, row, write_rows
+from records_support import case_files, row, run_filter, write_rows
 
-from atropos_cli.datasets.filter.filtering import FilterJob, run_filter
+from atropos_cli.datasets.filter.filtering import FilterJob
 from atropos_cli.datasets.filter.report import FilterReport
 from atropos_cli.datasets.filter.spec import FilterSpec
 from atropos_cli.errors import DataError
