@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from atropos_control.config import ControlConfig, resolved
+from atropos_control.config import ControlConfig, proposed, resolved
 from atropos_control.learner import Job, Learner
 from atropos_control.making import Recipe
 
@@ -26,7 +26,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(method: str, name: str, **options: Any) -> Job:
     sizes = {"groups": options.pop("groups", 1), "group_size": options.pop("group_size", 1)}
     options.setdefault("subprocesses", False)
-    values = resolved(ControlConfig(**options), method, "")
+    _, more = proposed(ControlConfig(**options), method, "", {})
+    values = resolved(ControlConfig(**options, **more), method)
     return Job(method, Recipe(name), values, seed=3, steps=30, stop=lambda: False, **sizes)
 
 

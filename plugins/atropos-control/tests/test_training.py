@@ -107,6 +107,60 @@ def test_resumed_after_kill_9_without_loss_or_doubles(cli: Any, tmp_path: Path) 
     assert "nothing is left to do" in cli(*words, "--resume").stderr
 
 
+def test_a_resumed_run_has_the_values_of_its_first_session(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the presets are others by now: the same command, and the stored plan, go on with the first ones."""
+    from atropos_control import config
+
+    first = {
+        "steps": 4,
+        "num_envs": 1,
+        "rollout_steps": 10,
+        "layers": [8],
+        "learning_rate": 1e-3,
+        "batch_size": 8,
+        "gamma": 0.9,
+        "her_goals": 2,
+        "buffer_size": 100,
+        "learning_starts": 10,
+        "tau": 0.01,
+    }
+    later = {**first, "steps": 9, "ent_coef": 0.5, "layers": [4], "learning_rate": 1e-2, "gamma": 0.5, "tau": 0.5}
+    table = {"sac": {"default": {**first, "ent_coef": 0.125}, "tiny:Line": first}}
+    monkeypatch.setattr(config, "_table", lambda: table)
+    words = ("--videos", "0", "--eval", "gymnasium:tiny:Line-v0:limit=1", "--eval-every", "1")
+    folders = [tmp_path / name for name in ("command", "plan", "whole")]
+    for folder in folders:
+        steps = () if folder.name == "whole" else ("--steps", "2")
+        done = train(cli, folder, "sac", *words, *steps, env="gymnasium:tiny:Line-v0")
+        assert done.code == 0, done.stderr
+    plan = json.loads((folders[0] / "plan.json").read_text())
+    assert plan["trainer"]["config"]["layers"] == [8]
+    assert plan["trainer"]["config"]["ent_coef"] == 0.125
+    monkeypatch.setattr(config, "_table", lambda: {"sac": {"default": later, "tiny:Line": {"ent_coef": 0.75}}})
+    done = train(cli, folders[0], "sac", *words, "--steps", "4", "--resume", env="gymnasium:tiny:Line-v0")
+    assert done.code == 0, done.stderr
+    stored = json.loads((folders[1] / "plan.json").read_text())
+    (folders[1] / "plan.json").write_text(json.dumps({**stored, "steps": 4}))
+    done = cli("run", str(folders[1]))
+    assert done.code == 0, done.stderr
+    numbers = [
+        [
+            (row.get("entropy_weight"), row["env_steps"])
+            for row in lines(folder / "metrics.jsonl")
+            if row["kind"] == "train"
+        ]
+        for folder in folders
+    ]
+    assert numbers[0] == numbers[1] == numbers[2] == [(None, 10.0), *((0.125, steps) for steps in (20.0, 30.0, 40.0))]
+    assert json.loads((folders[0] / "model" / "policy.json").read_text())["layers"] == [8]
+    given = ("--steps", "4", "--resume", "--gamma", "0.8")
+    done = train(cli, folders[0], "sac", *words, *given, env="gymnasium:tiny:Line-v0")
+    assert done.code != 0
+    assert "trainer.config.gamma: 0.9 in the run, 0.8 now" in done.stderr
+
+
 def test_grpo_and_ppo_begin_from_a_policy(cli: Any, tmp_path: Path) -> None:
     small = ("--num-envs", "2", "--videos", "0", "--eval", SUITE, "--steps", "1")
     first = train(cli, tmp_path / "a", "grpo", "--group-size", "2", "--prompts-per-step", "1", *small)

@@ -67,6 +67,8 @@ def called(name: str, arguments: dict[str, object], count: int) -> dict[str, obj
         os._exit(3)
     if text == "hang":
         time.sleep(3600)
+    if text == "half":
+        return {"content": [{"type": "text", "text": os.fsdecode(b"caf\xe9.txt \xf0\x9f\x98\x80")}]}
     if text == "fail":
         return {"content": [{"type": "text", "text": "no such product"}], "isError": True}
     if text == "parts":
@@ -98,7 +100,8 @@ def main() -> None:
         time.sleep(3600)
     if MODE == "noise":
         print("Starting the server on stdio...")
-        print("{not json}")
+        print("{not json}", flush=True)
+        os.write(1, b"{caf\xe9}\n")
         print('{"jsonrpc": "2.0", "id": 77, "result": {}}', flush=True)
     if MODE == "loud":
         sys.stderr.write("debug\n" * 200_000)
@@ -120,6 +123,9 @@ def main() -> None:
             count += 1
             if params.get("name") == "state" and MODE == "refuses":
                 send({**answer, "error": {"code": -32602, "message": "unknown tool"}})
+                continue
+            if params.get("name") == "state" and MODE == "database":
+                send({**answer, "error": {"code": -32000, "message": "connection closed by the database"}})
                 continue
             if MODE == "noise":
                 print("working on it", flush=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -152,6 +154,41 @@ asyncio.run(main())
     assert not any(map(runs, pids))
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_a_server_ends_with_its_guards(odd: Odd, which: tuple[int, ...]) -> None:
+    """Each of the two alone takes with it all that the server started, both at once at least the server."""
+    source = odd()
+
+    async def play() -> list[str]:
+        await source.open(workers=1)
+        try:
+            session = source.session()
+            pids = (await session.call("echo", {"text": "orphan"})).text.split()
+            inner = parent(int(pids[0]))
+            guards = (inner, parent(inner))
+            assert guards[1] != os.getpid() == parent(guards[1])
+            for place in which:
+                os.kill(guards[place], signal.SIGKILL)
+            with contextlib.suppress(ServerError):  # it may answer before it hears of its end
+                await session.call("echo", {"text": "hi"})
+            return pids
+        finally:
+            await source.close()
+
+    pids = asyncio.run(play())
+    awaited = pids if len(which) == 1 else pids[:1]
+    deadline = time.monotonic() + 20
+    while any(map(runs, awaited)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(runs, awaited))
+    if len(which) > 1 and runs(pids[1]):
+        os.kill(int(pids[1]), signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -212,6 +249,10 @@ def test_other_output_does_no_harm(odd: Odd, mode: str) -> None:
     assert played(odd(mode), echo("hi")) == [ToolResult("echo: hi (1)")]
 
 
+def test_a_text_with_half_a_character_is_an_answer(odd: Odd) -> None:
+    assert played(odd(timeout=20.0), echo("half")) == [ToolResult("caf?.txt \U0001f600")]
+
+
 def test_schemas_that_lie_are_replaced(odd: Odd) -> None:
     source = odd("schemas")
     assert names(source) == ["huge", "remote", "loop", "deep"]
@@ -244,6 +285,9 @@ def test_a_result_that_contradicts_its_schema_fails_the_rollout(odd: Odd) -> Non
 
 def test_errors_of_the_protocol_are_for_the_model(odd: Odd) -> None:
     assert played(odd("refuses"), ("state", {})) == [ToolResult("unknown tool", error=True)]
+    closed, alive = played(odd("database"), ("state", {}), echo("hi"))
+    assert closed == ToolResult("connection closed by the database", error=True)
+    assert alive == ToolResult("echo: hi (2)")  # the server's own words are no end of it
 
 
 def test_shared_servers_have_one_memory_and_come_back(odd: Odd) -> None:

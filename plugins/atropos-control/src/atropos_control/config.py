@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from atropos_cli.sdk import Config, ConfigError, Field
+from atropos_cli.sdk.training import TrainPlan
 
 
 class ControlConfig(Config):
@@ -67,24 +68,52 @@ def preset(config: ControlConfig, method: str, name: str) -> dict[str, Any]:
     return {**table[method]["default"], **own}
 
 
-def resolved(config: ControlConfig, method: str, name: str) -> dict[str, Any]:
-    """Every option decided. Raises ConfigError for one that was given and means nothing to the method."""
-    values = preset(config, method, name)
-    given = {key: getattr(config, key) for key in config.model_fields_set}
-    for key, value in given.items():
+def resolved(config: ControlConfig, method: str) -> dict[str, Any]:
+    """The options of a plan, which proposed() has completed: whatever the presets are now, they are not asked again.
+
+    Raises ConfigError for one that was given and means nothing to the method, and for one that is missing.
+    """
+    given = {key: value for key in config.model_fields_set if (value := getattr(config, key)) is not None}
+    for key in given:
         about = type(config).model_fields[key].description or ""
         methods, colon, _ = about.partition(":")
-        if value is not None and colon and method not in methods.split(", ") and set(methods.split(", ")) & _METHODS:
+        if colon and method not in methods.split(", ") and set(methods.split(", ")) & _METHODS:
             raise ConfigError(f"--{key.replace('_', '-')} is for {methods}, not for {method}", hint="leave it out")
-    options = {key: value for key, value in values.items() if key not in RUN}
-    return {**options, **{key: value for key, value in given.items() if value is not None}}
+    if lacking := [key for key in _table()[method]["default"] if key not in RUN and key not in given]:
+        raise ConfigError(
+            f"the plan does not say --{lacking[0].replace('_', '-')}: another version made it",
+            hint="resume it with that version, or start a new run",
+        )
+    return given
 
 
 _METHODS = frozenset({"ppo", "sac", "grpo"})
 
 
-def run_values(config: ControlConfig, method: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the run that the preset has, and an evaluation every tenth of the steps."""
-    values = {key: value for key, value in preset(config, method, name).items() if key in RUN}
+def proposed(
+    config: ControlConfig, method: str, name: str, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(settings of the run, own options) of the preset that were not given, with an evaluation every tenth step.
+
+    A resumed run has those that it was started with: presets may be others by now.
+    """
+    values = _kept(config, method, given) or preset(config, method, name)
     steps = given.get("steps") or values["steps"]
-    return {"eval_every": max(1, int(steps) // 10), **values}
+    values = {"eval_every": max(1, int(steps) // 10), **values}
+    options = {key: value for key, value in values.items() if key not in RUN and getattr(config, key) is None}
+    return {key: value for key, value in values.items() if key in RUN}, options
+
+
+def _kept(config: ControlConfig, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the resumed run's plan has; nothing where there is none, or it is of something else, which is refused."""
+    plan: TrainPlan | None = given.get("resumed")
+    if plan is None or plan.rollouts is None or plan.rollouts.environment.name != given["env"]:
+        return {}
+    kept = plan.trainer.config
+    if (plan.method, plan.trainer.name, kept.get("preset")) != (method, "control", config.preset):
+        return {}
+    run = {"steps": plan.steps, "eval_every": plan.eval_every, "prompts_per_step": plan.prompts_per_step}
+    run["group_size"] = plan.rollouts.group_size
+    names = type(config).model_fields.keys() - {"preset", "videos"}
+    found = {**run, **{key: kept.get(key) for key in names}}
+    return {key: value for key, value in found.items() if value is not None}

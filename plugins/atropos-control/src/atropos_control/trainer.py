@@ -46,8 +46,8 @@ class ControlTrainer(Trainer):
     def propose(
         self, method: str, given: Mapping[str, Any], *, live: bool
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Steps, sizes of groups and evaluations, as the environment's preset has them."""
-        return config.run_values(self.config, method, short_name(_id(str(given.get("env")))), given), {}
+        """Steps, sizes of groups, evaluations and own options, as the environment's preset has them."""
+        return config.proposed(self.config, method, short_name(_id(str(given.get("env")))), given)
 
     def check(self, plan: TrainPlan) -> JsonDict:
         """Make the environment once, and see that the method fits its spaces."""
@@ -140,13 +140,13 @@ def _job(options: ControlConfig, plan: TrainPlan, stop: Any) -> Job:
     assert plan.rollouts is not None
     rollouts = plan.rollouts
     name = _id(rollouts.environment.name)
-    steps = plan.steps or config.run_values(options, plan.method, short_name(name), {})["steps"]
+    assert plan.steps is not None
     return Job(
         method=plan.method,
         recipe=recipe_of(name, rollouts.environment.config),
-        options=config.resolved(options, plan.method, short_name(name)),
+        options=config.resolved(options, plan.method),
         seed=plan.seed,
-        steps=steps,
+        steps=plan.steps,
         stop=stop,
         groups=plan.prompts_per_step,
         group_size=rollouts.group_size,

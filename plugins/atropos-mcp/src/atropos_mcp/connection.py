@@ -101,6 +101,8 @@ class Connection:
         if not done:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_CLOSING)
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # was told where it matters; asyncio prints those that nobody looked at
         self._ready.cancel()
 
     async def _asked(self, asking: Coroutine[Any, Any, T], seconds: float) -> T:

@@ -3,12 +3,16 @@
 Every message is a line. Other lines of the server than JSON objects are dropped; one that is too long ends it. When
 our standard input ends, which it also does when the run is killed, the server and all that it started are killed. What
 the server printed last on its standard error goes to ours at the end.
+
+It is two processes, so that nothing is left when one of them is killed: the inner one runs the server, in a session of
+its own, and ends when the outer one does; the outer one kills what the inner one leaves.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -30,13 +34,42 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(command: list[str]) -> int:
     """The exit code of the server; 120 when it cannot be started, 121 after a line that is too long."""
-    parent = os.getppid()
+    if not _bound(os.getppid()):
+        return 143
+    asked = {signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked)  # until each process knows what to do
+    outer = os.getpid()
+    inner = os.fork()
+    if not inner:
+        os.setsid()  # who ends the group of the outer one leaves the inner one to its work
+        os._exit(_status(_run(command) if _bound(outer) else 143))
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(inner, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
+    code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left is being killed
+    _kill_children()
+    if code < 0:
+        os.write(2, f"the process that ran the server was ended by signal {-code}".encode())
+    return code
+
+
+def _bound(parent: int) -> bool:
+    """End with that parent, and inherit what descendants leave. False: the parent has ended before."""
     with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux only its group is killed
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # a server that reads nothing blocks our watch of the pipe
-        if os.getppid() != parent:
-            return 143
+    return os.getppid() == parent
+
+
+def _killed_with_us() -> None:
+    """In the server's process: it is killed when its parent is, even when both guards are killed at once."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _run(command: list[str]) -> int:
+    """Run the server to its end; see main."""
     started: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []
 
@@ -47,10 +80,16 @@ def main(command: list[str]) -> int:
             os._exit(143)
 
     signal.signal(signal.SIGTERM, ended)  # before there is a server, which would outlive us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     pipe = subprocess.PIPE
     try:
         server = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
-            command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+            preexec_fn=_killed_with_us,  # no thread has started yet
         )
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
@@ -101,7 +140,19 @@ def _pass_on(server: subprocess.Popen[bytes], lines: IO[bytes], fault: list[str]
                 _kill(server)
                 return
             if line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}"):
-                _write(1, line.strip() + b"\n")
+                _write(1, _readable(line.strip()) + b"\n")
+
+
+def _readable(line: bytes) -> bytes:
+    """A message without bytes that are not UTF-8 and escapes of half a character: for them the package reads nothing.
+
+    The call would wait for its answer until its time is over. They are what Python makes of a file's odd name.
+    """
+    text = line.decode("utf-8", "replace")
+    if "\\ud" in text.lower():
+        with contextlib.suppress(ValueError, RecursionError):  # not JSON: as it is
+            text = json.dumps(json.loads(text), ensure_ascii=False)
+    return text.encode("utf-8", "replace")
 
 
 def _write(to: int, data: bytes) -> None:
@@ -125,8 +176,13 @@ def _kill(server: subprocess.Popen[bytes]) -> None:
         os.killpg(server.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError, AttributeError):  # the exit code is for whoever waits for the server
         os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    _kill_children(server.pid)
+
+
+def _kill_children(spared: int = 0) -> None:
+    """All our children, and theirs, which are ours then; but one, which is dead."""
     end = time.monotonic() + _KILLING
-    while (children := [pid for pid in _children() if pid != server.pid]) and time.monotonic() < end:
+    while (children := [pid for pid in _children() if pid != spared]) and time.monotonic() < end:
         for pid in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -144,7 +200,11 @@ def _children() -> list[int]:
     return found
 
 
+def _status(code: int) -> int:
+    """As shells write it: that of a process which a signal ended is above 128."""
+    return code if code >= 0 else 128 - code
+
+
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        code = main(sys.argv[1:])
-        os._exit(code if code >= 0 else 128 - code)
+        os._exit(_status(main(sys.argv[1:])))

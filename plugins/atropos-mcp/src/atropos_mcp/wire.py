@@ -17,7 +17,8 @@ from atropos_cli.sdk import JsonDict
 GUARD = Path(__file__).with_name("guard.py")
 _MOST_PAGES = 100
 _MOST_TOOLS = 1000
-_CLOSED = -32000
+_CLOSED, _CLOSED_TEXT = -32000, "Connection closed"
+"""What the package answers itself when the connection has ended. Servers use the number for errors of their own."""
 _LOST = ("SSE stream ended", "Server returned an error response", "Session terminated")
 """How the package says, as if the server had answered so, that HTTP failed."""
 _MOST_BYTES, _MOST_STREAMED = 8 << 20, 256 << 20
@@ -104,7 +105,8 @@ async def _bound(response: Any) -> None:
 async def _initialized(read: Any, write: Any) -> AsyncIterator[Any]:
     from mcp import ClientSession
 
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what matters is raised; the rest are a server's odd lines
+    for name in ("mcp", "client"):  # what matters is raised; the rest are a server's odd lines
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     async with ClientSession(read, write) as session:
         await session.initialize()
         yield session
@@ -152,7 +154,7 @@ def is_end(error: BaseException) -> bool:
     """Does it say that the connection has ended?"""
     if type(error).__name__ not in ("McpError", "MCPError"):
         return False
-    closed = getattr(getattr(error, "error", None), "code", None) == _CLOSED and "closed" in str(error).lower()
+    closed = getattr(getattr(error, "error", None), "code", None) == _CLOSED and str(error) == _CLOSED_TEXT
     return closed or str(error).startswith(_LOST)
 
 

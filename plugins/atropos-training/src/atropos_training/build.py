@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from atropos_cli.sdk import AtroposError, ConfigError, Environment, Method, UsageError
+from atropos_cli.sdk import AtroposError, ConfigError, DataError, Environment, Method, UsageError
 from atropos_cli.sdk.data import home, is_remote
 from atropos_cli.sdk.engine import (
     LOCAL_BACKEND,
@@ -26,7 +26,7 @@ from atropos_cli.sdk.engine import (
 )
 from atropos_cli.sdk.jobs import core_version
 from atropos_cli.sdk.planning import read_environment_text
-from atropos_cli.sdk.records import check_data, plain_name, suite_file
+from atropos_cli.sdk.records import check_data, plain_name, read_train_plan, suite_file
 from atropos_cli.sdk.runs import ComponentRef, Plan
 from atropos_cli.sdk.training import EvalSuite, Trainer, TrainPlan
 from atropos_cli.sdk.trajectories import Pull
@@ -44,14 +44,15 @@ def build_train_plan(
     train: TrainSettings,
     options: Mapping[str, Mapping[str, Any]],
     registry: Registry,
+    resumed: Path | None = None,
 ) -> tuple[TrainPlan, Trainer]:
     """Resolve a training run. Raises AtroposError; reads no data and loads no model.
 
-    options: the given ones of "env" and "trainer", by option name.
+    options: the given ones of "env" and "trainer", by option name. resumed: the folder of the run that is resumed.
     """
     trainer_ref, trainer = make_trainer(train.trainer, options.get("trainer", {}), registry)
     _check_trainer(method, trainer, trainer_ref.name, settings, train)
-    settings, train, own = _proposed(trainer, method, settings, train)
+    settings, train, own = _proposed(trainer, method, settings, train, resumed)
     if own:
         trainer_ref, trainer = make_trainer(train.trainer, {**options.get("trainer", {}), **own}, registry)
     tracking = train.over(settings.tracking)
@@ -152,14 +153,14 @@ def make_trainer(name: str, options: Mapping[str, Any], registry: Registry) -> t
 
 
 def _proposed(
-    trainer: Trainer, method: Method, settings: GenSettings, train: TrainSettings
+    trainer: Trainer, method: Method, settings: GenSettings, train: TrainSettings, resumed: Path | None
 ) -> tuple[GenSettings, TrainSettings, Mapping[str, Any]]:
     """Values derived from a trainer's options (a preset, say) unless another was given; its own options too.
 
     A trainer that has something to propose has a method propose(method, given, *, live) -> (run, options).
-    given: the given ones of group_size, prompts_per_step, steps, eval_every and the sampling parameters, and `env` to a
-    trainer that plays it. run: values for some of those
-    that were not; options: values for options of its own.
+    given: the given ones of group_size, prompts_per_step, steps, eval_every and the sampling parameters; to a trainer
+    that plays its environment also `env`, and `resumed`, the plan of the run that is resumed, or None.
+    run: values for some of those that were not; options: values for options of its own.
     """
     propose = getattr(trainer, "propose", None)
     if propose is None:
@@ -169,7 +170,7 @@ def _proposed(
     places |= {"group_size": settings, "prompts_per_step": train, "steps": train, "eval_every": train}
     given = {name: getattr(place, name) for name, place in places.items() if name in place.model_fields_set}
     if trainer.plays:
-        given["env"] = train.env
+        given |= {"env": train.env, "resumed": _stored_plan(resumed)}
     run, options = propose(method.name, given, live=train.env is not None or train.source is not None)
     run = {name: value for name, value in run.items() if name not in given}
     own = {name: run.pop(name) for name in ("prompts_per_step", "steps", "eval_every") if name in run}
@@ -179,6 +180,14 @@ def _proposed(
     if run or size:
         settings = settings.model_copy(update={**size, "sampling": sampling.model_copy(update=run)})
     return settings, train, options
+
+
+def _stored_plan(folder: Path | None) -> TrainPlan | None:
+    """The plan of a run; None where there is none, or none that can be read: the run is refused for that later."""
+    if folder is not None:
+        with contextlib.suppress(DataError):
+            return read_train_plan(folder / "plan.json")
+    return None
 
 
 def _check_sources(method: Method, settings: GenSettings, train: TrainSettings, suite: str) -> None:

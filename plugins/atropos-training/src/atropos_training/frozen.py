@@ -55,8 +55,11 @@ class FrozenCopy:
         loop.call(self.backend.update_weights(None, version=taken))
 
     def _take(self, model: Any) -> None:
-        theirs = model.state_dict()
-        self._model.load_state_dict({name: tensor.detach() for name, tensor in theirs.items()})
+        self._put(_weights(model))
+
+    def _put(self, theirs: Mapping[str, Any]) -> None:
+        for name, own in _weights(self._model).items():
+            own.copy_(theirs[name])
 
     def _kept(self, file: Path, step: int) -> int | None:
         """The step of the kept weights, which are loaded; None where there are none of before."""
@@ -68,7 +71,7 @@ class FrozenCopy:
             data = torch.load(file, map_location="cpu", weights_only=True)
             if data["step"] > step:
                 return None
-            self._model.load_state_dict(data["weights"])
+            self._put(data["weights"])
         except (OSError, RuntimeError, KeyError, EOFError) as error:
             raise ConfigError(
                 f"the weights of a role in {file} cannot be read: {error}", hint="--overwrite starts anew"
@@ -80,7 +83,7 @@ class FrozenCopy:
 
         file.parent.mkdir(parents=True, exist_ok=True)
         writing = file.with_suffix(".writing")
-        torch.save({"step": step, "weights": self._model.state_dict()}, writing)
+        torch.save({"step": step, "weights": _weights(self._model)}, writing)
         writing.replace(file)
 
     def _prune(self) -> None:
@@ -91,6 +94,13 @@ class FrozenCopy:
         for file in self._folder.glob("*.pt"):
             if file.stem.isdecimal() and int(file.stem) < oldest:
                 file.unlink(missing_ok=True)
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """By the name in its state_dict. Quantised ones, which are whole numbers, are never trained: a copy has them."""
+    stored = model.state_dict()
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: value.detach() for name, value in named if name in stored and value.is_floating_point()}
 
 
 class FrozenCopies:

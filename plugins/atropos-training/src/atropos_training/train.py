@@ -62,6 +62,7 @@ def train(chosen: TrainChosen, *, as_json: JsonOption = False, config: ConfigOpt
         options,
         chosen.options,
         session.registry,
+        resumed=output if resume else None,
     )
     if session.take is not None:
         taken = PlannedRun(plan, output, overwrite=options.overwrite, processes=options.processes)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from native_support import Folder, arithmetic, make_groups, make_plan, train
 
-from atropos_cli.sdk import ScoredGroup
+from atropos_cli.sdk import ConfigError, ScoredGroup
 
 pytest.importorskip("bitsandbytes")
 
@@ -90,3 +90,51 @@ def test_it_is_resumed_and_published_in_full(tiny: Path, tmp_path: Path) -> None
     merged = adapted.merge_and_unload().state_dict()
     assert published.keys() == merged.keys()
     assert all(torch.allclose(published[name], merged[name], atol=1e-6) for name in merged)
+
+
+@pytest.mark.parametrize("config", [BITS, LORA, {"learning_rate": 0.02}])
+def test_weights_that_are_stored_quantised_are_refused(tiny: Path, tmp_path: Path, config: dict[str, Any]) -> None:
+    """Else norms and embeddings alone would be trained, or adapters merged into 4 bits."""
+    from atropos_trl.common.models import four_bits, load_model
+
+    shutil.copytree(tiny, tmp_path / "small")
+    (tmp_path / "small" / "model.safetensors").unlink()
+    load_model(str(tiny), bits=four_bits(None), device="cpu").save_pretrained(tmp_path / "small")
+    with pytest.raises(ConfigError, match="are stored quantised"):
+        trained(tmp_path / "small", tmp_path / "run", config)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_role_is_played_by_earlier_weights(tiny: Path, tmp_path: Path) -> None:
+    """The copy of the model takes its weights again, and those of the file in the run's folder."""
+    frozen = pytest.importorskip("atropos_training.frozen")
+    from atropos_trl.native import weights
+    from atropos_trl.native.config import NativeConfig
+
+    model, _ = weights.load(str(tiny), NativeConfig.model_validate(BITS), None, device=torch.device("cpu"))
+    copy = frozen.FrozenCopy(2, tmp_path, Backend(), model, None)
+    answers = []
+    for step, resumed in ((0, False), (2, False), (3, True)):
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.data.add_(0.1)
+        copy.renew(model, step, Backend(), keeps=True, resumed=resumed)
+        with torch.no_grad():
+            answers += [one.eval()(torch.tensor([[3, 4, 5]])).logits for one in (model, copy._model)]
+        copy._period = None
+    (first, kept), (second, renewed), (third, again) = zip(answers[::2], answers[1::2], strict=True)
+    assert torch.equal(first, kept)
+    assert torch.equal(second, renewed)
+    assert torch.equal(second, again)
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+
+
+class Backend:
+    """A backend and the loop that asks it: they take what comes."""
+
+    def adopt(self, model: Any, tokenizer: Any) -> None: ...
+
+    def update_weights(self, source: Any, *, version: int) -> None: ...
+
+    def call(self, done: None) -> None: ...

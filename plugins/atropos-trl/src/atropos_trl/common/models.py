@@ -100,26 +100,35 @@ def four_bits(half: Any) -> Any:
 def load_model(name: str, *, attention: str | None = None, bits: Any = None, device: Any = None) -> Any:
     """The weights in fp32 on the CPU, in training mode. bits: quantised so, on `device`. Raises TrainerError.
 
+    Raises ConfigError for a model that is stored with quantised weights: these are not trained, or merged into.
     The model's `_name_or_path` is a place that transformers can load again (a reference model is made so).
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     source = find_model(name)
     location = _location(source)
     options: dict[str, Any] = {"local_files_only": source.kind != "hub" or _offline(), "trust_remote_code": False}
     if attention is not None:
         options["attn_implementation"] = attention
-    if bits is not None:
-        options |= {"quantization_config": bits, "device_map": {"": device}}
+    small = False
     try:
         with loading_model():
+            if bits is not None:
+                small = hasattr(AutoConfig.from_pretrained(location, **options), "quantization_config")
+                options |= {"quantization_config": bits, "device_map": {"": device}}
             model = AutoModelForCausalLM.from_pretrained(location, dtype=torch.float32, **options)
     except Exception as error:  # as above
         raise TrainerError(
             f"model {name!r} cannot be loaded: {type(error).__name__}: {_first_line(error)}",
             hint="it must be a causal language model that transformers knows; offline, it must be on this machine",
         ) from error
+    # Some formats are made whole as they are loaded; transformers then takes the mark away.
+    if small or (bits is None and getattr(model, "is_quantized", False)):
+        raise ConfigError(
+            f"the weights of model {name!r} are stored quantised, and quantised weights are not trained",
+            hint="the model that it was made from; --lora-r 16 --lora-4bit quantises that as it is loaded",
+        )
     if bits is not None:
         # On some CPUs bitsandbytes converts weights when a model samples, and these pass no gradient.
         for module in model.modules():
