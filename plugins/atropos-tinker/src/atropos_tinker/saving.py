@@ -108,7 +108,7 @@ def copy(source: Path, folder: Path) -> None:
 
 
 def _cannot_write(folder: Path, error: OSError) -> TrainerError:
-    """shutil.Error has a list of what failed; the first tells enough."""
+    """shutil.Error lists the files that failed; the first is enough."""
     first = error.args[0][0][-1] if isinstance(error, shutil.Error) and error.args and error.args[0] else error
     return TrainerError(f"{folder} cannot be written: {first}", hint="mend it, then continue with --resume")
 

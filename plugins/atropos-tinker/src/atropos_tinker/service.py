@@ -50,7 +50,7 @@ class Gone(FatalBackendError):
 
 
 class Unreadable(TrainerError):
-    """A download that is not what it should be, as one that was cut off."""
+    """A download that is damaged, such as one that was cut off."""
 
 
 class Service:
