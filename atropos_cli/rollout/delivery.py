@@ -90,7 +90,7 @@ class Sender(threading.Thread):
         self.held = True
         self.error: AtroposError | None = None
         self.trainer_folder: str | None = None
-        """Where the trainer keeps its checkpoints; "" if it does not say, None before it has registered."""
+        """Where the newest trainer keeps its checkpoints; "" if it does not say, None before one has registered."""
         self._plan, self._env_name = plan, env_name
         self._on_event, self._wake = on_event, wake
         self._url = str(plan.delivery.to)
@@ -207,6 +207,8 @@ class Sender(threading.Thread):
         self._most = max(1, self._plan.delivery.off_policy * self._batch_size // self._plan.group_size)
         self._before = self._whole("/status-env", status, "queue_size") - self._taken
         self.step = self._whole("/status-env", status, "current_step")
+        if isinstance(folder := status.get("checkpoint_dir"), str):  # run-api says it at the registration alone
+            self.trainer_folder = folder
         self._decide()
 
     def _decide(self) -> None:

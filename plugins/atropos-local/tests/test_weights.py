@@ -123,6 +123,56 @@ async def test_weights_of_another_model_are_refused_and_the_old_ones_stay(
     assert before.completions[0].message.tokens.ids == after.completions[0].message.tokens.ids
 
 
+@pytest.mark.parametrize("what", ["lacks a tensor", "has one more", "cut off", "empty", "an adapter"])
+async def test_weights_that_are_not_whole_are_refused_and_the_old_ones_stay(
+    opened: Callable[..., Any], model: Any, tmp_path: Path, what: str
+) -> None:
+    """A tensor that is absent would be drawn at random."""
+    from safetensors.torch import load_file, save_file
+
+    backend, folder = await opened(), tmp_path / "new"
+    before = await backend.generate(request(temperature=0.0))
+    shift(model)
+    if what == "an adapter":
+        peft = pytest.importorskip("peft")
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj"]))
+    model.save_pretrained(folder)
+    if what != "an adapter":
+        (file,) = folder.glob("*.safetensors")
+        tensors = load_file(file)
+        if what == "lacks a tensor":
+            tensors.pop("model.layers.0.mlp.up_proj.weight")
+        elif what == "has one more":
+            tensors["model.layers.7.mlp.up_proj.weight"] = tensors["model.layers.0.mlp.up_proj.weight"].clone()
+        save_file(tensors, file, {"format": "pt"})
+        if what in ("cut off", "empty"):
+            file.write_bytes(file.read_bytes()[: 5000 if what == "cut off" else 0])
+    with pytest.raises(FatalBackendError, match="cannot be taken") as caught:
+        await backend.update_weights(str(folder), version=1)
+    assert caught.value.hint
+    after = await backend.generate(request(temperature=0.0))
+    assert before.completions[0].message.tokens.ids == after.completions[0].message.tokens.ids
+
+
+async def test_a_folder_that_is_being_removed_costs_no_memory(
+    opened: Callable[..., Any], model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its configuration: transformers would make a model of the architecture's default size."""
+    shift(model)
+    model.save_pretrained(tmp_path / "new")
+    (tmp_path / "new" / "config.json").unlink()
+    backend, sizes, made = await opened(), list[int](), type(model).__init__
+
+    def noting(self: Any, config: Any, *arguments: Any, **more: Any) -> None:
+        sizes.append(config.hidden_size)
+        assert config.hidden_size == model.config.hidden_size
+        made(self, config, *arguments, **more)
+
+    monkeypatch.setattr(type(model), "__init__", noting)
+    await backend.update_weights(str(tmp_path / "new"), version=1)
+    assert sizes == [model.config.hidden_size]
+
+
 async def test_lora_layers_take_part(tiny: Path, model: Any) -> None:
     peft = pytest.importorskip("peft")
     from atropos_local.backend import LocalBackend, LocalConfig

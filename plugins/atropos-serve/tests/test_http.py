@@ -95,7 +95,10 @@ def test_what_an_environment_asks_ten_times_a_second(api: httpx.Client) -> None:
         "self_queue_size": 1,
         "max_group_size": 8,
         "env_weight": 1.0,
+        "checkpoint_dir": "c",
     }
+    api.post("/register", json={**REGISTRATION, "checkpoint_dir": "d"})
+    assert ask_env(api, env).json()["checkpoint_dir"] == "d"
     assert api.get("/status-env").status_code == 422
     assert ask_env(api, 10**6).status_code == 200
 

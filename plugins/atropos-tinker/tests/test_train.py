@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from atropos_tinker import saving
 from atropos_tinker.service import Service
 from tinker_support import groups, local_logprobs, make_plan, metrics, run
 
@@ -363,6 +369,209 @@ def test_a_download_that_the_server_refuses(
         run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2), tmp_path / "run")
     assert "--resume" in str(caught.value.hint)
     assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
+def _serving(server: TinkerServer, *archives: Any) -> list[str]:
+    """Change what is downloaded: the first archives by these functions, all further ones by the last one.
+
+    Gives what was asked for.
+    """
+    get, left, asked = server.get, list(archives), list[str]()
+
+    def other(path: str) -> tuple[int, Any]:
+        status, found = get(path)
+        if path.endswith("download"):
+            asked.append(path)
+            change = left.pop(0) if len(left) > 1 else left[0]
+            found = change(found)
+        return status, found
+
+    server.get = other  # type: ignore[method-assign]
+    return asked
+
+
+def _whole(data: bytes) -> bytes:
+    return data
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _changed(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes(255 - one for one in data[middle : middle + 40]) + data[middle + 40 :]
+
+
+def _tar(*files: tuple[str, bytes, int]) -> Any:
+    """An archive: name, data and the size that its header says; a size below zero makes a link."""
+
+    def made(_: bytes) -> bytes:
+        packed = io.BytesIO()
+        for name, data, size in files:
+            one = tarfile.TarInfo(name)
+            one.size = max(size, 0)
+            if size < 0:
+                one.type, one.linkname = tarfile.SYMTYPE, data.decode()
+            packed.write(one.tobuf(tarfile.GNU_FORMAT))
+            if size >= 0:
+                packed.write(data + bytes(-len(data) % 512))
+        return packed.getvalue() + bytes(1024)
+
+    return made
+
+
+def test_a_download_that_is_cut_off_is_made_again(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path
+) -> None:
+    """Also where the length that the server says is that of the part."""
+    asked = _serving(server, _cut, _changed, lambda data: b"", _whole)
+    result = run(make_plan(small, server.url, environment=f"{env_file}:Letters", steps=1), tmp_path / "run")
+    assert (len(asked), result.stopped, result.steps) == (4, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_cut, "cannot be read"),
+        (_changed, "cannot be read"),
+        (lambda data: b"<html>sign in</html>", "cannot be read"),
+        (_tar(("adapter_config.json", b"{}", 2)), "has no adapter_model.safetensors"),
+        (_tar(("adapter_config.json", b"{}", 2), ("adapter_model.safetensors", b"x", 1 << 60)), "there is room for"),
+        (_tar(("adapter_config.json", b"{}", 1 << 30)), "there is room for 1048576"),
+        (
+            _tar(("adapter_config.json", b"{}", 2), ("adapter_model.safetensors", b"/etc/passwd", -1)),
+            "has no adapter_model.safetensors",
+        ),
+        (
+            _tar(("adapter_config.json", b"[" * 99999, 99999), ("adapter_model.safetensors", b"xxxx", 4)),
+            "adapter cannot be read",
+        ),
+        (
+            _tar(
+                ("adapter_config.json", b"{}", 2),
+                ("adapter_model.safetensors", b"\x1a" + bytes(7) + b'{"a":{"data_offsets":[]}} ', 34),
+            ),
+            "adapter cannot be read",
+        ),
+    ],
+    ids=["cut", "changed", "page", "lacks one", "vast", "vast config", "link", "deep", "offsets"],
+)
+def test_an_archive_that_is_none(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path, change: Any, says: str
+) -> None:
+    """The run ends soon and says why, the checkpoint before is whole, and nothing else is left."""
+    _serving(server, _whole, change)
+    access, began = {"base_url": server.url, "max_wait": 0.5}, time.monotonic()
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=2, save_every=1, access=access)
+    with pytest.raises(TrainerError, match=says) as caught:
+        run(plan, tmp_path / "run")
+    assert time.monotonic() - began < 60
+    assert "--resume" in str(caught.value.hint)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-1"]
+
+
+def test_what_a_killed_session_was_writing_is_removed(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path
+) -> None:
+    left = tmp_path / "run" / "checkpoints" / ".writing-step-7"
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=1)
+    run(plan, tmp_path / "run")
+    left.mkdir()
+    (left / "archive").write_bytes(b"half of it")
+    assert run(plan.replace(steps=2), tmp_path / "run", resume=True).steps == 2
+    assert not left.exists()
+
+
+def test_a_model_that_cannot_be_copied_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "adapter_model.safetensors").write_bytes(b"weights")
+
+    def full(_: str, target: str) -> None:
+        Path(target).write_bytes(b"wei")
+        raise OSError(28, "No space left on device", target)
+
+    monkeypatch.setattr("shutil.copytree", partial(shutil.copytree, copy_function=full))
+    with pytest.raises(TrainerError, match=r"model cannot be written: .*No space left"):
+        saving.copy(tmp_path / "step-1", tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_the_key_does_not_go_along_to_another_server(
+    server: TinkerServer, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinker_server import TinkerServer
+
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secretword")
+    other = TinkerServer(small, tmp_path / "other").start()
+    other.get = lambda path: (200, b"archive")  # type: ignore[method-assign]
+    server.get = lambda path: (302, f"{other.url}/api/v1/archive")  # type: ignore[method-assign]
+    service = Service(server.url, "TINKER_API_KEY")
+    saving._fetch(service, f"{server.url}/api/v1/archive", tmp_path / "archive")
+    saving._fetch(service, f"{other.url}/api/v1/archive", tmp_path / "archive")
+    other.stop()
+    assert (tmp_path / "archive").read_bytes() == b"archive"
+    assert (server.keys, other.keys) == ({"tml-secretword"}, {None})
+
+
+def test_a_server_that_was_started_again_meanwhile(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path
+) -> None:
+    """It knows nothing of the run, and says so: a run that is to stop ends with what it has saved."""
+    post = server.post
+
+    def forgets(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "forward_backward" and server.counts("optim_step") == 2:
+            if signals:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return 404, {"detail": "Model not found"}
+        return post(path, body)
+
+    server.post = forgets  # type: ignore[method-assign]
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=5, save_every=1)
+    signals = False
+    with pytest.raises(TrainerError, match="Model not found") as caught:
+        run(plan, tmp_path / "run")
+    assert "--resume" in str(caught.value.hint)
+    signals, said = True, list[str]()
+    server.seen.clear()
+    result = run(plan, tmp_path / "other", said=said)
+    assert (result.stopped, result.steps) == ("interrupted", 2)
+    assert any("Model not found" in text for text in said)
+
+
+def test_a_run_that_is_to_stop_waits_for_no_rollouts_of_a_server_that_is_gone(
+    server: TinkerServer, small: Path, env_file: str, tmp_path: Path
+) -> None:
+    """Nor does one that is not: the rollouts would wait once more, for as long as those of any run."""
+    post, once = server.post, threading.Lock()
+
+    def going(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "asample" and server.counts("optim_step") == 1 and once.acquire(blocking=False):
+            server.silent.set()
+            server.stop()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return post(path, body)
+
+    server.post = going  # type: ignore[method-assign]
+    access = {"base_url": server.url, "max_wait": 3600.0}
+    plan = make_plan(small, server.url, environment=f"{env_file}:Letters", steps=5, save_every=1, access=access)
+    began, said = time.monotonic(), list[str]()
+    result = run(plan, tmp_path / "run", said=said)
+    assert time.monotonic() - began < 40, said
+    assert (result.stopped, result.steps) == ("interrupted", 1)
+    server.start()
+
+
+def test_a_slow_answer_with_no_patience(server: TinkerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--max-wait 0: a server that answers is there, however long its work takes."""
+    monkeypatch.setattr("atropos_tinker.service._LOOK_EVERY", 0.1)
+    service = Service(server.url, "NO_KEY", max_wait=0)
+    service.wait(lambda: time.sleep(1.5))
+    server.stop()
+    with pytest.raises(ServerUnavailable, match="does not answer"):
+        service.wait(lambda: time.sleep(5))
+    server.start()
 
 
 def test_another_client(small: Path, env_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

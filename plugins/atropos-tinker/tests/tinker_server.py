@@ -290,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = found if isinstance(found, bytes) else b"" if status == 302 else json.dumps(found).encode()
         self.send_response(status)
         if status == 302:
-            self.send_header("Location", f"{self.server_.url}/api/v1/{found}")
+            self.send_header("Location", found if "://" in found else f"{self.server_.url}/api/v1/{found}")
         self.send_header("Content-Type", "application/octet-stream" if isinstance(found, bytes) else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

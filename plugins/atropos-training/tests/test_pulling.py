@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -294,17 +295,75 @@ class Saved:
         self._text = text
 
     def save_pretrained(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "saved").write_text(self._text)
+
+
+def given(run: Path, model: Any, step: int, *, served: bool = False) -> Any:
+    """Leave the weights of a step; what the marker names then."""
+    run.mkdir(exist_ok=True)
+    names = {"folder": run, "_given": None, "_in_process": True, "_backend": None, "_loop": None}
+    batches = SimpleNamespace(served=lambda: served)
+    PullSession._give(SimpleNamespace(**names, _batches=batches, _model=model, _tokenizer=model), step)  # type: ignore[arg-type]
+    return json.loads((run / "weights" / "weights.json").read_text())["folder"]
+
+
+def test_the_first_weights_are_left_where_others_may_have_been_taken(tmp_path: Path) -> None:
+    """By a generator that has followed another trainer of the server, and cannot go back by itself."""
+    assert given(tmp_path / "first", Saved("first"), 0) is None
+    assert given(tmp_path / "again", Saved("first"), 0, served=True) == "step-0"
+    assert (tmp_path / "again" / "weights" / "step-0" / "saved").read_text() == "first"
+
+
+class Full(Saved):
+    """Writes a part of it."""
+
+    def save_pretrained(self, folder: Path) -> None:
+        super().save_pretrained(folder)
+        raise OSError(28, "No space left on device")
+
+
+def test_weights_that_do_not_fit_on_the_disk_leave_nothing_of_them(tmp_path: Path) -> None:
+    given(tmp_path, Saved("three"), 3)
+    before = (tmp_path / "weights" / "weights.json").read_text()
+    with pytest.raises(OSError, match="No space left"):
+        given(tmp_path, Full("four"), 4)
+    assert sorted(path.name for path in (tmp_path / "weights").iterdir()) == ["step-3", "weights.json"]
+    assert (tmp_path / "weights" / "weights.json").read_text() == before
+
+
+def test_old_weights_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loads them meanwhile finds no folder, never half of one."""
+    seen, remove = list[str](), shutil.rmtree
+
+    def noting(path: Path, **more: Any) -> None:
+        if path.exists():
+            seen.append(path.name)
+        remove(path, **more)
+
+    for step in (1, 2):
+        given(tmp_path, Saved(str(step)), step)
+    monkeypatch.setattr(shutil, "rmtree", noting)
+    given(tmp_path, Saved("3"), 3)
+    assert seen == [".removing"]
+
+
+def test_weights_go_also_when_a_trainer_was_killed_after_its_last_step(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    push(url, *(group(number) for number in range(2)))
+    assert ends(train(url, run, 1), run) == 0, run.with_suffix(".log").read_text()
+    state = json.loads((run / "train.json").read_text())
+    (run / "train.json").write_text(json.dumps({**state, "state": "running"}))
+    given(run, Saved("one"), 1)
+    assert ends(train(url, run, 1, "--resume"), run) == 0, run.with_suffix(".log").read_text()
+    assert not (run / "weights").exists()
 
 
 def test_a_resumed_trainer_leaves_the_weights_alone_that_others_read_now(tmp_path: Path) -> None:
     """It leaves those of the same step under another name: a marker never names a folder that is not there."""
 
     def give(step: int, text: str) -> str:
-        names = {"folder": tmp_path, "_given": None, "_in_process": True, "_backend": None, "_loop": None}
-        PullSession._give(SimpleNamespace(**names, _model=Saved(text), _tokenizer=Saved(text)), step)  # type: ignore[arg-type]
-        told: str = json.loads((tmp_path / "weights" / "weights.json").read_text())["folder"]
+        told: str = given(tmp_path, Saved(text), step)
         assert (tmp_path / "weights" / told / "saved").read_text() == text
         return told
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from support import Bench, CountingEnvironment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.delivery import Delivery
 from atropos_cli.errors import AtroposError, ConfigError, DataError, ServerUnavailable
-from atropos_cli.rollout.delivery import JOURNAL, TOKEN_VARIABLE, Journal
+from atropos_cli.rollout.delivery import JOURNAL, TOKEN_VARIABLE, Journal, Sender, connect
 from atropos_cli.rollout.mixture import Mixture
 from atropos_cli.rollout.planner import build_plan
 from atropos_cli.sdk import Message, TokenSpan
@@ -142,6 +143,24 @@ def test_members_of_a_mixture_are_environments_of_the_server(bench: Bench) -> No
     for name, count in (("adding", 4), ("more", 2)):
         lines = (bench.folder / f"delivered-{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["answer"] for line in lines[1:]] == ["received"] * count
+
+
+def test_the_folder_of_a_trainer_that_registers_later_is_known(bench: Bench, tmp_path: Path) -> None:
+    """Where the server says it; a server that does not say it means the first one still."""
+    plan = bench.plan(limit=2, delivery=Delivery(to="http://127.0.0.1:9"))
+    sender = Sender(plan, "adding", lambda kind, text: None, lambda: None)
+    told: dict[str, Any] = {"queue_size": 0, "current_step": 0}
+    status = itertools.chain(
+        [{**told, "checkpoint_dir": "/b"}, {**told, "checkpoint_dir": None}], itertools.repeat(told)
+    )
+    first = {**ANSWERS["/register-env"], "checkpoint_dir": "/a"}
+    with answering({"/register-env": first, "/status-env": status}) as url, connect(url) as client:
+        sender._register(client)
+        assert sender.trainer_folder == "/b"
+        for _ in range(2):
+            sender._looked = float("-inf")
+            sender._look(client)
+        assert sender.trainer_folder == "/b"
 
 
 def test_groups_are_sent(bench: Bench) -> None:

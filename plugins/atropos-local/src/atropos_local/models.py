@@ -6,6 +6,7 @@ Everything that goes wrong here ends the run, so it is a FatalBackendError that 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -111,17 +112,27 @@ def load_weights(model: Any, folder: str) -> None:
     Raises FatalBackendError when they do not fit.
     """
     import torch
+    from safetensors import SafetensorError
 
     try:
         with loading_model():
-            other = type(model).from_pretrained(folder, dtype=model.dtype, local_files_only=True).state_dict()
-        own = model.state_dict()
-        wrong = sorted(name for name in own.keys() | other.keys() if _shape(own, name) != _shape(other, name))
+            # By the configuration of the model that runs: of a folder without one, as while it is being removed,
+            # transformers makes a model of the architecture's default size, which may fill the memory.
+            loaded, told = type(model).from_pretrained(
+                folder,
+                config=copy.deepcopy(model.config),
+                dtype=model.dtype,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        own, other = model.state_dict(), loaded.state_dict()
+        wrong = {name for name in own.keys() | other.keys() if _shape(own, name) != _shape(other, name)}
+        wrong |= {*told["missing_keys"], *told["unexpected_keys"]}  # those missing have been drawn at random
         if wrong:  # torch would copy those that fit before it complains
-            raise ValueError(f"{len(wrong)} tensors differ in name or shape, the first is {wrong[0]}")
+            raise ValueError(f"{len(wrong)} tensors differ in name or shape, the first is {min(wrong)}")
         with torch.no_grad():
             model.load_state_dict(other)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise FatalBackendError(
             f"the weights in {folder!r} cannot be taken: {_first_line(error)}",
             hint="they must be a folder written by save_pretrained, of the model that runs",

@@ -60,7 +60,8 @@ def status_env(exchange: Exchange, env_id: int) -> dict[str, Any]:
 
     While the queued sizes make up no batch, it is reported as empty: more groups of any size end that, and a stock
     environment would stop at a full queue. For the same reason an environment whose minimum is missing hears of its own
-    groups only. What others must have of each batch (their minimum) does not count.
+    groups only. What others must have of each batch (their minimum) does not count. checkpoint_dir is not of the wire:
+    another trainer may have registered since the environment did, with other weights.
     """
     env = exchange.envs.touch(env_id)
     queue = exchange.queue
@@ -84,6 +85,7 @@ def status_env(exchange: Exchange, env_id: int) -> dict[str, Any]:
         "self_queue_size": own // group_size,
         "max_group_size": max(queue.sizes(), default=1),
         "env_weight": 1.0 if env is None else exchange.envs.weight(env),
+        "checkpoint_dir": None if registered is None else registered.checkpoint_dir,
     }
 
 

@@ -22,6 +22,7 @@ from atropos_cli.sdk.backends import (
     InferenceBackend,
     RequestRejected,
     Sampling,
+    ServerUnavailable,
     TransientBackendError,
 )
 from atropos_cli.sdk.models import Prompts, StopText, TokenLimits, completion_of
@@ -29,7 +30,7 @@ from atropos_cli.sdk.training import TrainerError
 
 from .config import ADDRESS, KEY
 from .policy import Policy
-from .service import Service
+from .service import Gone, Service
 from .tokens import Words, load_words
 
 _LOOK_EVERY = 5.0
@@ -170,12 +171,14 @@ class TinkerBackend(InferenceBackend):
         service = self._service
         assert service is not None
         answer = asyncio.wrap_future(service.submit(lambda: ask().result()))
-        while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY))[0]:
-            await asyncio.to_thread(service.watch)
         try:
+            while not (await asyncio.wait({answer}, timeout=_LOOK_EVERY))[0]:
+                await asyncio.to_thread(service.watch)
             return answer.result()
         except Exception as problem:
             error = service.error(problem)
+            if isinstance(error, ServerUnavailable) and self._policy is not None:
+                raise Gone(error.message, hint=error.hint) from problem
             if isinstance(error, ConfigError):
                 raise FatalBackendError(error.message, hint=error.hint) from problem
             if isinstance(error, TrainerError):

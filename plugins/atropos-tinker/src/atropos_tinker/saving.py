@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import os
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atropos_cli.sdk import DataError
 from atropos_cli.sdk.backends import proxy_for, tls_context
 from atropos_cli.sdk.training import TrainerError
 
 from .policy import Policy, Saved
-from .service import Service
+from .service import Service, Unreadable
 from .tokens import Words
+
+if TYPE_CHECKING:
+    import httpx
 
 STATE = "tinker.json"
 _EVALUATED = "evaluated"
@@ -31,6 +36,8 @@ _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _MODULE = re.compile(r"(?:^|\.)(\w+)\.lora_(?:A|embedding_A)(?:\.weight)?$")
 _TIMEOUT = 60.0
 _PIECE = 1 << 20
+_CONFIG_MOST = 1 << 20
+_LOG = "the server's log may say more; a run that has a checkpoint continues with --resume"
 
 
 def newest(run: Path) -> tuple[Path, dict[str, Any]]:
@@ -62,7 +69,8 @@ def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[
     Raises TrainerError, ServerUnavailable; an older folder stays then.
     """
     writing = folder.with_name(f"{_WRITING}{folder.name}")
-    shutil.rmtree(writing, ignore_errors=True)
+    for left in folder.parent.glob(f"{_WRITING}*"):  # by a session that was killed
+        shutil.rmtree(left, ignore_errors=True)
     try:
         writing.mkdir(parents=True)
         _download(policy, saved.sampler, writing)
@@ -79,21 +87,30 @@ def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[
         else:
             writing.rename(folder)
     except OSError as error:
-        raise TrainerError(
-            f"{folder} cannot be written: {error}", hint="mend it, then continue with --resume"
-        ) from error
+        raise _cannot_write(folder, error) from error
     finally:
         shutil.rmtree(writing, ignore_errors=True)
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Put a copy of a checkpoint in place as another folder."""
+    """Put a copy of a checkpoint in place as another folder. Raises TrainerError."""
     writing = folder.with_name(f"{_WRITING}{folder.name}")
     shutil.rmtree(writing, ignore_errors=True)
-    shutil.copytree(source, writing, ignore=shutil.ignore_patterns(_EVALUATED))
-    _force_to_disk(writing)
-    shutil.rmtree(folder, ignore_errors=True)
-    writing.rename(folder)
+    try:
+        shutil.copytree(source, writing, ignore=shutil.ignore_patterns(_EVALUATED))
+        _force_to_disk(writing)
+        shutil.rmtree(folder, ignore_errors=True)
+        writing.rename(folder)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+
+
+def _cannot_write(folder: Path, error: OSError) -> TrainerError:
+    """shutil.Error lists the files that failed; the first is enough."""
+    first = error.args[0][0][-1] if isinstance(error, shutil.Error) and error.args and error.args[0] else error
+    return TrainerError(f"{folder} cannot be written: {first}", hint="mend it, then continue with --resume")
 
 
 def is_evaluated(folder: Path) -> bool:
@@ -131,37 +148,60 @@ def _download(policy: Policy, path: str, folder: Path) -> None:
     service = policy.service
     url = _archive_url(service, path)
     archive = folder / "archive"
-    service.fetch(lambda: _fetch(service, url, archive), url)
+
+    def work() -> None:
+        _fetch(service, url, archive)
+        try:
+            with contextlib.ExitStack() as stack:
+                with _reading(path):
+                    packed = stack.enter_context(tarfile.open(archive))
+                _unpack(packed, path, folder)
+        finally:
+            archive.unlink()
+
+    service.fetch(work, url)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raises Unreadable for an archive that is none or is damaged; gzip and bz2 have OSErrors for that."""
     try:
-        with tarfile.open(archive) as packed:
-            _unpack(packed, folder)
-    except (tarfile.TarError, EOFError) as error:
-        raise TrainerError(
-            f"the adapter {path} that the server sends cannot be read: {error}", hint="continue with --resume"
-        ) from error
-    archive.unlink()
+        yield
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+        text = f"the adapter {path} that the server sends cannot be read: {error}"
+        raise Unreadable(text, hint="continue with --resume") from error
 
 
 def _fetch(service: Service, url: str, archive: Path) -> None:
     """Raises httpx.HTTPError."""
     import httpx
 
+    def sign(request: httpx.Request) -> None:
+        """The key is for the server alone; httpx would take it along to where a redirection leads."""
+        for name, value in service.headers().items():
+            request.headers.pop(name, None)
+            if _origin(request.url) == _origin(httpx.URL(service.url)):
+                request.headers[name] = value
+
     with (
-        httpx.stream(
-            "GET",
-            url,
-            headers=service.headers() if url.startswith(service.url) else None,
+        httpx.Client(
             timeout=_TIMEOUT,
             follow_redirects=True,
             proxy=proxy_for(url),
             verify=tls_context() if url.startswith("https:") else True,
             trust_env=False,
-        ) as answer,
+            event_hooks={"request": [sign]},
+        ) as client,
+        client.stream("GET", url) as answer,
         archive.open("wb") as file,
     ):
         answer.raise_for_status()
         for piece in answer.iter_bytes(_PIECE):
             file.write(piece)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _archive_url(service: Service, path: str) -> str:
@@ -179,16 +219,35 @@ def _archive_url(service: Service, path: str) -> str:
     return str(service.wait(lambda: rest.get_checkpoint_archive_url(run, name).result()).url)
 
 
-def _unpack(packed: tarfile.TarFile, folder: Path) -> None:
+def _unpack(packed: tarfile.TarFile, path: str, folder: Path) -> None:
     missing = {_WEIGHTS, _CONFIG}
-    for member in packed:
-        name = Path(member.name).name
-        if member.isreg() and name in missing and (source := packed.extractfile(member)) is not None:
-            missing.remove(name)
-            with (folder / name).open("wb") as file:
-                shutil.copyfileobj(source, file, _PIECE)
+    while missing:
+        with _reading(path):
+            member = packed.next()
+            if member is None:
+                break
+            name = Path(member.name).name
+            source = packed.extractfile(member) if member.isreg() and name in missing else None
+        if source is None:
+            continue
+        room = _CONFIG_MOST if name == _CONFIG else shutil.disk_usage(folder).free
+        if member.size > room:
+            raise TrainerError(
+                f"{name} in the server's archive has {member.size} bytes, and there is room for {room}", hint=_LOG
+            )
+        missing.remove(name)
+        with (folder / name).open("wb") as file:
+            while True:
+                with _reading(path):
+                    piece = source.read(_PIECE)
+                if not piece:
+                    break
+                file.write(piece)
+    with _reading(path):  # to its end, where the checksum of what is compressed is
+        while packed.fileobj is not None and packed.fileobj.read(_PIECE):
+            pass
     if missing:
-        raise TrainerError(f"the server's archive has no {' and no '.join(sorted(missing))}")
+        raise TrainerError(f"the server's archive has no {' and no '.join(sorted(missing))}", hint=_LOG)
 
 
 def _complete(folder: Path, base: str) -> None:
@@ -200,8 +259,8 @@ def _complete(folder: Path, base: str) -> None:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         names = _tensors(folder / _WEIGHTS)
         config = {**config, "peft_type": "LORA", "task_type": "CAUSAL_LM", "inference_mode": True}
-    except (ValueError, TypeError, KeyError) as error:
-        raise TrainerError(f"the server's adapter cannot be read: {error}") from error
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise TrainerError(f"the server's adapter cannot be read: {error}", hint=_LOG) from error
     modules = {found[1] for name in names if (found := _MODULE.search(name)) is not None}
     if not modules:
         raise TrainerError("the server's adapter has no LoRA weights", hint="--lora-r, and the log of the server")

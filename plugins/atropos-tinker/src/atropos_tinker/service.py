@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atropos_cli.sdk import AtroposError, ConfigError, JsonDict
-from atropos_cli.sdk.backends import ServerUnavailable, place_of
+from atropos_cli.sdk.backends import FatalBackendError, ServerUnavailable, place_of
 from atropos_cli.sdk.secrets import learn_secret
 from atropos_cli.sdk.serving import get
 from atropos_cli.sdk.training import TrainerError
@@ -35,9 +35,22 @@ _LOOK_EVERY = 5.0
 _TICK = 0.5
 _BROKEN = 500
 _PASSING = (429, 502, 503, 504)
+_RESUME = "a run that has a checkpoint continues with --resume"
 CLIENT = "0.24"
 """The client's last version that reads samples in JSON, as SkyRL's server writes them. Later ones read protobuf alone,
 and have no call that fetches an adapter."""
+
+
+class Refused(TrainerError):
+    """The server's answer to a request: no. It may have been started again, and know nothing of the run."""
+
+
+class Gone(FatalBackendError):
+    """The server of a training does not answer, and has been waited for: the rollouts are not to wait once more."""
+
+
+class Unreadable(TrainerError):
+    """A download that is damaged, such as one that was cut off."""
 
 
 class Service:
@@ -122,16 +135,17 @@ class Service:
             self.watch()
 
     def fetch(self, work: Callable[[], None], address: str) -> None:
-        """Do a download, which the client does not: again while the connection fails, while servers are waited for.
+        """Do a download, which the client does not: again while it fails, as long as servers are waited for.
 
-        Raises ServerUnavailable after that, and once the run is to stop; TrainerError for what does not pass; OSError.
+        Raises ServerUnavailable and Unreadable after that, and once the run is to stop; Refused for what does not
+        pass; OSError.
         """
         import httpx
 
-        def once() -> httpx.HTTPError | OSError | None:
+        def once() -> httpx.HTTPError | OSError | Unreadable | None:
             try:
                 work()
-            except (httpx.HTTPError, OSError) as error:
+            except (httpx.HTTPError, OSError, Unreadable) as error:
                 return error
             return None
 
@@ -141,13 +155,13 @@ class Service:
                 raise error
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
             if not _passes(error):
-                raise TrainerError(
-                    f"{place_of(address)} refuses a download: {text}", hint="continue with --resume"
-                ) from error
+                raise Refused(f"{place_of(address)} refuses a download: {text}", hint=_RESUME) from error
             if self._stopping() or time.monotonic() - began > self._max_wait:
+                if isinstance(error, Unreadable):
+                    raise error
                 raise ServerUnavailable(
                     f"the server at {place_of(address)} cannot be reached ({text})",
-                    hint="a run that has a checkpoint continues with --resume",
+                    hint=_RESUME,
                     address=place_of(address),
                 ) from error
             time.sleep(_TICK)
@@ -190,8 +204,8 @@ class Service:
                 self._seen = self._looked
         finally:
             self._looking.release()
-        gone = time.monotonic() - self._seen
-        if gone > self._max_wait or (self._stopping() and self._seen < self._looked):
+        gone = self._looked - self._seen
+        if gone > self._max_wait or (self._stopping() and gone):
             raise self._gone(f"does not answer for {gone:.0f} s")
 
     def answers(self) -> bool:
@@ -213,7 +227,7 @@ class Service:
             return ConfigError(f"the server at {place} refuses the key: {text}", hint="check the key's variable")
         if isinstance(error, tinker.APIConnectionError):
             return self._gone(f"cannot be reached ({text})")
-        return TrainerError(f"the server at {place} refuses a request: {text}", hint="its log says more")
+        return Refused(f"the server at {place} refuses a request: {text}", hint=f"its log says more; {_RESUME}")
 
     def describe(self) -> JsonDict:
         """For the record of a run."""
@@ -239,7 +253,7 @@ class Service:
     def _gone(self, what: str) -> ServerUnavailable:
         return ServerUnavailable(
             f"the server at {place_of(self.url)} {what}",
-            hint="start it: atropos launch-skyrl MODEL; a run that has a checkpoint continues with --resume",
+            hint=f"start it: atropos launch-skyrl MODEL; {_RESUME}",
             address=self.url,
         )
 
@@ -248,6 +262,8 @@ def _passes(error: Exception) -> bool:
     """May this be over in a while: no connection, one that broke off, or a proxy without the server behind it?"""
     import httpx
 
+    if isinstance(error, Unreadable):
+        return True
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code in _PASSING
     never = httpx.UnsupportedProtocol | httpx.LocalProtocolError

@@ -28,7 +28,7 @@ from . import REQUIRES, config, saving
 from .config import TinkerConfig
 from .policy import Policy, adam_params
 from .rows import Datum, data_of, demonstration, learnt, summary
-from .service import Service
+from .service import Gone, Refused, Service
 from .tokens import load_words
 
 for _package in REQUIRES:
@@ -98,7 +98,7 @@ class _Loop:
         """To the end of the plan or of the data, or until stopped."""
         try:
             return self._run()
-        except ServerUnavailable as error:
+        except (ServerUnavailable, Gone, Refused) as error:  # the last also of a server that was started again
             if not self.context.stopping or self.saved is None:
                 raise
             lost = "" if self.saved == self.step else f"; the steps after {self.saved} are lost"

@@ -91,6 +91,11 @@ class Batches:
         """Say who trains, before the first batch is asked for. The server counts on from that one's step."""
         self._registration = registration
 
+    def served(self) -> bool:
+        """May the server have had a trainer before, whose weights those have who sample?"""
+        status = self._once("GET", "/status")
+        return status is None or status.get("current_step") != 0
+
     def close(self) -> None:
         """Let go of the connection. The next session acknowledges stored batches that are not acknowledged yet."""
         if self._client is not None:

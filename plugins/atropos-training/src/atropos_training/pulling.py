@@ -6,6 +6,7 @@ servers of --base-url. Rollouts of weights that are too old are left out of the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -17,7 +18,7 @@ from atropos_cli.sdk import ScoredGroup
 from atropos_cli.sdk.data import atomic_write
 from atropos_cli.sdk.models import loading_model
 from atropos_cli.sdk.runs import Plan
-from atropos_cli.sdk.training import Trainer
+from atropos_cli.sdk.training import Trainer, TrainResult
 from atropos_cli.sdk.trajectories import MARKER, Pull
 from atropos_training.batches import Batches
 from atropos_training.order import task_digests
@@ -34,6 +35,7 @@ class PullSession(TrainSession):
     _batches: Batches
     _given: int | None = None
     _done: int | None = None
+    _finished = False
     _told_temperature = False
     _about: dict[str, float]
 
@@ -93,14 +95,24 @@ class PullSession(TrainSession):
         self._done = step
         super().report(step, {**metrics, **self._about})
 
+    def carry(self, trainer: Trainer) -> TrainResult:
+        """See TrainSession."""
+        result = super().carry(trainer)
+        self._finished = result.stopped is None
+        return result
+
     def close(self) -> None:
         """See TrainSession. The weights stay for those who sample, until all steps are done."""
         if getattr(self, "_batches", None) is not None:
             self._batches.close()
         super().close()
-        if self._done == self.plan.steps:
-            (self.folder / WEIGHTS / MARKER).unlink(missing_ok=True)  # first, so that nobody is sent to what is gone
-            shutil.rmtree(self.folder / WEIGHTS, ignore_errors=True)
+        if self._finished or self._done == self.plan.steps:
+            place = self.folder / WEIGHTS
+            with contextlib.suppress(OSError):  # what is left is no reason to fail
+                (place / MARKER).unlink(missing_ok=True)  # first, so that nobody is sent to what is gone
+                for folder in place.glob("step-*"):
+                    _remove(folder)
+                shutil.rmtree(place, ignore_errors=True)
 
     @property
     def _pull(self) -> Pull:
@@ -131,14 +143,17 @@ class PullSession(TrainSession):
         place = self.folder / WEIGHTS
         place.mkdir(exist_ok=True)
         name = None
-        if step:
+        if step or self._batches.served():  # else all have the weights that this trainer begins with
             writing = place / ".writing"
             shutil.rmtree(writing, ignore_errors=True)
-            with loading_model():
-                self._model.save_pretrained(writing)
-                self._tokenizer.save_pretrained(writing)
-            name = _free(place, f"step-{step}")
-            writing.rename(place / name)
+            try:
+                with loading_model():
+                    self._model.save_pretrained(writing)
+                    self._tokenizer.save_pretrained(writing)
+                name = _free(place, f"step-{step}")
+                writing.rename(place / name)
+            finally:
+                shutil.rmtree(writing, ignore_errors=True)  # where it failed: the disk may be full
         backend = None if self._in_process else self._backend
         if backend is not None and self._loop is not None:
             self._push(backend, self._loop, step)
@@ -146,7 +161,16 @@ class PullSession(TrainSession):
         atomic_write(place / MARKER, json.dumps(marker).encode() + b"\n")
         for old in place.glob("step-*"):
             if old.stem not in (f"step-{step}", f"step-{step - 1}"):
-                shutil.rmtree(old, ignore_errors=True)
+                _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    """Out of the sight of those who read at once: half a folder would look like another model."""
+    gone = folder.with_name(".removing")
+    shutil.rmtree(gone, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder = folder.rename(gone)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free(place: Path, name: str) -> str:
