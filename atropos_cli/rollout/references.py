@@ -56,6 +56,22 @@ def configured(reward: Reward, options: Mapping[str, Any]) -> Reward:
     return reward.configured(_reward_config(reward, options))
 
 
+def environment_rewards(ref: ComponentRef, registry: Registry) -> Sequence[Reward | str]:
+    """The rewards of a plan's environment, with the options that it has there."""
+    cls: type[Environment] = registry.find("environment", ref.name, dist=ref.dist).load()
+    return cls.rewards_for(environment_config(cls, ref.name, ref.config))
+
+
+def environment_config(cls: type[Environment], name: str, options: Mapping[str, Any]) -> BaseModel:
+    """The options of an environment, checked. Raises ConfigError."""
+    return make_config(cls.Config, options, owner=f"environment {name!r}", env_prefix="ATROPOS_ENV__")
+
+
+def reward_objects(own: Sequence[Reward | str]) -> dict[str, Reward]:
+    """The rewards that an environment brings along, by their names; the others are installed ones."""
+    return {item.name: item for item in own if isinstance(item, Reward)}
+
+
 def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
     """The rewards without options that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
     rewards = []
@@ -86,7 +102,7 @@ def find_rewards(
 
     options: what was given for the rewards that have options, by their names.
     """
-    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    by_name = reward_objects(own)
     if not wanted:
         refs = [_own_reference(item, registry, options or {}) for item in own]
     else:
