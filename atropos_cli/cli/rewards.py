@@ -33,14 +33,12 @@ def reward_buckets(
     lenient: for help; a reward that cannot be loaded is passed over. Otherwise raises as the registry does; but where
     the environment's options decide on its rewards, only the plan knows their names.
     """
-    from atropos_cli.ports.environment import Environment
+    from atropos_cli.rollout.references import varied_rewards
 
     if environment is None:
         return _buckets(registry, _wanted(args), (), lenient=lenient)
-    unasked: Any = Environment.rewards_for
-    asked: Any = environment.rewards_for
-    later = asked.__func__ is not unasked.__func__
-    return _buckets(registry, _wanted(args), environment.rewards, lenient=lenient or later)
+    lenient = lenient or varied_rewards(environment)
+    return _buckets(registry, _wanted(args), environment.rewards, lenient=lenient)
 
 
 def _buckets(registry: Registry, wanted: Sequence[str], own: Iterable[Any], *, lenient: bool) -> list[Bucket]:

@@ -13,8 +13,9 @@ from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.refs import ComponentRef, RewardRef, ToolsRef
-from atropos_cli.errors import ConfigError, PluginError, UsageError
+from atropos_cli.errors import AtroposError, ConfigError, PluginError, UsageError
 from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.plugins.shapes import rewards_problems
 from atropos_cli.ports.backend import NoOptions
 from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.ports.reward import Reward
@@ -57,9 +58,32 @@ def configured(reward: Reward, options: Mapping[str, Any]) -> Reward:
 
 
 def environment_rewards(ref: ComponentRef, registry: Registry) -> Sequence[Reward | str]:
-    """The rewards of a plan's environment, with the options that it has there."""
+    """The rewards of a plan's environment, with the options that it has there.
+
+    Raises ConfigError for options, such as a secret that is missing here, only where they decide on the rewards.
+    """
     cls: type[Environment] = registry.find("environment", ref.name, dist=ref.dist).load()
-    return cls.rewards_for(environment_config(cls, ref.name, ref.config))
+    return rewards_with(cls, environment_config(cls, ref.name, ref.config)) if varied_rewards(cls) else cls.rewards
+
+
+def varied_rewards(cls: type[Environment]) -> bool:
+    """Do the options of an environment decide on its rewards?"""
+    own: Any = cls.rewards_for
+    default: Any = Environment.rewards_for
+    return own.__func__ is not default.__func__
+
+
+def rewards_with(cls: type[Environment], config: BaseModel) -> Sequence[Reward | str]:
+    """The rewards of an environment with these options. Raises PluginError for anything else than rewards."""
+    try:
+        own = cls.rewards_for(config)
+    except AtroposError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{cls.__name__}.rewards_for() failed: {type(error).__name__}: {error}") from error
+    for problem, hint in rewards_problems(cls.__name__, own, "rewards_for()"):
+        raise PluginError(problem, hint=hint)
+    return own
 
 
 def environment_config(cls: type[Environment], name: str, options: Mapping[str, Any]) -> BaseModel:

@@ -160,7 +160,13 @@ class Worker:
 def load_rewards(config: Message) -> list[tuple[Reward, Message]]:
     """(reward with its weight, what it is) for each of a `RewardSet`. Raises PluginError and ConfigError."""
     from atropos_cli.plugins.discovery import get_registry
-    from atropos_cli.rollout.references import configured, environment_config, reward_objects
+    from atropos_cli.rollout.references import (
+        configured,
+        environment_config,
+        reward_objects,
+        rewards_with,
+        varied_rewards,
+    )
 
     registry = get_registry()
     own: dict[str, Reward] = {}
@@ -170,9 +176,9 @@ def load_rewards(config: Message) -> list[tuple[Reward, Message]]:
         registration = registry.find("environment", environment)
         cls = registration.load()
         rewards = cls.rewards
-        if (made_with := config.get("made_with")) is not None:
+        if (made_with := config.get("made_with")) is not None and varied_rewards(cls):
             with contextlib.suppress(ConfigError):  # an environment that has lost an option since then
-                rewards = cls.rewards_for(environment_config(cls, environment, made_with))
+                rewards = rewards_with(cls, environment_config(cls, environment, made_with))
         own = reward_objects(rewards)
         owner = {"dist": registration.dist, "version": registration.version}
     loaded = []

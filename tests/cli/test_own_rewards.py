@@ -68,6 +68,22 @@ def test_a_run_and_its_scores_have_the_rewards_of_its_options(cli: Any, marked: 
     assert (got.code, "there is no reward 'three'" in got.stderr) == (4, True)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "rewards_for() is None"),
+        ("return [len]", "rewards_for()[0] is"),
+        ("raise KeyError('no such mark')", "Marked.rewards_for() failed: KeyError"),
+    ],
+)
+def test_what_is_no_reward_is_told(cli: Any, marked: str, body: str, words: str) -> None:
+    made = "return [mark(name, float(not place)) for place, name in enumerate(config.marks)]"
+    Path("marked.py").write_text(CODE.replace(made, body))
+    got = cli("gen", marked, "--backend", "scripted", "--backend.replies", "x", "-o", "run")
+    assert got.code == 4
+    assert words in got.stderr
+
+
 def test_members_of_a_mixture_have_those_of_their_own_options(cli: Any, marked: str) -> None:
     gen(cli, "mix", "--of", f'a={marked}:marks=["one"]', "--of", f"b={marked}", "-o", "run")
     assert sorted(map(str, rewards("run"))) == ["{'one': 3.0}", "{'plain': 5.0}"]
